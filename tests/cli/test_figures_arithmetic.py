@@ -298,6 +298,7 @@ def test_a_memory_budget_is_printed_in_its_unit(capsys: pytest.CaptureFixture[st
         optimizer="adam",
         overhead=0.08,
         checkpointing=True,
+        zero=0,
     )
     claim = SimpleNamespace(closes=True, claim="frozen=16", sentence="yes")
     made: Any = SimpleNamespace(request=request, budgets=[budget("X", 1), budget("X", 2)], claims=[claim])
@@ -309,6 +310,10 @@ def test_a_memory_budget_is_printed_in_its_unit(capsys: pytest.CaptureFixture[st
     assert rows["overhead"] == ["overhead", "4.0", "8%", "of", "GPU", "memory"]
     assert rows["left"][1:] == ["54.0", "for", "activations"]
     assert rows["card"][1:] == ["80.0", "GB"]
+    request.zero = 3
+    memory._print_text(made, ["f"], unit=memory._unit(decimal=True))
+    assert any(line.endswith("54.0  for activations on one GPU alone") for line in lines(capsys))
+    request.zero = 0
     assert rows["1"] == ["1", "X", "19", "16", "11%", "16", "64%", "2.000"]
     assert rows["2"] == ["2", "X", "19", "16", "11%", "32", "64%", "2.000"]
     assert "Batch sizes per GPU that use at most 80% of its memory. Estimates, not measurements." in printed

@@ -200,9 +200,14 @@ def test_a_recipe_of_a_mixture_has_its_experts_and_their_parallelism(key: str, n
 def test_experts_that_torchtitan_does_not_train_are_refused_by_name() -> None:
     """The preset has a load-balancing loss, which torchtitan lacks."""
     key = "tp1-pp1-dp32-mbs1-z3-ep8"
-    for changes in ({"aux_loss": 0.001}, {"router": "sigmoid"}, {"shared_ffn": 768}, {"normalized": False}):
+    for changes, words in (
+        ({"aux_loss": 0.001}, "a load-balancing loss of 0.001"),
+        ({"router": "sigmoid"}, "a sigmoid router"),
+        ({"shared_ffn": 768}, "shared experts"),
+        ({"normalized": False, "scale": 2.5}, "weights that are not normalised and weights times 2.5"),
+    ):
         with pytest.raises(
-            InputError, match=r"128 experts, 8 per token \(it trains experts of Qwen3.*no load-balancing"
+            InputError, match=rf"128 experts, 8 per token \(with {words}; it trains experts of Qwen3.*no load-balancing"
         ):
             exported(mixture(key, **changes), "torchtitan")
     for changed in (replace(QWEN, qk_norm=False), replace(QWEN, layers=47), replace(QWEN, head_size=64)):

@@ -107,7 +107,7 @@ def test_an_export_of_experts_trains_what_was_asked_for_or_is_refused(run: Produ
 REFUSED = {
     **dict.fromkeys(("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen2-57b-a14b", "deepseek-v3"), ""),
     **dict.fromkeys(("deepseek-v2-lite", "gpt-oss-120b", "glm-4.5", "glm-4.5-air"), ""),
-    "kimi-k2": "rotary scaling yarn by 32 with betas 1 and 1",
+    "kimi-k2": "rotary scaling yarn by 32 from 4,096 positions with betas 1 and 1",
     "moonlight-16b-a3b": "norms have epsilon 1e-06 instead of 1e-05",
     "deepseek-v2": "160 experts, 6 per token (groups ranked by 1 score)",
     "llama-4-maverick": "attention_chunk_size=8192",

@@ -287,14 +287,15 @@ def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatc
         f"{words} 0.20 s less for the pipeline bubble, but 0.10 s more for the output layer: 0.10 s less {total}."
     )
     costs["t1"].seconds = 1.9
-    assert summary._reason(found, rows).endswith(
-        f": 0.10 s more {total}, a difference that the cost model does not explain."
+    assert summary._reason(found, rows) == (
+        f"{words} 0.20 s less for the pipeline bubble, but 0.10 s more for the output layer and 0.20 s more for the "
+        f"other terms: 0.10 s more {total}, a difference that the cost model does not explain."
     )
     changes[:] = [("launch", 0.001), ("head", -0.001)]
     assert summary._reason(found, rows) == f"{words} nearly the same time in every term."
-    changes[:] = [("head", -0.5)]
+    changes[:], costs["t1"].seconds = [("head", -0.5)], 1.5
     assert summary._reason(found, rows).startswith(f"{words} 0.50 s more for the output layer: ")
-    changes[:] = [("bubble", 0.5), ("head", 0.25), ("launch", -0.001)]
+    changes[:], costs["t1"].seconds = [("bubble", 0.5), ("head", 0.25), ("launch", -0.001)], 2.749
     assert summary._reason(found, rows).startswith(
         f"{words} 0.50 s less for the pipeline bubble and 0.25 s less for the output layer: "
     )

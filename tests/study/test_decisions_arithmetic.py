@@ -107,7 +107,7 @@ class Decider:
         (Limits(budget=5), {"launched": 4}, 0.0, None),
         (Limits(node_hours=2.0), {"node_hours": 2.0}, 0.0, "2.0 of 2.0 node-hours are used"),
         (Limits(node_hours=2.0), {"node_hours": 1.9}, 0.0, None),
-        (Limits(deadline=7200.0), {}, 7200.0, "the deadline of 2 h has passed"),
+        (Limits(deadline=7200.0), {}, 7200.0, "the deadline of 2.0 hours has passed"),
         (Limits(deadline=7200.0), {}, 7199.0, None),
     ],
 )

@@ -154,7 +154,7 @@ def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: StudyResu
     [
         (Limits(budget=40, patience=2), "no improvement in 2 consecutive jobs"),
         (Limits(budget=40, node_hours=0.5), "node-hours are used"),
-        (Limits(budget=40, deadline=600.0), "the deadline of 0.167 h has passed"),
+        (Limits(budget=40, deadline=600.0), "the deadline of 10.0 minutes has passed"),
         (Limits(budget=5), "the budget of 5 jobs is used up"),
     ],
 )

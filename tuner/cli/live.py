@@ -131,7 +131,7 @@ def opening(loop: StudyLoop) -> list[str]:
         "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no job runs, every measurement is invented",
         "replay": f"played back from {settings.table.name}" if settings.table else "",
     }.get(loop.launcher.name, f"with the {loop.launcher.name} launcher")
-    legal = f"{len(loop.pool):,} legal topologies"
+    legal = counted(len(loop.pool), "legal topology")
     if loop.tally is not None and loop.pool.values is not None:
         legal = f"{loop.tally.legal:,} legal topologies, of which the {len(loop.pool):,} most promising are searched"
     lines.append(f"{legal}; up to {counted(settings.limits.budget, 'job')} {where}")
@@ -172,6 +172,8 @@ def result_text(trial: Trial) -> str:
         return "running"
     if result.seconds is None:
         line = (result.evidence or result.reason).removeprefix("SIMULATED ")
+        if result.outcome is Outcome.HUNG and result.evidence:
+            line = f"{result.reason}; {line}"
         whole = len(line) <= MAX_EVIDENCE or result.outcome is Outcome.UNREADABLE  # its line is the remedy
         line = line if whole else line[: MAX_EVIDENCE - 3] + "..."
         return f"{result.outcome.value} {line}".strip()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Activation, Model
 from tuner.core.rotary_scaling import RotaryScaling
-from tuner.core.text import shown
+from tuner.core.text import either, shown
 
 Table = dict[str, Any]
 
@@ -30,8 +30,12 @@ def model_entry(name: str, table: Table, *, origin: str) -> Model:
         if model_field.default is MISSING:
             need(table, key, where)
     given = {"name": name, **{key: value for key, value in table.items() if key in known}}
-    if given.get("activation") in _GATED:
-        given.update(gated_mlp=True, activation=_GATED[given["activation"]])
+    if "activation" in given:
+        activation, names = given["activation"], (*get_args(Activation), *_GATED)
+        if activation not in names:
+            raise InputError(f"{where}: activation must be {either(names)}, not {shown(activation)}.")
+        if activation in _GATED:
+            given.update(gated_mlp=True, activation=_GATED[activation])
     if "rotary_scaling" in given:
         given["rotary_scaling"] = _rotary_scaling(given["rotary_scaling"], f"{where}: rotary_scaling")
     for key, part in _PARTS.items():

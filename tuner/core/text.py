@@ -133,8 +133,9 @@ def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> s
 
 
 def counted(number: SupportsInt, word: str) -> str:
-    """Return a number with its noun: `1 node`, `48 nodes`. NumPy integers are accepted."""
-    return f"{int(number)} {word}{'' if int(number) == 1 else 's'}"
+    """Return a number with its noun: `1 node`, `48 nodes`, `14,538 topologies`. NumPy integers are accepted."""
+    plural = f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"
+    return f"{int(number):,} {word if int(number) == 1 else plural}"
 
 
 def either(values: Iterable[object], *, limit: int = 16) -> str:

@@ -69,10 +69,14 @@ def _scaling(model: Model) -> str:
     scaling = model.rotary_scaling
     if scaling is None:
         return "no rotary scaling"
-    betas = (scaling.beta_fast, scaling.beta_slow)
-    unusual = scaling.kind == "yarn" and betas != (32.0, 1.0)
-    between = f" with betas {betas[0]:g} and {betas[1]:g}" if unusual else ""
-    return f"rotary scaling {scaling.kind} by {scaling.factor:g}{between}"
+    original = f" from {scaling.original_seq:,} positions" if scaling.original_seq else ""
+    words, low, high = {
+        "yarn": ("betas", scaling.beta_fast, scaling.beta_slow),
+        "llama3": ("frequency factors", scaling.low_frequency, scaling.high_frequency),
+    }.get(scaling.kind, ("", 0.0, 0.0))
+    unusual = words and (low, high) not in ((32.0, 1.0), (1.0, 4.0))
+    between = f" with {words} {low:g} and {high:g}" if unusual else ""
+    return f"rotary scaling {scaling.kind} by {scaling.factor:g}{original}{between}"
 
 
 def _experts(model: Model) -> str:
@@ -89,7 +93,7 @@ def _window(model: Model) -> str:
 
 
 def _number(title: str, field: str) -> Callable[[Any], str]:
-    return lambda subject: f"{title} {getattr(subject, field):g}"
+    return lambda subject: f"{title} {getattr(subject, field):.9g}"
 
 
 def _switch(title: str, field: str) -> Callable[[Any], str]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.core.text import listed
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
     ExportOptions,
@@ -129,6 +130,28 @@ def _routes_as_qwen3(run: ProductionRun) -> bool:
     )
 
 
+def _unlike_qwen3(run: ProductionRun) -> str:
+    """Return in what a run's experts differ from Qwen3's."""
+    experts = run.workload.model.experts
+    if experts is None:
+        return ""
+    different = {
+        "shared experts": experts.shared_ffn,
+        "layers without experts": experts.dense_layers or experts.period > 1,
+        "a sigmoid router": experts.router == "sigmoid",
+        "a bias of the router": experts.router_linear_bias,
+        "groups of experts": experts.router_groups,
+        "weights that are not normalised": not experts.normalized,
+        f"weights times {experts.scale:g}": experts.scale != 1,
+        "weights on the experts' inputs": experts.weights_before,
+        f"a capacity factor of {experts.capacity_factor:g}": experts.capacity_factor,
+        "biases of the experts": experts.expert_bias,
+        f"a load-balancing loss of {experts.aux_loss:g}": experts.aux_loss,
+        f"a z-loss of {experts.z_loss:g}": experts.z_loss,
+    }
+    return listed(name for name, found in different.items() if found)
+
+
 def _shares_experts(run: ProductionRun) -> bool:
     """Return whether the ranks of a shard group divide by ep (config/configs.py: expert_parallel_degree)."""
     topology = run.topology
@@ -216,7 +239,10 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
             ),
         ),
         "experts": expressed(
-            "model_registry, load_balance_coeff", only=router, accepts=_routes_as_qwen3, because=f"it trains {router}"
+            "model_registry, load_balance_coeff",
+            only=router,
+            accepts=_routes_as_qwen3,
+            because=lambda run: f"with {_unlike_qwen3(run)}; it trains {router}",
         ),
         "ep": expressed(
             "expert_parallel_degree", only="degrees that divide tp x cp x the shard group", accepts=_shares_experts

@@ -152,11 +152,17 @@ def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     changes = difference(leader, second)
     smallest = max(NEGLIGIBLE_CHANGE * leader.seconds, 0.005 if leader.seconds >= 1 else 0.00005)  # as printed
     phrases = [(change, f"{_more_or_less(change, leader.seconds)} for {term_label(name)}") for name, change in changes]
-    gains = [phrase for change, phrase in phrases if change > smallest][:MAX_NAMED]
-    losses = [phrase for change, phrase in phrases if change < -smallest][:MAX_NAMED]
-    if not gains and not losses:
+    named = [
+        *[(change, phrase) for change, phrase in phrases if change > smallest][:MAX_NAMED],
+        *[(change, phrase) for change, phrase in phrases if change < -smallest][:MAX_NAMED],
+    ]
+    if not named:
         return "Compared with the runner-up, the cost model predicts nearly the same time in every term."
     measured, predicted = study.ranking[1].seconds - study.ranking[0].seconds, second.seconds - leader.seconds
+    rest = predicted - sum(change for change, _ in named)
+    if abs(rest) > smallest:
+        named.append((rest, f"{_more_or_less(rest, leader.seconds)} for the other terms"))
+    gains, losses = ([phrase for change, phrase in named if (change > 0) is less] for less in (True, False))
     but = f", but {listed(losses)}" if gains and losses else ""
     unexplained = "" if predicted * measured > 0 else ", a difference that the cost model does not explain"
     return (

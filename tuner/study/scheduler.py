@@ -134,7 +134,7 @@ class Scheduler:
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
             self.finished = self._used(limits.node_hours)
         elif limits.deadline is not None and elapsed() >= limits.deadline:
-            self.finished = f"the deadline of {limits.deadline / 3600:.3g} h has passed"
+            self.finished = f"the deadline of {span(limits.deadline / 86400)} has passed"
         elif self.stopping is not None:
             return
         elif reserve := self._reserved():
@@ -145,7 +145,7 @@ class Scheduler:
             self.stopping = f"the last {limits.final} of {limits.budget} jobs are reserved for the final round"
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
             self._by_estimate = False
-            self.stopping = f"no improvement in {limits.patience} consecutive jobs"
+            self.stopping = f"no improvement in {counted(limits.patience, 'consecutive job')}"
 
     def _reserved(self) -> float:
         """Return the node-hours that the leaders' confirmation needs where no more are left for the search, or 0."""

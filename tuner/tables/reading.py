@@ -40,7 +40,7 @@ from typing import Final, cast, get_args
 from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.errors import InputError, TunerError
-from tuner.core.text import either, shown, text_of_cell
+from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
@@ -122,7 +122,8 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
             if not any(value.strip() for value in values):
                 continue
             if len(values) > len(header):
-                raise InputError(f"{name}, line {reader.line_num}: {len(values)} cells under {len(header)} columns.")
+                cells, columns = counted(len(values), "cell"), counted(len(header), "column")
+                raise InputError(f"{name}, line {reader.line_num}: {cells} under {columns}.")
             values += [""] * (len(header) - len(values))
             yield (
                 reader.line_num,

@@ -182,11 +182,12 @@ def _print_text(made: MemoryPlan, written: list[str], *, unit: tuple[float, str]
         "optimizer": plan.optimizer,
         "overhead": f"{100 * plan.overhead:.0f}% of GPU memory",
     }
+    alone = " on one GPU alone" if plan.zero and len(made.budgets) > len(first) else ""
     rows: list[tuple[object, ...]] = [
         (name, *(f"{budget.components[name] / scale:.1f}" for budget in first), what[name]) for name in COMPONENTS
     ]
     rows += [
-        ("left", *(f"{budget.left / scale:.1f}" for budget in first), "for activations"),
+        ("left", *(f"{budget.left / scale:.1f}" for budget in first), f"for activations{alone}"),
         ("card", *(f"{budget.card / scale:.1f}" for budget in first), word),
     ]
     print_table((word, *(budget.gpu for budget in first), "What"), rows, left=(word, "What"))

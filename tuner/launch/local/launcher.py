@@ -260,7 +260,7 @@ class LocalLauncher:
         file = local.folder / "stacks.txt"
         members = supervisor.members(local.tag)
         count = write_stacks(members, local.folder / "stderr.log", file, self._program.dumps_on_signal)
-        if not file.is_file():
+        if not count or not file.is_file():
             return ""
         return f"stacks of {count} of its processes: {local.folder.name}/stacks.txt"
 
