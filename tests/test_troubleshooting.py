@@ -21,7 +21,7 @@ WRONG = [
     (("report", "nobody"), "there is no study called", 2),
     (("report", "pyproject.toml"), "not a study's name", 2),
     (("optimize", "--nodes", "4", "--from", "nobody"), "neither a file nor a study called", 2),
-    (("optimize", "--nodes", "4", "--study", "bloom-48", "--budget", "1"), "was started with", 1),
+    (("optimize", "--nodes", "4", "--study", "bloom-48", "--budget", "1"), "was started with", 2),
     (("optimize", "--launcher", "replay", "--table", BLOOM, "--budget", "1"), "choose one with --group", 2),
     (("plan", "--model", "bloom-176b", "--set", "heads=5"), "topologies is legal", 1),
     (("export", "bloom-48", "--format", "megatron-deepspeed"), "does not support sequence parallelism", 2),

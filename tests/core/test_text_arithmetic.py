@@ -94,6 +94,8 @@ def test_lists_are_joined_and_cut_off() -> None:
         assert enumerated(range(17)) == f"{', '.join(map(str, range(16)))} and 1 more"
     assert either(range(3), limit=2) == "0, 1 and 1 more"
     assert [counted(number, "job") for number in (0, 1, 2)] == ["0 jobs", "1 job", "2 jobs"]
+    assert [counted(number, "topology") for number in (1, 14538)] == ["1 topology", "14,538 topologies"]
+    assert counted(2, "day") == "2 days"
 
 
 @pytest.mark.parametrize(

@@ -112,6 +112,13 @@ def test_a_line_tells_how_far_the_estimate_was_off(seconds: float, words: str) -
     assert result_text(trial(seconds)).startswith(f"{seconds:.2f} s per iteration, ")
 
 
+@pytest.mark.parametrize(("evidence", "more"), [("", ""), ("stacks of 2", "; stacks of 2")])
+def test_a_line_tells_why_a_job_counts_as_hung_before_where_its_stacks_are(evidence: str, more: str) -> None:
+    failure = Failure(kind="", evidence=evidence, meaning="no progress for 31 s")
+    hung = replace(trial(), result=JobResult(outcome=Outcome.HUNG, failure=failure))
+    assert result_text(hung) == f"HUNG no progress for 31 s{more}"
+
+
 @pytest.mark.parametrize(("length", "shown"), [(90, "x" * 90), (91, "x" * 87 + "...")])
 def test_long_evidence_is_cut_off(length: int, shown: str) -> None:
     assert result_text(trial(evidence="SIMULATED " + "x" * length)) == f"OOM {shown}"

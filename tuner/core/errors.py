@@ -70,6 +70,12 @@ class StudyError(TunerError):
     """A study cannot be saved or resumed; its stored trials are not lost."""
 
 
+class OtherStudy(StudyError):
+    """A study was started with other arguments."""
+
+    exit_code = 2
+
+
 class MissingDependency(TunerError):
     """A launcher or package is not installed."""
 

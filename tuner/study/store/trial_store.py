@@ -24,7 +24,7 @@ import sqlalchemy.exc
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState
 
-from tuner.core.errors import StudyError, TunerWarning
+from tuner.core.errors import OtherStudy, StudyError, TunerWarning
 from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
@@ -97,7 +97,7 @@ class TrialStore:
             study._complete_creation(settings)
             difference = difference_of(study.settings, _as_stored(settings))
             if difference:
-                raise StudyError(
+                raise OtherStudy(
                     f"study {name!r} was started with {difference}: repeat the original arguments to continue it, or "
                     "choose another name with --study."
                 )
