@@ -27,11 +27,11 @@ EXPECTED = ExpectedResult(
 @pytest.mark.parametrize(
     ("seconds", "memory", "difference", "ok", "words"),
     [
-        (12.0, 42.0, "", True, "As fast as expected: 12 s per iteration, 20.0% more than 10 s"),
-        (12.001, 40.0, "", False, "Slower than expected: 12.001 s per iteration, 20.0% more than 10 s"),
-        (9.0, 40.0, "", True, "As fast as expected: 9 s per iteration, 10.0% less than 10 s"),
-        (8.0, None, "", True, "Faster than expected: 8 s per iteration, 20.0% less than 10 s"),
-        (10.0, 42.1, "", False, "As fast as expected: 10 s per iteration, 0.0% more than 10 s"),
+        (12.0, 42.0, "", True, "As fast as expected: 12.00 s per iteration, 20.0% more than 10.00 s"),
+        (12.001, 40.0, "", False, "Slower than expected: 12.00 s per iteration, 20.0% more than 10.00 s"),
+        (9.0, 40.0, "", True, "As fast as expected: 9.00 s per iteration, 10.0% less than 10.00 s"),
+        (8.0, None, "", True, "Faster than expected: 8.00 s per iteration, 20.0% less than 10.00 s"),
+        (10.0, 42.1, "", False, "As fast as expected: 10.00 s per iteration, 0.0% more than 10.00 s"),
         (10.0, 40.0, "tp 4 instead of 2", False, "As fast as expected"),
     ],
 )
@@ -44,7 +44,7 @@ def test_a_run_delivers_within_the_interval_and_five_percent_of_memory(
     assert found.days == pytest.approx(2 * seconds)
     assert found.sentences[0].startswith(words)
     assert f"training takes {2 * seconds:.1f} days instead of 20.0 days." in found.sentences[0]
-    assert "(measured, 80% interval 9.0000 to 12.0000)" in found.sentences[0]
+    assert "(measured, 80% interval 9.00 to 12.00)" in found.sentences[0]
     if memory is None:
         assert found.memory_ratio is None
         assert len(found.sentences) == 1

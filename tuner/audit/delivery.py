@@ -12,6 +12,7 @@ from tuner.core.catalog import read_text
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.text import interval, listed, shown, span
+from tuner.core.text import seconds as printed
 
 SCHEMA: Final = "tuner/topology/1"
 _COMPARED: Final = ("tp", "pp", "cp", "vpp", "dp", "micro_batch", "zero", "sequence_parallel")
@@ -99,9 +100,9 @@ def delivered(expected: ExpectedResult, seconds: float, memory_gib: float | None
     days = expected.days * sec_ratio
     speed = "Slower than" if seconds > expected.high else "Faster than" if seconds < expected.low else "As fast as"
     sentences = [
-        f"{speed} expected: {seconds:.6g} s per iteration, {abs(sec_ratio - 1):.1%} "
-        f"{'more' if sec_ratio >= 1 else 'less'} than {expected.sec_per_iter:.6g} s ({expected.source}, 80% interval "
-        f"{interval(expected.low, expected.high, digits=6)}). At this speed, training takes {span(days)} instead of "
+        f"{speed} expected: {printed(seconds)} s per iteration, {abs(sec_ratio - 1):.1%} "
+        f"{'more' if sec_ratio >= 1 else 'less'} than {printed(expected.sec_per_iter)} s ({expected.source}, 80% "
+        f"interval {interval(expected.low, expected.high)}). At this speed, training takes {span(days)} instead of "
         f"{span(expected.days)}."
     ]
     memory_ratio = memory_gib / expected.memory_gib if memory_gib and expected.memory_gib else None
