@@ -377,6 +377,9 @@ print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".wo
         "tuner.core",
         *(
             f"tuner.core.{name}"
-            for name in ("assignment", "documents", "domain", "errors", "experts", "model", "text", "validation")
+            for name in (
+                *("assignment", "documents", "domain", "errors", "experts", "model", "rotary_scaling", "text"),
+                "validation",
+            )
         ),
     ]
