@@ -41,6 +41,7 @@ PATHOLOGICAL = (
         "a: 1: b: not found ",
         "x Aborted",
     ),
+    *("train_inner | ups=1, num_updates ", "Epoch: [0]  [ 1/2]  eta: ", "Epoch: [0]  [ 1/2]  eta: loss: 1 time: 1 "),
     *("{'train_runtime': 1,", "lr .. ", "wandb: ERROR ", "TCPStore ", "failed to connect to ", "NET/IB : ", "worker: "),
 )
 """Texts that, repeated, make up a line on which a careless pattern takes quadratic time."""

@@ -9,6 +9,7 @@ from typing import Final
 from tests.logs.class_failures import CLASS_FAILURES
 from tests.logs.configuration_failures import CONFIGURATION_FAILURES
 from tests.logs.eighth_round_failures import EIGHTH_ROUND
+from tests.logs.eleventh_round_failures import ELEVENTH_ROUND
 from tests.logs.fifth_round_failures import FIFTH_ROUND
 from tests.logs.first_round_failures import FIRST_ROUND
 from tests.logs.fourth_round_failures import FOURTH_ROUND
@@ -33,6 +34,7 @@ ROUNDS: Final = {
     **EIGHTH_ROUND,
     **NINTH_ROUND,
     **TENTH_ROUND,
+    **ELEVENTH_ROUND,
     **MESSAGE_FAILURES,
     **SCHEDULER_FAILURES,
     **CONFIGURATION_FAILURES,

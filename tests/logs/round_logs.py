@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.logs.eighth_round_logs import EIGHTH_ROUND_LOGS
 from tests.logs.fifth_round_logs import FIFTH_ROUND_LOGS
 from tests.logs.first_round_logs import FIRST_ROUND_LOGS
 from tests.logs.fourth_round_logs import FOURTH_ROUND_LOGS
@@ -21,4 +22,5 @@ ROUND_LOGS: Final[dict[str, GoodLog]] = {
     **FIFTH_ROUND_LOGS,
     **SIXTH_ROUND_LOGS,
     **SEVENTH_ROUND_LOGS,
+    **EIGHTH_ROUND_LOGS,
 }

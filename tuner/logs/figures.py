@@ -92,6 +92,11 @@ class Figure:
     """Of a figure such as 1:02:03 or 1m02s."""
 
     @property
+    def title(self) -> str:
+        """Its name for messages, with the bracket that was stripped from it, or else its unit."""
+        return f"{self.name})" if "(" in self.name and ")" not in self.name else self.name or self.unit
+
+    @property
     def words(self) -> tuple[str, ...]:
         """The words of its name."""
         return words_of(self.name)

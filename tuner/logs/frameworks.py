@@ -142,7 +142,8 @@ _FORMATS: Final = (
         "metric logger",
         "  eta: ",
         r"\bEpoch: \[(?P<epoch0>[0-9]{1,9})\]  \[ {0,12}(?P<at>[0-9]{1,9})/(?P<steps>[0-9]{1,9})\]  eta: "
-        rf"(?:.{{0,800}}?\bloss: (?P<loss>{LOSS})\b)?.{{0,800}}?  time: (?P<seconds>{NUMBER})  data: ",
+        rf"(?:(?:(?!Epoch: ).){{0,800}}?\bloss: (?P<loss>{LOSS})\b)?(?:(?!Epoch: ).){{0,800}}?  "
+        rf"time: (?P<seconds>{NUMBER})  data: ",
     ),
     _format(
         "open clip",
@@ -153,9 +154,8 @@ _FORMATS: Final = (
     _format(
         "fairseq",
         "num_updates",
-        rf"(?:\btrain_inner \| (?:epoch [0-9]{{1,6}}: .{{0,60}}?loss=(?P<loss>{LOSS}), )?|^[^{{}}]{{0,80}}"
-        r"\{\"epoch\": )"
-        rf".{{0,2000}}?\bups(?:=|\": \")(?P<rate>{NUMBER})[,\"].{{0,800}}?"
+        rf"^.{{0,120}}?(?:\btrain_inner \| (?:epoch [0-9]{{1,6}}: .{{0,60}}?loss=(?P<loss>{LOSS}), )?|\{{\"epoch\": )"
+        rf".{{0,800}}?\bups(?:=|\": \")(?P<rate>{NUMBER})[,\"].{{0,200}}?"
         r"num_updates(?:=|\": \")(?P<iteration>[0-9]{1,12})\b",
     ),
     _format(

@@ -173,14 +173,14 @@ LAUNCH_SIGNATURES: Final = (
         r"CANCELLED AT (?!\S+ DUE TO TASK FAILURE)|STEPD TERMINATED ON |[Ss]tate(?:=|: )CANCELLED\b"
         r"|^Detected KeyboardInterrupt, "
         r"|[Jj]ob allocation [0-9]+ has been revoked"
-        r"|Force Terminated (?:job|Step)",
+        r"|Force Terminated (?:job|Step)|\bTERM_(?:OWNER|ADMIN|FORCE_OWNER|FORCE_ADMIN)\b",
         Outcome.CANCELLED,
         "the job was cancelled",
-        "Slurm, Lightning",
+        "Slurm, LSF, Lightning",
         weight=REPORT,
         words=(
             *("CANCELLED AT ", "Force Terminated ", "STEPD TERMINATED ON ", "ob allocation "),
-            *("Detected KeyboardInterrupt, ", "tate: CANCELLED", "tate=CANCELLED"),
+            *("Detected KeyboardInterrupt, ", "tate: CANCELLED", "tate=CANCELLED", "TERM_"),
         ),
     ),
     # When one task ends, srun kills the others: the first of its lines counts.

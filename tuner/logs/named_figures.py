@@ -268,9 +268,9 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
         if unknown and stamped:
             way.scale = min((1.0, 1e-3), key=lambda scale: abs(log(scale * (values[-1] - values[0]) / sum(between))))
             unknown = ""
-        way.derived = f"{figure.name} of each line{unknown}"
+        way.derived = f"{figure.title} of each line{unknown}"
         return way if grows else None
-    way.derived = f"{figure.name or figure.unit} of each line"
+    way.derived = f"{figure.title} of each line"
     if stamped:
         return _by_stamps(way, figure, values, steps, between)
     if kind == "time" and not figure.is_of_a_step and (max(steps) > 1 or grows):

@@ -50,14 +50,16 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b",
+        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b"
+        r"|\b[Tt]ermination is imminent\b|\b[Ss]pot(?: [Ii]nstance)? [Ii]nterruption [Nn]otice\b",
         Outcome.PREEMPTED,
         "another job took its place",
-        "Slurm, LSF, submitit, Kubernetes, SkyPilot",
+        "Slurm, LSF, submitit, Kubernetes, clouds",
         "use another partition or QOS",
         words=(
             *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),
             *("Preempted by ", "Preempted to accommodate", "The cluster is preempted"),
+            *("ermination is imminent", "nterruption notice", "nterruption Notice"),
         ),
     ),
     signature(
