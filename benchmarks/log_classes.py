@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.logs import test_failures, test_frameworks, test_logs
-from tests.logs.failure_cases import FAILURES, HARMLESS
-from tests.logs.thread_logs import GOOD_LOGS
+from tests.logs.failures import FAILURES, HARMLESS
+from tests.logs.working import GOOD_LOGS
 from tuner.logs import read_log
 
 LOGS: Final = Path(__file__).resolve().parent.parent / "tests/data/logs"

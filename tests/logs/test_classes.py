@@ -29,10 +29,9 @@ def test_the_table_counts_every_case_in_its_row_and_column_and_names_the_wrong_o
 def test_no_case_hides_another_of_its_name() -> None:
     """The tables of cases are merged, so that of two with one name only the last would be tested."""
     names: Counter[str] = Counter()
-    for path in (ROOT / "tests/logs").glob("*.py"):
-        if path.stem.endswith(("failures", "cases", "logs")) and not path.stem.startswith("test"):
-            tables = (node.value for node in ast.parse(path.read_text()).body if isinstance(node, ast.AnnAssign))
-            keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
-            names.update(str(key.value) for key in keys if isinstance(key, ast.Constant))
+    for path in (ROOT / "tests/logs").glob("*/*.py"):
+        tables = (node.value for node in ast.parse(path.read_text()).body if isinstance(node, ast.AnnAssign))
+        keys = (key for table in tables if isinstance(table, ast.Dict) for key in table.keys)
+        names.update(str(key.value) for key in keys if isinstance(key, ast.Constant))
     assert len(names) > 700
     assert [name for name, times in names.items() if times > 1] == []

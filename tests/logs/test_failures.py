@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from tests.logs.failure_cases import FAILURES as CASES
-from tests.logs.failure_cases import HARMLESS
+from tests.logs.failures import FAILURES as CASES
+from tests.logs.failures import HARMLESS
 from tuner.core.outcomes import Outcome
 from tuner.logs import Sighting, read_log
 from tuner.logs.signatures import SIGNATURES

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta, timezone
 import pytest
 
 from tests.conftest import ROOT
-from tests.logs.thread_logs import GOOD_LOGS
+from tests.logs.working import GOOD_LOGS
 from tuner.core.errors import InputError
 from tuner.logs import Log, LogRun, StepPattern, StepSize, contradiction, of_job, precision, read_log, timed
 from tuner.logs.lines import stamp_of, unwrapped

@@ -45,6 +45,7 @@ PROGRAMS = {
         "Ray",
         "Rust",
         "SageMaker",
+        "Google Cloud",
         "SkyPilot",
         "environment modules",
         "ld.so",

@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.log_reading import FORMATS, MEGABYTE, PATHOLOGICAL, cpu_seconds, followed, text_of
 from tests.conftest import ROOT
-from tests.logs.failure_cases import FAILURES
+from tests.logs.failures import FAILURES
 from tuner.logs import StepPattern, read_log
 
 LOGS = sorted((ROOT / "tests/data/logs").glob("*.log"))

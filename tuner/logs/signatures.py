@@ -54,7 +54,7 @@ SIGNATURES: Final = (
         r"|\b[Tt]ermination is imminent\b|\b[Ss]pot(?: [Ii]nstance)? [Ii]nterruption [Nn]otice\b",
         Outcome.PREEMPTED,
         "another job took its place",
-        "Slurm, LSF, submitit, Kubernetes, clouds",
+        "Slurm, LSF, submitit, Kubernetes, SkyPilot, Google Cloud",
         "use another partition or QOS",
         words=(
             *(" DUE TO PREEMPTION", "TERM_PREEMPT", ": this job is preempted", "tate: PREEMPTED", "tate=PREEMPTED"),

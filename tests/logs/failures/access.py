@@ -1,0 +1,292 @@
+"""Access, downloads and disks."""
+
+# ruff: noqa: E501 - a log's lines are as long as they are
+
+from __future__ import annotations
+
+from typing import Final
+
+CASES: Final = {
+    "disk": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: OSError: [Errno 28] No space left on device',
+        "CRASHED",
+        "the disk is full",
+        "OSError",
+    ),
+    "quota": (
+        "OSError: [Errno 122] Disk quota exceeded: '/home/u/.cache'",
+        "CRASHED",
+        "the disk is full",
+        "OSError",
+    ),
+    "gated": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: huggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-6)',
+        "CRASHED",
+        "access was denied",
+        "huggingface_hub",
+    ),
+    "no download": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
+        "CRASHED",
+        "a download failed",
+        "OSError",
+    ),
+    "no token": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: huggingface_hub.errors.RepositoryNotFoundError: 401 Client Error. (Request ID: Root=1-6)\n[rank0]: Repository Not Found for url: https://huggingface.co/x/y/resolve/main/config.json.',
+        "CRASHED",
+        "access was denied",
+        "huggingface_hub",
+    ),
+    "gated, older": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: OSError: You are trying to access a gated repo.\n[rank0]: Make sure to have access to it at https://huggingface.co/meta-llama/Llama-3.1-8B.\n[rank0]: 403 Client Error.',
+        "CRASHED",
+        "access was denied",
+        "OSError: You are trying",
+    ),
+    "disk, safetensors": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: safetensors_rust.SafetensorError: Error while serializing: IoError(Os { code: 28, kind: StorageFull, message: "No space left on device" })',
+        "CRASHED",
+        "the disk is full",
+        "safetensors_rust",
+    ),
+    "wandb, no key": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])',
+        "CRASHED",
+        "access was denied",
+        "wandb.errors",
+    ),
+    "hub unreachable, requests": (
+        "Traceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nrequests.exceptions.ConnectionError: (MaxRetryError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Max retries exceeded with url: /api/models/gpt2 (Caused by NewConnectionError(...))\"), '(Request ID: 1)')",
+        "CRASHED",
+        "a download failed",
+        "requests.exceptions",
+    ),
+    "hub unreachable, httpx": (
+        'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    main()\nhttpx.ConnectError: [Errno -2] Name or service not known',
+        "CRASHED",
+        "a download failed",
+        "httpx.ConnectError",
+    ),
+    "gated chain": (
+        'Traceback (most recent call last):\n  File "/a/http.py", line 406, in hf_raise_for_status\n    response.raise_for_status()\nrequests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://huggingface.co/meta-llama/Llama-2-7b-hf/resolve/main/config.json\n\nThe above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File "/a/hub.py", line 403, in cached_file\n    resolved_file = hf_hub_download(\nhuggingface_hub.errors.GatedRepoError: 401 Client Error. (Request ID: Root=1-66f4b037)\n\nCannot access gated repo for url https://huggingface.co/meta-llama/x.\nAccess to model meta-llama/x is restricted. You must have access to it and be authenticated to access it. Please log in.',
+        "CRASHED",
+        "access was denied",
+        "requests.exceptions.HTTPError: 401 Clien",
+    ),
+    "wandb perm": (
+        "wandb: ERROR Error while calling W&B API: entity learn2learn not found during upsertBucket (<Response [404]>)\nwandb: ERROR It appears that you do not have permission to access the requested resource. Please reach out to the project owner to grant you access. (Error 404: Not Found)",
+        "CRASHED",
+        "access was denied",
+        "wandb: ERROR It appears that you do not ",
+    ),
+    "wandb comm": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nwandb.errors.errors.CommError: It appears that you do not have permission to access the requested resource. Please reach out to the project owner to grant you access. If you have the correct permissions, verify that there are no issues with your networking setup.(Error 404: Not Found)',
+        "CRASHED",
+        "access was denied",
+        "wandb.errors.errors.CommError: It appear",
+    ),
+    "k8s evict disk": (
+        "The node was low on resource: ephemeral-storage. Container trainer was using 92Gi, which exceeds its request of 0.",
+        "CRASHED",
+        "the disk is full",
+        "The node was low on resource: ephemeral-",
+    ),
+    "hf read timeout": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nrequests.exceptions.ConnectionError: HTTPSConnectionPool(host='cdn-lfs.huggingface.co', port=443): Read timed out.",
+        "CRASHED",
+        "a download failed",
+        "requests.exceptions.ConnectionError: HTT",
+    ),
+    "hf readtimeout": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nrequests.exceptions.ReadTimeout: (ReadTimeoutError(\"HTTPSConnectionPool(host='huggingface.co', port=443): Read timed out. (read timeout=10)\"), '(Request ID: 5aa)')",
+        "CRASHED",
+        "a download failed",
+        "requests.exceptions.ReadTimeout: (ReadTi",
+    ),
+    "couldnt reach": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nConnectionError: Couldn't reach 'tanganke/sun397' on the Hub (ConnectionError)",
+        "CRASHED",
+        "a download failed",
+        "ConnectionError: Couldn't reach 'tangank",
+    ),
+    "hydra call": (
+        "Error executing job with overrides:\n['method=a']\n\nError in call to target 'datasets.load.load_dataset':\nConnectionError(\"Couldn't reach 'tanganke/sun397' on the Hub (ConnectionError)\")\nfull_key: test_datasets.sun397",
+        "CRASHED",
+        "a download failed",
+        "ConnectionError(\"Couldn't reach 'tangank",
+    ),
+    "gcs": (
+        "google.api_core.exceptions.ServiceUnavailable: 503 GET https://storage.googleapis.com/x: Service Unavailable",
+        "CRASHED",
+        "a download failed",
+        "google.api_core.exceptions.ServiceUnavai",
+    ),
+    "s3": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nbotocore.exceptions.NoCredentialsError: Unable to locate credentials',
+        "CRASHED",
+        "access was denied",
+        "botocore.exceptions.NoCredentialsError: ",
+    ),
+    "hf_hub 403": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nhuggingface_hub.errors.HfHubHTTPError: 403 Forbidden: You need to enable access to public gated repos in your fine-grained token settings to view this repository..',
+        "CRASHED",
+        "access was denied",
+        "huggingface_hub.errors.HfHubHTTPError: 4",
+    ),
+    "hub is offline": (
+        "huggingface_hub.errors.OfflineModeIsEnabled: Cannot reach https://huggingface.co/api/models/x: offline mode is enabled. To disable it, please unset the `HF_HUB_OFFLINE` environment variable.",
+        "CRASHED",
+        "a download failed",
+        "huggingface_hub.errors.OfflineModeIsEnab",
+    ),
+    "read-only": (
+        "OSError: [Errno 30] Read-only file system: '/data/cache'",
+        "CRASHED",
+        "access was denied",
+        "OSError: [Errno 30] Read-only file syste",
+    ),
+    "429": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nhuggingface_hub.errors.HfHubHTTPError: 429 Client Error: Too Many Requests for url: https://huggingface.co/api/datasets/HuggingFaceFW/fineweb/paths-info/main (Request ID: Root=1-67f6)',
+        "CRASHED",
+        "a download failed",
+        "huggingface_hub.errors.HfHubHTTPError: 4",
+    ),
+    "502": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nrequests.exceptions.HTTPError: 502 Server Error: Bad Gateway for url: https://huggingface.co/datasets/x/resolve/main/data/train-00012.parquet',
+        "CRASHED",
+        "a download failed",
+        "requests.exceptions.HTTPError: 502 Serve",
+    ),
+    "oserror hf": (
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.\nCheck your internet connection or see how to run the library in offline mode at 'https://huggingface.co/docs/transformers/installation#offline-mode'.",
+        "CRASHED",
+        "a download failed",
+        "OSError: We couldn't connect to 'https:/",
+    ),
+    "stream writer": (
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/opt/train.py", line 9, in <module>\n[rank1]:     main()\n[rank1]: OSError: [Errno 28] No space left on device\n[rank1]: \n[rank1]: During handling of the above exception, another exception occurred:\n[rank1]: \n[rank1]: Traceback (most recent call last):\n[rank1]:   File "/opt/save.py", line 3, in f\n[rank1]:     torch.save(x, path)\n[rank1]: RuntimeError: [enforce fail at inline_container.cc:603] . unexpected pos 4212864 vs 4212756',
+        "CRASHED",
+        "the disk is full",
+        "OSError: [Errno 28] No space left on dev",
+    ),
+    "wandb key": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nwandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])',
+        "CRASHED",
+        "access was denied",
+        "wandb.errors.errors.UsageError: api_key ",
+    ),
+    "hub not reached": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: huggingface_hub.errors.LocalEntryNotFoundError: An error happened while trying to locate the file on the Hub and we cannot find the requested files in the local cache. Please check your connection and try again or make sure your Internet connection is on.',
+        "CRASHED",
+        "a download failed",
+        "huggingface_hub.errors.LocalEntryNotFoun",
+    ),
+    "wandb without a key": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])',
+        "CRASHED",
+        "access was denied",
+        "wandb.errors.errors.UsageError: api_key ",
+    ),
+    "nvme denied": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nPermissionError: [Errno 13] Permission denied: '/mnt/nvme0'",
+        "CRASHED",
+        "access was denied",
+        "PermissionError: [Errno 13] Permission d",
+    ),
+    "quota, thread": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: OSError: [Errno 122] Disk quota exceeded: '/lustre/ckpt/iter_0001000/common.pt'",
+        "CRASHED",
+        "the disk is full",
+        "OSError: [Errno 122] Disk quota exceeded",
+    ),
+    "stream writer again": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: [enforce fail at inline_container.cc:778] . PytorchStreamWriter failed writing file data/12: file write failed',
+        "CRASHED",
+        "the disk is full",
+        "RuntimeError: [enforce fail at inline_co",
+    ),
+    "gated, thread": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nOSError: You are trying to access a gated repo.\nMake sure to have access to it at https://huggingface.co/meta-llama/Llama-3.1-8B.\n401 Client Error. (Request ID: Root=1-42)',
+        "CRASHED",
+        "access was denied",
+        "OSError: You are trying to access a gate",
+    ),
+    "no right to execute": (
+        "slurmstepd: error: execve(): train.py: Permission denied\nsrun: error: n1: task 0: Exited with exit code 13",
+        "CRASHED",
+        "access was denied",
+        "slurmstepd: error: execve()",
+    ),
+    "no write access": (
+        "ValueError: Could not push the cached model to aws-neuron/optimum-neuron-cache because you do not have write access to this repo.",
+        "CRASHED",
+        "access was denied",
+        "ValueError: Could not push the cached mo",
+    ),
+    "storage of a pod": (
+        "  Warning  Evicted              2m14s  kubelet                                Pod ephemeral local storage usage exceeds the total limit of containers 5Gi.\n  Normal   Killing              2m14s  kubelet                                Stopping container model",
+        "CRASHED",
+        "the disk is full",
+        "Warning Evicted 2m14s kubelet",
+    ),
+    "message: quota": (
+        "OSError: [Errno 122] Disk quota exceeded: '/scratch/.triton/cache'",
+        "CRASHED",
+        "the disk is full",
+        "OSError: [Errno 122] Disk quota exceeded",
+    ),
+    "message: read only": (
+        "OSError: [Errno 30] Read-only file system: '/scratch/.cache'",
+        "CRASHED",
+        "access was denied",
+        "OSError: [Errno 30] Read-only file syste",
+    ),
+    "source: sagemaker disk": (
+        "ClientError: Artifact upload failed:Insufficient disk space",
+        "CRASHED",
+        "the disk is full",
+        "ClientError: Artifact upload failed:Insu",
+    ),
+    "configuration: s3 403": (
+        "botocore.exceptions.ClientError: An error occurred (403) when calling the HeadObject operation: Forbidden",
+        "CRASHED",
+        "access was denied",
+        "botocore.exceptions.ClientError: An erro",
+    ),
+    "configuration: s3 credentials": (
+        "botocore.exceptions.NoCredentialsError: Unable to locate credentials",
+        "CRASHED",
+        "access was denied",
+        "botocore.exceptions.NoCredentialsError: ",
+    ),
+    "configuration: gcs permission": (
+        "google.api_core.exceptions.Forbidden: 403 GET https://storage.googleapis.com/storage/v1/b/x: job@x.iam.gserviceaccount.com does not have storage.objects.get access",
+        "CRASHED",
+        "access was denied",
+        "google.api_core.exceptions.Forbidden: 40",
+    ),
+    "configuration: wandb key": (
+        "wandb.errors.errors.UsageError: api_key not configured (no-tty). call wandb.login(key=[your_api_key])",
+        "CRASHED",
+        "access was denied",
+        "wandb.errors.errors.UsageError: api_key ",
+    ),
+    "configuration: wandb 401": (
+        "wandb: ERROR Error while calling W&B API: user is not logged in (<Response [401]>)\nwandb.errors.errors.CommError: user is not logged in",
+        "CRASHED",
+        "access was denied",
+        "wandb: ERROR Error while calling W&B API",
+    ),
+    "configuration: hf gated": (
+        "OSError: You are trying to access a gated repo.\nMake sure to have access to it at https://huggingface.co/meta-llama/Llama-3.1-8B.\n401 Client Error. (Request ID: Root=1-6)",
+        "CRASHED",
+        "access was denied",
+        "OSError: You are trying to access a gate",
+    ),
+    "configuration: hf offline": (
+        "OSError: We couldn't connect to 'https://huggingface.co' to load the files, and couldn't find them in the cached files.",
+        "CRASHED",
+        "a download failed",
+        "OSError: We couldn't connect to 'https:/",
+    ),
+}

@@ -1,0 +1,286 @@
+"""Programs, files and containers that are missing."""
+
+# ruff: noqa: E501 - a log's lines are as long as they are
+
+from __future__ import annotations
+
+from typing import Final
+
+CASES: Final = {
+    "script": (
+        "/usr/bin/python3: can't open file '/home/user/trian.py': [Errno 2] No such file or directory\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n============================================================\ntrain.py FAILED\n------------------------------------------------------------\nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-03-04_10:00:00\n  host      : node01\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4242)\n  error_file: <N/A>\n",
+        "CRASHED",
+        "a program or file is missing",
+        "/usr/bin/python3",
+    ),
+    "file": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: FileNotFoundError: [Errno 2] No such file or directory: '/data/text_document.idx'\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n============================================================\ntrain.py FAILED\n------------------------------------------------------------\nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-03-04_10:00:00\n  host      : node01\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4242)\n  error_file: <N/A>\n",
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError",
+    ),
+    "apptainer": (
+        "FATAL:   Unable to handle docker://x uri: while building SIF from layers",
+        "CRASHED",
+        "the container was not started",
+        "FATAL",
+    ),
+    "pyxis": (
+        "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/x.sqsh",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd",
+    ),
+    "no torchrun": (
+        "bash: line 1: torchrun: command not found",
+        "CRASHED",
+        "a program or file is missing",
+        "bash",
+    ),
+    "slurm finds no torchrun": (
+        "slurmstepd: error: execve(): torchrun: No such file or directory\nsrun: error: g1301: task 0: Exited with exit code 2\nsrun: launch/slurm: _step_signal: Terminating StepId=3022331.0",
+        "CRASHED",
+        "a program or file is missing",
+        "slurmstepd: error: execve()",
+    ),
+    "dash finds no program": (
+        "train.sh: 1: srun: not found",
+        "CRASHED",
+        "a program or file is missing",
+        "train.sh: 1",
+    ),
+    "conda": (
+        "EnvironmentNameNotFound: Could not find conda environment: train\nYou can list all discoverable environments with `conda info --envs`.",
+        "CRASHED",
+        "a program or file is missing",
+        "EnvironmentNameNotFound",
+    ),
+    "kubernetes, program": (
+        'Error: failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: exec: "torchrun": executable file not found in $PATH: unknown',
+        "CRASHED",
+        "a program or file is missing",
+        "Error: failed to create containerd",
+    ),
+    "pyxis seccomp": (
+        "slurmstepd: error: pyxis: seccomp filter failed\nslurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\nslurmstepd: error: Failed to invoke spank plugin stack\nsrun: error: em-node0: task 0: Exited with exit code 1",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: seccomp filter",
+    ),
+    "lmod": (
+        'Lmod has detected the following error:  The following module(s) are unknown: "cuda/12.4"\n\nPlease check the spelling or version number.',
+        "CRASHED",
+        "a program or file is missing",
+        "Lmod has detected the following error: T",
+    ),
+    "bash perm": (
+        "/var/spool/slurmd/job123/slurm_script: line 14: ./train.sh: Permission denied",
+        "CRASHED",
+        "a program or file is missing",
+        "/var/spool/slurmd/job123/slurm_script: l",
+    ),
+    "bash nofile": (
+        "bash: /workspace/run.sh: No such file or directory",
+        "CRASHED",
+        "a program or file is missing",
+        "bash: /workspace/run.sh: No such file or",
+    ),
+    "no file in a model": (
+        "OSError: /models/llama does not appear to have a file named config.json. Checkout 'https://huggingface.co//models/llama/tree/None' for available files.",
+        "CRASHED",
+        "a file is missing",
+        "OSError: /models/llama does not appear t",
+    ),
+    "path taken for a repository": (
+        "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name' or 'namespace/repo_name': '/models/llama-3'. Use `repo_type` argument if needed.",
+        "CRASHED",
+        "a file is missing",
+        "huggingface_hub.errors.HFValidationError",
+    ),
+    "no model of that name": (
+        "OSError: foo/bar is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'\nIf this is a private repository, make sure to pass a token having permission to this repo either by logging in with `huggingface-cli login` or by passing `token=<your_token>`",
+        "CRASHED",
+        "a file is missing",
+        "OSError: foo/bar is not a local folder a",
+    ),
+    "image not pulled": (
+        '  Warning  Failed     12s   kubelet  Failed to pull image "nvcr.io/nvidia/nemo:99": rpc error: code = NotFound desc = failed to pull and unpack image\n  Warning  Failed     12s   kubelet  Error: ErrImagePull\n  Normal   BackOff    1s    kubelet  Back-off pulling image "nvcr.io/nvidia/nemo:99"',
+        "CRASHED",
+        "the container was not started",
+        "Warning Failed 12s kubelet Failed to pul",
+    ),
+    "crun": (
+        "Error: crun: cannot stat `/dev/nvidia0`: No such file or directory: OCI runtime attempted to invoke a command that was not found",
+        "CRASHED",
+        "the container was not started",
+        "Error: crun: cannot stat `/dev/nvidia0`:",
+    ),
+    "error opening launcher sh": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 12, in <module>\n    tokenizer = AutoTokenizer.from_pretrained(path)\nOSError: /models/Qwen3 does not appear to have a file named config.json. Checkout 'https://huggingface.co//models/Qwen3/tree/main' for available files.",
+        "CRASHED",
+        "a file is missing",
+        "OSError: /models/Qwen3 does not appear t",
+    ),
+    "safetensors missing": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: FileNotFoundError: No such file or directory: "/models/qwen/model-00003-of-00004.safetensors"',
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError: No such file or direc",
+    ),
+    "streaming index, message on the next line": (
+        "[1,mpirank:7,algo-1]<stderr>:Traceback (most recent call last):\n[1,mpirank:7,algo-1]<stderr>:  File \"/opt/train.py\", line 40, in <module>\n[1,mpirank:7,algo-1]<stderr>:    train_dataset = CustomStreamingDataset(\n[1,mpirank:7,algo-1]<stderr>:FileNotFoundError: [Errno 2] No such file or directory:\n[1,mpirank:7,algo-1]<stderr>:'opt/ml/mds-cache/index.json.tmp.tmp'",
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError: [Errno 2] No such fil",
+    ),
+    "scontrol in a container": (
+        "[rank: 0] Received SIGUSR1, handling auto-requeue\n/bin/sh: 1: scontrol: not found",
+        "CRASHED",
+        "a program or file is missing",
+        "/bin/sh: 1: scontrol: not found",
+    ),
+    "run config missing": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: FileNotFoundError: [Errno 2] No such file or directory: '/checkpoints/iter_0002900/run_config.yaml'",
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError: [Errno 2] No such fil",
+    ),
+    "pyxis import": (
+        "pyxis: importing docker image: nvcr.io/nvidia/nemo:25.04\nslurmstepd: error: pyxis: child 12345 failed with error code: 1\nslurmstepd: error: pyxis: failed to import docker image\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:     [ERROR] Could not process JSON input\nslurmstepd: error: pyxis: couldn't start container",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: child 12345 fa",
+    ),
+    "singularity": (
+        "FATAL:   container creation failed: mount /lustre/data->/data error: while mounting /lustre/data: mount source /lustre/data doesn't exist",
+        "CRASHED",
+        "the container was not started",
+        "FATAL: container creation failed: mount ",
+    ),
+    "conda activate": (
+        "/var/spool/slurmd/job4242/slurm_script: line 14: conda: command not found\n/var/spool/slurmd/job4242/slurm_script: line 20: torchrun: command not found",
+        "CRASHED",
+        "a program or file is missing",
+        "/var/spool/slurmd/job4242/slurm_script: ",
+    ),
+    "container nvml": (
+        "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: error running hook: exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\nnvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
+        "CRASHED",
+        "the container was not started",
+        "docker: Error response from daemon: fail",
+    ),
+    "no data set": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\ndatasets.exceptions.DatasetNotFoundError: Dataset 'foo/bar' doesn't exist on the Hub or cannot be accessed.",
+        "CRASHED",
+        "a file is missing",
+        "datasets.exceptions.DatasetNotFoundError",
+    ),
+    "pod's times": (
+        "2026-03-17T20:34:48.39285139+08:00 stderr F [INFO:swift] rank: 8, local_rank: 0, world_size: 16, local_world_size: 8\n2026-03-17T20:34:50.502211423+08:00 stderr F Traceback (most recent call last):\n2026-03-17T20:34:50.502219452+08:00 stderr F   File \"/usr/local/lib/python3.11/site-packages/swift/cli/rlhf.py\", line 7, in <module>\n2026-03-17T20:34:50.502260453+08:00 stderr F     rlhf_main()\n2026-03-17T20:34:50.50234774+08:00 stderr F     return SwiftRLHF(args).main()\n2026-03-17T20:34:50.5023478+08:00 stderr F            ^^^^^^^^^^^^^^^\n2026-03-17T20:34:50.502355+08:00 stderr F FileNotFoundError: [Errno 2] No such file or directory: '/opt/out/args.json'",
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError: [Errno 2] No such fil",
+    ),
+    "enroot's hook": (
+        "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:   nvidia-container-cli: container error: file lookup failed: /proc/4242/cwd/etc/debian_version: permission denied\nslurmstepd: error: pyxis:   [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\nslurmstepd: error: pyxis: couldn't start container\nslurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\nsrun: error: node01: task 0: Exited with exit code 1",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: nvidia-container-cli:",
+    ),
+    "enroot's command": (
+        "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory\nslurmstepd: error: pyxis: couldn't start container",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: enroot-switchroot",
+    ),
+    "namespaces of users": (
+        "slurmstepd: error: pyxis:     enroot-nsenter: failed to create user namespace: No space left on device",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: enroot-nsenter",
+    ),
+    "data of megatron": (
+        "Dataset does not exist: /data/owt/part-03\nPath should be a basename and both .idx and .bin can be appended to get full filenames.\nTraceback (most recent call last):\n  File \"gpt_dataset.py\", line 42, in build\n    print(indexed.sizes)\nAttributeError: 'NoneType' object has no attribute 'sizes'",
+        "CRASHED",
+        "a file is missing",
+        "Dataset does not exist: /data/owt",
+    ),
+    "hook of enroot": (
+        "slurmstepd: error: pyxis:     /usr/bin/enroot: line 44: HOME: unbound variable\nslurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container\nslurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\nslurmstepd: error: pyxis: couldn't start container",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: [ERROR] Command",
+    ),
+    "source: env python": (
+        "/usr/bin/env: ‘python’: No such file or directory",
+        "CRASHED",
+        "a program or file is missing",
+        "/usr/bin/env: ‘python’: No such file or ",
+    ),
+    "source: exec format": (
+        "exec /usr/bin/bash: exec format error",
+        "CRASHED",
+        "a program or file is missing",
+        "exec /usr/bin/bash: exec format error",
+    ),
+    "configuration: docker no gpu runtime": (
+        'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
+        "CRASHED",
+        "the container was not started",
+        "docker: Error response from daemon: coul",
+    ),
+    "configuration: nvidia container cli": (
+        "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
+        "CRASHED",
+        "the container was not started",
+        "nvidia-container-cli: initialization err",
+    ),
+    "configuration: singularity image": (
+        "FATAL:   could not open image /images/nemo.sif: failed to retrieve path for /images/nemo.sif: lstat /images/nemo.sif: no such file or directory",
+        "CRASHED",
+        "the container was not started",
+        "FATAL: could not open image /images/nemo",
+    ),
+    "configuration: enroot import": (
+        "slurmstepd: error: pyxis: failed to import docker image\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:     [ERROR] URL https://nvcr.io/v2/nvidia/nemo/manifests/25.99 returned error code: 404 Not Found",
+        "CRASHED",
+        "the container was not started",
+        "slurmstepd: error: pyxis: failed to impo",
+    ),
+    "configuration: conda activate": (
+        "EnvironmentNameNotFound: Could not find conda environment: megatron",
+        "CRASHED",
+        "a program or file is missing",
+        "EnvironmentNameNotFound: Could not find ",
+    ),
+    "configuration: module load": (
+        'Lmod has detected the following error: The following module(s) are unknown: "cuda/12.9"',
+        "CRASHED",
+        "a program or file is missing",
+        "Lmod has detected the following error: T",
+    ),
+    "configuration: hf repo missing": (
+        "OSError: meta-lama/Llama-3.1-8B is not a local folder and is not a valid model identifier listed on 'https://huggingface.co/models'",
+        "CRASHED",
+        "a file is missing",
+        "OSError: meta-lama/Llama-3.1-8B is not a",
+    ),
+    "configuration: hf config missing": (
+        "OSError: /models/llama does not appear to have a file named config.json. Checkout 'https://huggingface.co//models/llama/tree/main' for available files.",
+        "CRASHED",
+        "a file is missing",
+        "OSError: /models/llama does not appear t",
+    ),
+    "configuration: safetensors missing shard": (
+        'FileNotFoundError: No such file or directory: "/models/llama/model-00003-of-00004.safetensors"',
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError: No such file or direc",
+    ),
+    "configuration: dcp missing metadata": (
+        "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\nTraceback (most recent call last): (RANK 0)\n  File \"/opt/torch/distributed/checkpoint/filesystem.py\", line 800, in read_metadata\nFileNotFoundError: [Errno 2] No such file or directory: '/ckpt/step-1000/.metadata'",
+        "CRASHED",
+        "a file is missing",
+        "FileNotFoundError: [Errno 2] No such fil",
+    ),
+}

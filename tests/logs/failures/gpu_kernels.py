@@ -1,0 +1,298 @@
+"""Kernels and libraries of GPUs that failed."""
+
+# ruff: noqa: E501 - a log's lines are as long as they are
+
+from __future__ import annotations
+
+from typing import Final
+
+CASES: Final = {
+    "illegal access": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: CUDA error: an illegal memory access was encountered\n[rank0]: CUDA kernel errors might be asynchronously reported at some other API call.',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError",
+    ),
+    "device assert": (
+        '../aten/src/ATen/native/cuda/Indexing.cu:1290: indexSelectLargeIndex: block: [12,0,0], thread: [0,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: CUDA error: device-side assert triggered',
+        "CRASHED",
+        "a GPU kernel failed",
+        "../aten",
+    ),
+    "launch failure": (
+        "RuntimeError: CUDA error: unspecified launch failure",
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError",
+    ),
+    "cublas": (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasGemmEx( handle, opa, opb, m, n, k)`",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError",
+    ),
+    "cudnn": (
+        "RuntimeError: cuDNN error: CUDNN_STATUS_EXECUTION_FAILED",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError",
+    ),
+    "illegal instruction": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: an illegal instruction was encountered',
+        "CRASHED",
+        "a GPU kernel failed",
+        "torch.AcceleratorError",
+    ),
+    "misaligned address": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: CUDA error: misaligned address',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError",
+    ),
+    "launch failure, current": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: unspecified launch failure\n[rank0]: CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.',
+        "CRASHED",
+        "a GPU kernel failed",
+        "torch.AcceleratorError",
+    ),
+    "hip, illegal access": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: HIP error: an illegal memory access was encountered',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError",
+    ),
+    "hip, memory fault": (
+        "Memory access fault by GPU node-2 (Agent handle: 0x7f00) on address 0x7f1200000000. Reason: Unknown.",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Memory access fault",
+    ),
+    "rocm, memory access": (
+        "Memory access fault by GPU node-1 (Agent handle: 0x2657390) on address 0x7f5c42600000. Reason: Page not present or supervisor privilege.\nAborted (core dumped)",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Memory access fault",
+    ),
+    "rocm, queue": (
+        ":0:rocdevice.cpp:3586: 74339723890 us: Callback: Queue 0x7f78cb400000 aborting with error : HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception. code: 0x1016\nAborted (core dumped)",
+        "CRASHED",
+        "a GPU kernel failed",
+        ":0:rocdevice.cpp",
+    ),
+    "transformer engine, cudnn": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: /opt/TransformerEngine/transformer_engine/common/fused_attn/fused_attn_f16_arbitrary_seqlen.cu:358 in function fused_attn_arbitrary_seqlen_fwd_impl: cuDNN Error: execute(handle, plan->get_raw_desc(), variant_pack_descriptor.get_ptr()) failed with code: CUDNN_STATUS_EXECUTION_FAILED',
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError",
+    ),
+    "transformer engine, no plan": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: /opt/TransformerEngine/transformer_engine/common/fused_attn/fused_attn_f16_arbitrary_seqlen.cu:373 in function operator(): cuDNN Error: [cudnn_frontend] Error: No execution plans support the graph.',
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError",
+    ),
+    "thrust": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: merge_sort: failed to synchronize: cudaErrorIllegalAddress: an illegal memory access was encountered',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: merge_sort",
+    ),
+    "jax illegal": (
+        "jaxlib.xla_extension.XlaRuntimeError: INTERNAL: CUDA error: : CUDA_ERROR_ILLEGAL_INSTRUCTION: an illegal instruction was encountered",
+        "CRASHED",
+        "a GPU kernel failed",
+        "jaxlib.xla_extension.XlaRuntimeError: IN",
+    ),
+    "cublaslt te": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: /TransformerEngine/cublaslt_gemm.cu:382 in function cublas_gemm: cuBLAS Error: an unsupported value or parameter was passed to the function',
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError: /TransformerEngine/cublasl",
+    ),
+    "jsonl log": (
+        '{"asctime": "2026-01-05 10:00:00", "levelname": "ERROR", "message": "RuntimeError: CUDA error: an illegal memory access was encountered"}',
+        "CRASHED",
+        "a GPU kernel failed",
+        '{"asctime": "2026-01-05 10:00:00", "leve',
+    ),
+    "olmo-core cuda": (
+        "[2026-02-23 10:01:12] INFO     [olmo_core.train.callbacks.console_logger:62, rank=0] [step=10001/47684,epoch=1]\n    train/CE loss=2.021\nterminate called after throwing an instance of 'c10::AcceleratorError'\n  what():  CUDA error: an illegal memory access was encountered\nSearch for `cudaErrorIllegalAddress' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.\nException raised from c10_cuda_check_implementation at /pytorch/c10/cuda/CUDAException.cpp:42 (most recent call first):\nframe #0: c10::Error::Error(c10::SourceLocation, std::string) + 0x80 (0x7f in libc10.so)",
+        "CRASHED",
+        "a GPU kernel failed",
+        "what(): CUDA error: an illegal memory ac",
+    ),
+    "nccl strongstream": (
+        "archimedes-lzlpt:6859:6969 [0] NCCL INFO Loaded coll plugin SHARP (v6)\n\narchimedes-lzlpt:6862:7101 [3] misc/strongstream.cc:343 NCCL WARN Cuda failure 'an illegal memory access was encountered'\narchimedes-lzlpt:6862:7101 [3] NCCL INFO enqueue.cc:1103 -> 1",
+        "CRASHED",
+        "a GPU kernel failed",
+        "archimedes-lzlpt:6862:7101 [3] misc/stro",
+    ),
+    "rocm glued": (
+        " 33%|███████████████████Memory access fault by GPU node-3 (Agent handle: 0x5a5c587a51c0) on address 0x709843600000. Reason: Write access to a read-only page.:54:01, 26.24s/it]",
+        "CRASHED",
+        "a GPU kernel failed",
+        "33%|███████████████████Memory access fau",
+    ),
+    "driver invalid argument": (
+        '[rank1]: Traceback (most recent call last):\n[rank1]:   File "/opt/train.py", line 9, in <module>\n[rank1]:     main()\n[rank1]: RuntimeError: CUDA driver error: invalid argument',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: CUDA driver error: invalid",
+    ),
+    "thc": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: cuda runtime error (11) : invalid argument at /pytorch/aten/src/THC/THCGeneral.cpp:383',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: cuda runtime error (11) : ",
+    ),
+    "te cudnn": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: /TransformerEngine/transformer_engine/common/fused_attn/fused_attn_f16_arbitrary_seqlen.cu:373 in function operator(): cuDNN Error: [cudnn_frontend] Error: No execution plans support the graph.. For more information, enable cuDNN error logging by setting CUDNN_LOGERR_DBG=1 and CUDNN_LOGDEST_DBG=stderr in the environment.',
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError: /TransformerEngine/transfo",
+    ),
+    "lumi core dump": (
+        "GPU core dump failed\nGPU core dump failed\nMemory access fault by GPU node-9 (Agent handle: 0x7d5f990) on address 0x14a1cfe01000. Reason: Unknown.\nMemory access fault by GPU node-6 (Agent handle: 0x7d5b060) on address 0x14c2c7e01000. Reason: Unknown.",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Memory access fault by GPU node-9 (Agent",
+    ),
+    "te illegal": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: /TransformerEngine/transformer_engine/common/util/multi_stream.cpp:24 in function operator(): CUDA Error: an illegal memory access was encountered',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: /TransformerEngine/transfo",
+    ),
+    "te cudnn frontend": (
+        "[rank1]: Traceback (most recent call last):\n[rank1]:   File \"/opt/train.py\", line 9, in <module>\n[rank1]:     main()\n[rank1]: RuntimeError: /TransformerEngine/transformer_engine/common/fused_attn/fused_attn_f16_arbitrary_seqlen.cu:373 in function operator(): cuDNN Error: Tensor 'sdpa_bwd::dP' strides not multiple of 4. For more information, enable cuDNN error logging by setting CUDNN_LOGERR_DBG=1 and CUDNN_LOGDEST_DBG=stderr in the environment.",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError: /TransformerEngine/transfo",
+    ),
+    "unspecified launch after epochs": (
+        ' 65%|██████▌   | 98/150 [18:47:34<9:58:18, 690.35s/epoch, loss=-1.01]\nTraceback (most recent call last):\n  File "/opt/train.py", line 202, in step\n    if loss.isfinite().all():\nRuntimeError: CUDA error: unspecified launch failure\nCUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.',
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: CUDA error: unspecified la",
+    ),
+    "accelerator error illegal": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered\n[rank0]: Search for `cudaErrorIllegalAddress\' in https://docs.nvidia.com/cuda/cuda-runtime-api/group__CUDART__TYPES.html for more information.',
+        "CRASHED",
+        "a GPU kernel failed",
+        "torch.AcceleratorError: CUDA error: an i",
+    ),
+    "amd fault in a bar": (
+        " 33%|███████████████████Memory access fault by GPU node-3 (Agent handle: 0x5a5c587a51c0) on address 0x709843600000. Reason: Write access to a read-only page.:54:01, 26.24s/it]",
+        "CRASHED",
+        "a GPU kernel failed",
+        "33%|███████████████████Memory access fau",
+    ),
+    "device assert, thread": (
+        '../aten/src/ATen/native/cuda/Indexing.cu:1290: indexSelectLargeIndex: block: [221,0,0], thread: [32,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n../aten/src/ATen/native/cuda/Indexing.cu:1290: indexSelectLargeIndex: block: [221,0,0], thread: [33,0,0] Assertion `srcIndex < srcSelectDimSize` failed.\n[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: device-side assert triggered',
+        "CRASHED",
+        "a GPU kernel failed",
+        "../aten/src/ATen/native/cuda/Indexing.cu",
+    ),
+    "thread: cudnn frontend": (
+        "[rank0]: RuntimeError: cuDNN Frontend error: No valid engine configs for Matmul_MUL_Reduction_SUB_EXP_Matmul_",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError: cuDNN Frontend error: No v",
+    ),
+    "thread: kernel's error by way of nccl": (
+        "n1:4242:4300 [0] enqueue.cc:1087 NCCL WARN Cuda failure 'misaligned address'\nTraceback (most recent call last):\n  File \"/opt/torch/distributed/distributed_c10d.py\", line 2050, in all_reduce\n    work = group.allreduce([tensor], opts)\nRuntimeError: NCCL Error 1: unhandled cuda error (run with NCCL_DEBUG=INFO for details)",
+        "CRASHED",
+        "a GPU kernel failed",
+        "n1:4242:4300 [0] enqueue.cc:1087 NCCL WA",
+    ),
+    "thread: kernel's error with its number by way of nccl": (
+        "n1: n1:4242:4300 [2] include/alloc.h:219 NCCL WARN Cuda failure 700 'an illegal memory access was encountered'",
+        "CRASHED",
+        "a GPU kernel failed",
+        "n1: n1:4242:4300 [2] include/alloc.h:219",
+    ),
+    "thread: cublas wrapper of deepspeed": (
+        "!!!! kernel execution error. (m: 768, n: 1, k: 256, error: 13) \n[2023-05-17 10:00:00,123] [ERROR] [launch.py:321:sigkill_handler] ['/usr/bin/python', '-u', 'main.py'] exits with return code = 1",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "!!!! kernel execution error. (m: 768, n:",
+    ),
+    "thread: cuBLAS of bitsandbytes": (
+        'cuBLAS API failed with status 15\nA: torch.Size([2048, 6144]), B: torch.Size([6400, 6144]), C: (2048, 6400); (lda, ldb, ldc): (c_int(65536), c_int(204800), c_int(65536)); (m, n, k): (c_int(2048), c_int(6400), c_int(6144))\nerror detectedTraceback (most recent call last):\n  File "/opt/finetune.py", line 366, in <module>\n    main(args)',
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "cuBLAS API failed with status 15",
+    ),
+    "message: cuBLASLt of bitsandbytes": (
+        "Exception: cublasLt ran into an error!",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "Exception: cublasLt ran into an error!",
+    ),
+    "assertion of a kernel": (
+        "Assertion failed: /opt/DeepEP/csrc/kernels/internode.cu:1250, condition: hidden_int4 % 32 == 0",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Assertion failed: /opt/DeepEP/csrc",
+    ),
+    "message: accelerator error": (
+        "[rank0]: torch.AcceleratorError: CUDA error: an illegal memory access was encountered",
+        "CRASHED",
+        "a GPU kernel failed",
+        "torch.AcceleratorError: CUDA error: an i",
+    ),
+    "message: hip illegal": (
+        "RuntimeError: HIP error: an illegal memory access was encountered",
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: HIP error: an illegal memo",
+    ),
+    "message: hsa": (
+        ":0:rocdevice.cpp            :2881: 1234 us: [pid:4242 tid:0x7f] Callback: Queue 0x7f aborting with error : HSA_STATUS_ERROR_EXCEPTION: An HSAIL operation resulted in a hardware exception. code: 0x1016",
+        "CRASHED",
+        "a GPU kernel failed",
+        ":0:rocdevice.cpp :2881: 1234 us: [pid:42",
+    ),
+    "message: miopen": (
+        "RuntimeError: miopenStatusUnknownError",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError: miopenStatusUnknownError",
+    ),
+    "message: hipblas": (
+        "RuntimeError: CUDA error: HIPBLAS_STATUS_INTERNAL_ERROR when calling `hipblasLtMatmul`",
+        "CRASHED",
+        "cuBLAS or cuDNN failed",
+        "RuntimeError: CUDA error: HIPBLAS_STATUS",
+    ),
+    "source: flash attention cuda error": (
+        "CUDA error (/tmp/pip-req-build/csrc/flash_attn/src/flash_fwd_launch_template.h:180): an illegal memory access was encountered",
+        "CRASHED",
+        "a GPU kernel failed",
+        "CUDA error (/tmp/pip-req-build/csrc/flas",
+    ),
+    "source: bnb": (
+        "Error an illegal memory access was encountered at line 741 in file /src/csrc/ops.cu",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Error an illegal memory access was encou",
+    ),
+    "source: te cuda error": (
+        "RuntimeError: /opt/TransformerEngine/transformer_engine/common/gemm/cublaslt_gemm.cu:300 in function cublas_gemm: CUDA Error: an illegal memory access was encountered",
+        "CRASHED",
+        "a GPU kernel failed",
+        "RuntimeError: /opt/TransformerEngine/tra",
+    ),
+    "source: thrust": (
+        "  what():  parallel_for failed: cudaErrorIllegalAddress: an illegal memory access was encountered",
+        "CRASHED",
+        "a GPU kernel failed",
+        "what(): parallel_for failed: cudaErrorIl",
+    ),
+    "source: deepep ima": (
+        "Failed: CUDA error /workspace/DeepEP/csrc/deep_ep.cpp:372 'an illegal memory access was encountered'",
+        "CRASHED",
+        "a GPU kernel failed",
+        "Failed: CUDA error /workspace/DeepEP/csr",
+    ),
+}

@@ -1,0 +1,280 @@
+"""GPUs that ran out of memory, NCCL's buffers included."""
+
+# ruff: noqa: E501 - a log's lines are as long as they are
+
+from __future__ import annotations
+
+from typing import Final
+
+CASES: Final = {
+    "oom, current": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.OutOfMemoryError",
+    ),
+    "oom, old": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 39.59 GiB total capacity; 37.01 GiB already allocated; 19.19 MiB free; 37.60 GiB reserved in total by PyTorch)",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError",
+    ),
+    "oom, driver": (
+        "RuntimeError: CUDA error: out of memory",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError",
+    ),
+    "oom, hip": (
+        "torch.OutOfMemoryError: HIP out of memory. Tried to allocate 4.00 GiB. GPU 2 has a total capacity of 191.98 GiB",
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.OutOfMemoryError",
+    ),
+    "oom, cublas": (
+        "RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError",
+    ),
+    "oom, triton": (
+        "RuntimeError: Triton Error [CUDA]: out of memory",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError",
+    ),
+    "oom, nccl": (
+        "node01:4242:4301 [2] include/alloc.h:228 NCCL WARN Cuda failure 2 'out of memory'",
+        "OOM",
+        "NCCL found no GPU memory for its buffers",
+        "node01",
+    ),
+    "nccl, gpu memory": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.distributed.DistBackendError: NCCL error in: /opt/pytorch/pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:77, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.25.1\n[rank0]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank0]: Last error:\n[rank0]: Cuda failure 2 'out of memory'",
+        "OOM",
+        "NCCL found no GPU memory for its buffers",
+        "Cuda failure 2",
+    ),
+    "oom, accelerator error": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: out of memory',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.AcceleratorError",
+    ),
+    "hip, oom": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: HIP error: out of memory',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.AcceleratorError",
+    ),
+    "rich, oom": (
+        "╭───────────────────── Traceback (most recent call last) ──────────────────────╮\n│ /opt/train.py:12 in <module>                                                 │\n│ ❱ 12     main()                                                              │\n╰──────────────────────────────────────────────────────────────────────────────╯\nOutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB",
+        "OOM",
+        "a GPU ran out of memory",
+        "OutOfMemoryError",
+    ),
+    "oom, bitsandbytes": (
+        "Error out of memory at line 380 in file /mmfs1/git/bitsandbytes/csrc/pythonInterface.c",
+        "OOM",
+        "a GPU ran out of memory",
+        "Error out of memory",
+    ),
+    "oom, asynchronous allocator": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.OutOfMemoryError: Allocation on device 0 would exceed allowed memory. (out of memory)\n[rank0]: Currently allocated     : 37.90 GiB\n[rank0]: Requested               : 2.00 GiB',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.OutOfMemoryError",
+    ),
+    "oom, through mpirun": (
+        '[1,3]<stderr>:Traceback (most recent call last):\n[1,3]<stderr>:  File "train.py", line 3, in <module>\n[1,3]<stderr>:    main()\n[1,3]<stderr>:RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 3; 39.59 GiB total capacity; 37.01 GiB already allocated)',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError",
+    ),
+    "tf oom": (
+        "2022-05-19 10:00:00.1: I tensorflow/stream_executor/cuda/cuda_driver.cc:831] failed to allocate 17.79G (19104890880 bytes) from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory",
+        "OOM",
+        "a GPU ran out of memory",
+        "2022-05-19 10:00:00.1: I tensorflow/stre",
+    ),
+    "oom cufft": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: cuFFT error: CUFFT_ALLOC_FAILED',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: cuFFT error: CUFFT_ALLOC_F",
+    ),
+    "oom te": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: /opt/TransformerEngine/common/util/cuda_driver.cpp:40 in function call: CUDA Error: out of memory',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: /opt/TransformerEngine/com",
+    ),
+    "cuda te": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: /TransformerEngine/transformer_engine/common/gemm/cublaslt_gemm.cu:434 in function cublas_gemm: cuBLAS Error: the resource allocation failed',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: /TransformerEngine/transfo",
+    ),
+    "accelerator oom": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntorch.AcceleratorError: CUDA error: out of memory\nSearch for `cudaErrorMemoryAllocation\' in https://docs.nvidia.com/cuda/',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.AcceleratorError: CUDA error: out ",
+    ),
+    "ipython oom": (
+        "---------------------------------------------------------------------------\nOutOfMemoryError                          Traceback (most recent call last)\nCell In[8], line 1\n----> 1 trainer_stats = trainer.train()\n\nFile ~/x/sft_trainer.py:361, in SFTTrainer.train(self, *args, **kwargs)\nOutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 0 has a total capacity of 7.78 GiB",
+        "OOM",
+        "a GPU ran out of memory",
+        "OutOfMemoryError: CUDA out of memory. Tr",
+    ),
+    "nccl calloc async": (
+        "[rank5]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.26.2\n[rank5]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank5]: Last error:\n[rank5]: Failed to CUDA calloc async 608 bytes",
+        "OOM",
+        "NCCL found no GPU memory for its buffers",
+        "[rank5]: Failed to CUDA calloc async 608",
+    ),
+    "nccl calloc in an exception": (
+        '[rank5]: Traceback (most recent call last):\n[rank5]:   File "/workspace/train.py", line 220, in <module>\n[rank5]:     main()\n[rank5]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, unhandled cuda error (run with NCCL_DEBUG=INFO for details), NCCL version 2.20.5\n[rank5]: ncclUnhandledCudaError: Call to CUDA function failed.\n[rank5]: Last error:\n[rank5]: Failed to CUDA calloc 6291456 bytes',
+        "OOM",
+        "NCCL found no GPU memory for its buffers",
+        "[rank5]: Failed to CUDA calloc 6291456 b",
+    ),
+    "cupy oom": (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 4,294,967,296 bytes (allocated so far: 12,884,901,888 bytes).",
+        "OOM",
+        "a GPU ran out of memory",
+        "cupy.cuda.memory.OutOfMemoryError: Out o",
+    ),
+    "paddle oom": (
+        "Out of memory error on GPU 0. Cannot allocate 2.000000GB memory on GPU 0, 38.0GB memory has been allocated and available memory is only 1.5GB.",
+        "OOM",
+        "a GPU ran out of memory",
+        "Out of memory error on GPU 0. Cannot all",
+    ),
+    "hbm": (
+        "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm. Used 32.10G of 15.75G hbm. Exceeded hbm capacity by 16.35G.",
+        "OOM",
+        "a GPU ran out of memory",
+        "jaxlib.xla_extension.XlaRuntimeError: RE",
+    ),
+    "gaudi oom": (
+        "RuntimeError: synNodeCreate: Graph compile failed. synStatus=synStatus 26 [Generic failure]. \nRuntimeError: [Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::1073741824 (1024)MB",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: [Rank:0] FATAL ERROR :: MO",
+    ),
+    "aoti oom": (
+        '[W831 10:32:25.255074645 CUDACachingAllocator.cpp:508] expandable_segments: memory mapping failed with OOM on device 0 while trying to map 20971520 bytes (free: 15663104, total: 33671348224).\nTraceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: aoti_torch_empty_strided(3, int_array_74, int_array_75, cached_torch_dtype_bfloat16, cached_torch_device_type_cuda, 0, &buf80_handle) API call failed at /tmp/torchinductor_root/3s/c3s5.main.cpp, line 3311',
+        "OOM",
+        "a GPU ran out of memory",
+        "[W831 10:32:25.255074645 CUDACachingAllo",
+    ),
+    "oom private pools": (
+        '[rank3]: Traceback (most recent call last):\n[rank3]:   File "/opt/train.py", line 9, in <module>\n[rank3]:     main()\n[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.64 GiB. GPU 0 has a total capacity of 94.99 GiB of which 3.16 GiB is free. Process 12 has 91.82 GiB memory in use. Of the allocated memory 79.00 GiB is allocated by PyTorch, with 240.00 MiB allocated in private pools (e.g., CUDA Graphs), and 8.11 GiB is reserved by PyTorch but unallocated.',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.OutOfMemoryError: CUDA out of memo",
+    ),
+    "pinned": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: CUDA error: out of memory\n[rank0]: CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: CUDA error: out of memory",
+    ),
+    "xpu memory": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.OutOfMemoryError: XPU out of memory. Tried to allocate 3.91 GiB. GPU 0 has a total capacity of 63.98 GiB. Of the allocated memory 58.91 GiB is allocated by PyTorch, and 2.84 GiB is reserved by PyTorch but unallocated.',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.OutOfMemoryError: XPU out of memor",
+    ),
+    "npu memory": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: NPU out of memory. Tried to allocate 1.50 GiB (NPU 0; 60.96 GiB total capacity; 57.94 GiB already allocated; 57.94 GiB current active; 1.10 GiB free; 58.71 GiB reserved in total by PyTorch) If reserved memory is >> allocated memory try setting max_split_size_mb to avoid fragmentation.',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: NPU out of memory. Tried t",
+    ),
+    "accelerator error oom": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.AcceleratorError: CUDA error: out of memory\n[rank0]: CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.',
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.AcceleratorError: CUDA error: out ",
+    ),
+    "sagemaker wraps oom": (
+        '2025-02-11 10:12:44,113 sagemaker-training-toolkit ERROR    Reporting training FAILURE\n2025-02-11 10:12:44,113 sagemaker-training-toolkit ERROR    ExecuteUserScriptError:\nExitCode 1\nErrorMessage "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 224.00 MiB. GPU 3 has a total capacity of 39.39 GiB of which 91.94 MiB is free. Process 42 has 39.29 GiB memory in use.\n raise ChildFailedError("\nCommand "torchrun --nnodes 1 --nproc_per_node 8 train.py" ',
+        "OOM",
+        "a GPU ran out of memory",
+        'ErrorMessage "torch.OutOfMemoryError: CU',
+    ),
+    "triton oom cuda": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Triton Error [CUDA]: out of memory',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: Triton Error [CUDA]: out o",
+    ),
+    "cublas alloc": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_",
+    ),
+    "te oom": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: /TransformerEngine/transformer_engine/common/util/cuda_runtime.cpp:64 in function foo: CUDA Error: out of memory',
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: /TransformerEngine/transfo",
+    ),
+    "bottom of memory": (
+        '> Traceback (most recent call last):\n>   File "/opt/examples/gptj_train.py", line 265, in <module>\n>     tyro.cli(main)\n> jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 11.51G at the bottom of memory. That was not possible. There are 8.75G free, 0B reserved, and 8.75G reservable.',
+        "OOM",
+        "a GPU ran out of memory",
+        "jaxlib.xla_extension.XlaRuntimeError: RE",
+    ),
+    "tensorflow's words": (
+        "[1] 2019-06-13 01:17:08.886805: E external/org_tensorflow/tensorflow/compiler/xla/python/local_client.cc:672] Execution of replica 0 failed: Resource exhausted: Out of memory while trying to allocate 5520758552 bytes.",
+        "OOM",
+        "a GPU ran out of memory",
+        "[1] 2019-06-13 01:17:08.886805: E extern",
+    ),
+    "cache of vllm": (
+        'Traceback (most recent call last):\n  File "worker.py", line 12, in check\n    raise ValueError(\nValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.',
+        "OOM",
+        "a GPU ran out of memory",
+        "ValueError: No available memory",
+    ),
+    "caffe's check": (
+        "RuntimeError: [enforce fail at context_gpu.cu:415] error == cudaSuccess. 2 vs 0. Error at: context_gpu.cu:415: out of memory",
+        "OOM",
+        "a GPU ran out of memory",
+        "RuntimeError: [enforce fail at context_gpu",
+    ),
+    "nccl before it named itself": (
+        "n1:60114:63820 [0] init.cu:218 WARN Cuda failure 'out of memory'\nRuntimeError: NCCL error in: /pytorch/torch/lib/THD/base/data_channels/DataChannelNccl.cpp:324, internal error",
+        "OOM",
+        "NCCL found no GPU memory for its buffers",
+        "n1:60114:63820 [0] init.cu:218",
+    ),
+    "memory of spconv": (
+        "RuntimeError: TensorStorage /io/include/tensorview/tensor.h 168\ncuda failed with error 2 out of memory. use CUDA_LAUNCH_BLOCKING=1 to get correct traceback.",
+        "OOM",
+        "a GPU ran out of memory",
+        "cuda failed with error 2 out of memory",
+    ),
+    "message: accelerator oom": (
+        "[rank0]: torch.AcceleratorError: CUDA error: out of memory",
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.AcceleratorError: CUDA error: out ",
+    ),
+    "message: tf oom": (
+        "tensorflow.python.framework.errors_impl.ResourceExhaustedError: {{function_node __wrapped__AddV2_device_/job:localhost/replica:0/task:0/device:GPU:0}} OOM when allocating tensor with shape[16384,16384] and type float on /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc [Op:AddV2]",
+        "OOM",
+        "a GPU ran out of memory",
+        "tensorflow.python.framework.errors_impl.",
+    ),
+    "configuration: logged oom": (
+        "2025-05-01 10:00:00,000 - train - ERROR - Training failed: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB",
+        "OOM",
+        "a GPU ran out of memory",
+        "2025-05-01 10:00:00,000 - train - ERROR ",
+    ),
+}

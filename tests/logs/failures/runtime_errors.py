@@ -1,0 +1,286 @@
+"""Exceptions of PyTorch's own: RuntimeError."""
+
+# ruff: noqa: E501 - a log's lines are as long as they are
+
+from __future__ import annotations
+
+from typing import Final
+
+CASES: Final = {
+    "extension does not build": (
+        "Traceback (most recent call last):\n  File \"/opt/torch/utils/cpp_extension.py\", line 2100, in _run_ninja_build\n    subprocess.run(\nsubprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\n\nThe above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File \"train.py\", line 9, in <module>\n    main()\nRuntimeError: Error building extension 'fused_adam'",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error building extension",
+    ),
+    "autograd": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: !grad_accumulator_.expired() INTERNAL ASSERT FAILED at "../torch/csrc/autograd/saved_variable.cpp":226, please report a bug to PyTorch. No grad accumulator for a saved leaf',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: !grad_accumulator_",
+    ),
+    "two devices": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Expected all tensors to be on the same device, but found at least two devices, cpu and cuda:1! (when checking argument for argument mat2)',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Expected all",
+    ),
+    "checkpoint of another model": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Error(s) in loading state_dict for LlamaForCausalLM:\n[rank0]: \tsize mismatch for model.layers.1.mlp.up_proj.weight: copying a param with shape torch.Size([2816, 1024]) from checkpoint, the shape in current model is torch.Size([11008, 4096]).',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error(s)",
+    ),
+    "dataloader exited, thread": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: DataLoader worker (pid(s) 411948) exited unexpectedly',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: DataLoader worker (pid(s) ",
+    ),
+    "shm_open": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: unable to open shared memory object </torch_29919_1396182366> in read-write mode: Too many open files (24)',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: unable to open shared memo",
+    ),
+    "fingerprint": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=1277, OpType=ALLREDUCE), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=1275).',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Detected mismatch between ",
+    ),
+    "spawn wrapper": (
+        '  File "/opt/conda/lib/python3.6/site-packages/torch/multiprocessing/spawn.py", line 119, in join\n    raise Exception(msg)\nException:\n\n-- Process 3 terminated with the following error:\nTraceback (most recent call last):\n  File "/opt/spawn.py", line 20, in _wrap\n    fn(i, *args)\nRuntimeError: expected scalar type Half but found Float',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: expected scalar type Half ",
+    ),
+    "checkpoint exc": (
+        '2025-10-31 03:11:02,477 - SimpleTuner - INFO - [rank0]:     raise result\n2025-10-31 03:11:02,477 - SimpleTuner - INFO - [rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\n2025-10-31 03:11:02,478 - SimpleTuner - INFO - [rank0]: Traceback (most recent call last): (RANK 0)\n2025-10-31 03:11:02,478 - SimpleTuner - INFO - [rank0]:   File "/w/utils.py", line 192, in reduce_scatter\n2025-10-31 03:11:02,478 - SimpleTuner - INFO - [rank0]:     local_data = map_fun()\n2025-10-31 03:11:02,479 - SimpleTuner - INFO - [rank0]: RuntimeError: Parent directory /ckpt/x does not exist.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Parent directory /ckpt/x d",
+    ),
+    "ntasks": (
+        "RuntimeError: You set `--ntasks=8` in your SLURM bash script, but this variable is not supported. HINT: Use `--ntasks-per-node=8` instead.",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: You set `--ntasks=8` in yo",
+    ),
+    "mixed dtensor": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/x/src/weathergen/run_train.py", line 40, in <module>\n[rank0]:     train()\n[rank0]: RuntimeError: aten.mm.default: got mixed torch.Tensor and DTensor, need to convert all torch.Tensor to DTensor before calling distributed operators!',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: aten.mm.default: got mixed",
+    ),
+    "llvm pthread": (
+        'LLVM ERROR: pthread_join failed: Invalid argument\n[rank4]: Traceback (most recent call last):\n[rank4]:   File "/usr/local/lib/python3.11/dist-packages/torch/utils/data/dataloader.py", line 1131, in _try_get_data\n[rank4]:     data = self._data_queue.get(timeout=timeout)\n[rank4]:            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\n[rank4]:   File "/usr/local/lib/python3.11/dist-packages/torch/utils/data/_utils/signal_handling.py", line 67, in handler\n[rank4]:     _error_if_any_worker_fails()\n[rank4]: RuntimeError: DataLoader worker (pid 69916) is killed by signal: Aborted. ',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: DataLoader worker (pid 699",
+    ),
+    "dataloader exited": (
+        'Empty                                     Traceback (most recent call last)\nqueue.Empty\n\nThe above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File "/opt/pretrain.py", line 9, in <module>\n    main()\nRuntimeError: DataLoader worker (pid(s) 700895) exited unexpectedly',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: DataLoader worker (pid(s) ",
+    ),
+    "pytorchstreamreader": (
+        'Traceback (most recent call last):\n  File "train.py", line 195, in <module>\n    ckpt = torch.load(path)\nRuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: PytorchStreamReader failed",
+    ),
+    "nemo headless": (
+        '1:   File "/opt/venv/lib/python3.12/site-packages/lightning/pytorch/trainer/trainer.py", line 974, in _run\n1:     self.strategy.setup_environment()\n1:   File "/opt/megatron-lm/megatron/core/parallel_state.py", line 780, in initialize_model_parallel\n1:     raise RuntimeError(\n1: RuntimeError: decoder world_size (4) is not divisible by expert_tensor_model_pipeline_parallel size (8)',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: decoder world_size (4) is ",
+    ),
+    "stale handle": (
+        "Traceback (most recent call last):\n  File \"main.py\", line 473, in main_loop\n    state = torch.load(output_folder / model_file_name)\nRuntimeError: read(): fd 33 failed with Stale file handle\nterminate called after throwing an instance of 'c10::Error'\n  what():  owning_ptr == NullType::singleton() || owning_ptr->refcount_.load() > 0 INTERNAL ASSERT FAILED at ../c10/util/intrusive_ptr.h:348, please report a bug to PyTorch.",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: read(): fd 33 failed with ",
+    ),
+    "new thread": (
+        'Traceback (most recent call last):\n  File "train.py", line 200, in <module>\n    main()\n  File "/opt/lib/python3.7/threading.py", line 852, in start\n    _start_new_thread(self._bootstrap, ())\nRuntimeError: can\'t start new thread',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: can't start new thread",
+    ),
+    "shm object": (
+        'Traceback (most recent call last):\n  File "/opt/lib/python3.9/multiprocessing/queues.py", line 245, in _feed\n    obj = _ForkingPickler.dumps(obj)\nRuntimeError: unable to open shared memory object </torch_4094450_3914785142> in read-write mode: Too many open files (24)',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: unable to open shared memo",
+    ),
+    "ancdata": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 45, in <module>\n    fd = df.detach()\nRuntimeError: received 0 items of ancdata',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: received 0 items of ancdat",
+    ),
+    "fused_adam": (
+        "cc1plus: fatal error: cuda_runtime.h: No such file or directory\ncompilation terminated.\nninja: build stopped: subcommand failed.\nLoading extension module fused_adam...\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/lib/python3.10/site-packages/torch/utils/cpp_extension.py\", line 2104, in _run_ninja_build\n[rank0]:     subprocess.run(\n[rank0]: subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\n\n[rank0]: The above exception was the direct cause of the following exception:\n\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Error building extension 'fused_adam'",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error building extension '",
+    ),
+    "unexpected pos": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: [enforce fail at inline_container.cc:664] . unexpected pos 704 vs 598',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: [enforce fail at inline_co",
+    ),
+    "finished reduction": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Expected to have finished reduction in the prior iteration before starting a new one. This error indicates that your module has parameters that were not used in producing loss. You can enable unused parameter detection by passing the keyword argument `find_unused_parameters=True` to `torch.nn.parallel.DistributedDataParallel`, and by\n[rank0]: making sure all `forward` function outputs participate in calculating loss.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Expected to have finished ",
+    ),
+    "forked cuda": (
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Cannot re-initialize CUDA in forked subprocess. To use CUDA with multiprocessing, you must use the 'spawn' start method",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Cannot re-initialize CUDA ",
+    ),
+    "error file traceback": (
+        'Root Cause (first observed failure):\n[0]:\n  time      : 2025-03-05_08:00:11\n  host      : node01\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4242)\n  error_file: /tmp/torchelastic_x/none/attempt_0/0/error.json\n  traceback : Traceback (most recent call last):\n    File "torch/distributed/elastic/multiprocessing/errors/__init__.py", line 355, in wrapper\n      return f(*args, **kwargs)\n    File "torchtitan/torchtitan/train.py", line 329, in main\n      pred = model(input_ids)\n  RuntimeError: shape \'[1, 8192, -1, 128]\' is invalid for input of size 524288',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: shape '[1, 8192, -1, 128]'",
+    ),
+    "streaming bail out": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: Waiting for local rank 0, bailing out: 60.000 < 60.053 sec.\nException ignored in: <function StreamingDataset.__del__ at 0x14c8a55131c0>\nTraceback (most recent call last):\n  File "/x/lib/python3.10/site-packages/streaming/base/dataset.py", line 851, in __del__\n    wait_for_local_leader(world)\nRuntimeError: Waiting for local rank 0, bailing out: 60.000 < 60.055 sec.\n\n----------End global rank 1 STDERR----------\nERROR:composer.cli.launcher:Global rank 0 (PID 1003409) exited with code -15',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Waiting for local rank 0, ",
+    ),
+    "flash ampere": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: FlashAttention only supports Ampere GPUs or newer.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: FlashAttention only suppor",
+    ),
+    "dcp missing key": (
+        '[rank0]: torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\n[rank0]: Traceback (most recent call last): (RANK 0)\n[rank0]:   File "/opt/train.py", line 164, in reduce_scatter\n[rank0]:     local_data = map_fun()\n[rank0]:   File "/opt/train.py", line 365, in create_default_local_load_plan\n[rank0]:     raise RuntimeError(f"Missing key in checkpoint state_dict: {fqn}.")\n[rank0]: RuntimeError: Missing key in checkpoint state_dict: layer.weight.\n[rank0]: Traceback (most recent call last): (RANK 1)\n[rank0]:   File "/opt/train.py", line 164, in reduce_scatter\n[rank0]:     local_data = map_fun()\n[rank0]: RuntimeError: Missing key in checkpoint state_dict: layer.weight.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Missing key in checkpoint ",
+    ),
+    "ninja failed": (
+        "FAILED: multi_tensor_adam.cuda.o\n/usr/local/cuda/bin/nvcc --generate-dependencies-with-compile -c /opt/deepspeed/ops/csrc/adam/multi_tensor_adam.cu -o multi_tensor_adam.cuda.o\nnvcc fatal   : Unsupported gpu architecture 'compute_100'\nninja: build stopped: subcommand failed.\nTraceback (most recent call last):\n  File \"/opt/train.py\", line 2107, in _run_ninja_build\n    subprocess.run(\nsubprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\nThe above exception was the direct cause of the following exception:\nTraceback (most recent call last):\n  File \"/opt/train.py\", line 9, in <module>\n    main()\nRuntimeError: Error building extension 'fused_adam'",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error building extension '",
+    ),
+    "cudnn finalize": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 720, in _conv_forward \n[rank0]:     return F.conv3d( \n[rank0]: RuntimeError: ptrDesc->finalize()',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: ptrDesc->finalize()",
+    ),
+    "setup failed": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: setup failed!',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: setup failed!",
+    ),
+    "zip archive": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: PytorchStreamReader failed",
+    ),
+    "collectives mismatch": (
+        'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: Detected mismatch between collectives on ranks. Rank 3 is running collective: CollectiveFingerPrint(SequenceNumber=152517, OpType=BROADCAST, TensorShape=[1]), but Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE).',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Detected mismatch between ",
+    ),
+    "bitsandbytes setup": (
+        "Traceback (most recent call last):\n  File \"/opt/train.py\", line 22, in <module>\n    raise RuntimeError('''\nRuntimeError: \n        CUDA Setup failed despite GPU being available. Please run the following command to get more information:\n\n        python -m bitsandbytes",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError:",
+    ),
+    "hydra pasted without indents": (
+        'Traceback (most recent call last):\nFile "/opt/train.py", line 243, in\nmain()\nFile "/opt/train.py", line 129, in wrapper\n_run_hydra(\nFile "/opt/train.py", line 260, in return_value\nraise self._return_value\nRuntimeError: The size of tensor a (4096) must match the size of tensor b (2048) at non-singleton dimension 1',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: The size of tensor a (4096",
+    ),
+    "threads": (
+        'OpenBLAS blas_thread_init: pthread_create failed for thread 12 of 64: Resource temporarily unavailable\nOpenBLAS blas_thread_init: RLIMIT_NPROC 4096 current, 4096 max\nTraceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\nRuntimeError: can\'t start new thread',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: can't start new thread",
+    ),
+    "state dict": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "/opt/train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: RuntimeError: Error(s) in loading state_dict for GPTModel:\n[rank0]: \tsize mismatch for embedding.word_embeddings.weight: copying a param with shape torch.Size([50304, 1024]) from checkpoint, the shape in current model is torch.Size([50432, 1024]).',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error(s) in loading state_",
+    ),
+    "no engine": (
+        ">RuntimeError: GET was unable to find an engine to execute this computation",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: GET was unable to find an ",
+    ),
+    "actor's checkpoint": (
+        '(EmbodiedFSDPActor pid=9860) Traceback (most recent call last):\n(EmbodiedFSDPActor pid=9860)   File "/opt/RLinf/rlinf/hybrid_engines/fsdp/strategy/base.py", line 257, in load_checkpoint\n(EmbodiedFSDPActor pid=9860)     dcp.load({"fsdp_checkpoint": training_state}, checkpoint_id=dcp_load_path)\n(EmbodiedFSDPActor pid=9860)   File "/opt/torch/distributed/checkpoint/state_dict_loader.py", line 229, in _load_state_dict\n(EmbodiedFSDPActor pid=9860)     central_plan: LoadPlan = distW.reduce_scatter("plan", local_step, global_step)\n(EmbodiedFSDPActor pid=9860) torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([0, 1])\n(EmbodiedFSDPActor pid=9860) Traceback (most recent call last): (RANK 0)\n(EmbodiedFSDPActor pid=9860)   File "/opt/torch/distributed/checkpoint/utils.py", line 192, in reduce_scatter\n(EmbodiedFSDPActor pid=9860) RuntimeError: Missing key in checkpoint state_dict: fsdp_checkpoint.optimizers.state.x.step.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Missing key in checkpoint ",
+    ),
+    "rich cut": (
+        '│   644 │   │   │   │   if _get_pool_pid(pool) != initial_pool_pid:                                │\n│   646 │   │   │   │   │   # One of the subprocesses has died. We should not wait forever.        │\n│ ❱ 647 │   │   │   │   │   raise RuntimeError(                                                    │\n│   648 │   │   │   │   │   │   "One of the subprocesses has abruptly died during map operation.   │\n│   649 │   │   │   │   │   │   "To debug the error, disable multiprocessing."                     │\n╰──────────────────────────────────────────────────────────────────────────────────────────────────╯\nRuntimeError: One of the subprocesses has abruptly died during map operation.To debug the error, disable \nmultiprocessing.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: One of the subprocesses ha",
+    ),
+    "notebook": (
+        'RuntimeError                              Traceback (most recent call last)\nCell In[7], line 20\n      3 # model = model.to("cuda")\n      5 training_args = SFTConfig(\n      6     output_dir="out",\n   (...)     17     dataset_num_proc=4,\n     18 )\n---> 20 trainer = SFTTrainer(\n     21     model=model,\n\nFile ~/miniconda3/lib/python3.12/site-packages/unsloth/trainer.py:210, in _backwards_compatible_trainer.<locals>.new_init(self, *args, **kwargs)\n    209         kwargs["args"] = config\n--> 210 original_init(self, *args, **kwargs)\n\nRuntimeError: One of the subprocesses has abruptly died during map operation.To debug the error, disable multiprocessing.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: One of the subprocesses ha",
+    ),
+    "notebook, chained": (
+        '    714                 "One of the subprocesses has abruptly died during map operation."\n    716             )\n    717 finally:\n\nRuntimeError: One of the subprocesses has abruptly died during map operation.To debug the error, disable multiprocessing.\n\nThe above exception was the direct cause of the following exception:\n\nRuntimeError                              Traceback (most recent call last)\nCell In[4], line 2\n      1 from unsloth.chat_templates import standardize_data_formats\n----> 2 dataset = standardize_data_formats(dataset)\n\nRuntimeError: Unsloth: Process crashed: One of the subprocesses has abruptly died during map operation.To debug the error, disable multiprocessing.',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: One of the subprocesses ha",
+    ),
+    "message: Ray, a worker crashed": (
+        "(raylet) node_manager.cc:3084: 0 Workers (tasks / actors) killed due to memory pressure (OOM), 1 Workers crashed due to other reasons at node (ID: b287, IP: 192.0.2.1) over the last time period.\nRuntimeError: shape '[8, 128]' is invalid for input of size 512",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: shape '[8, 128]' is invali",
+    ),
+    "message: building extension": (
+        "ninja: build stopped: subcommand failed.\nTraceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nsubprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.\n\nThe above exception was the direct cause of the following exception:\n\nTraceback (most recent call last):\n  File \"x.py\", line 1, in <module>\nRuntimeError: Error building extension 'cpu_adam'",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error building extension '",
+    ),
+    "source: mismatch": (
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 0 is running collective: CollectiveFingerPrint(SequenceNumber=5, OpType=ALLREDUCE), but Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=5, OpType=BROADCAST).",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Detected mismatch between ",
+    ),
+    "configuration: hsdp mesh": (
+        "RuntimeError: Mesh should not be bigger than default world size 8, but found 16!",
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Mesh should not be bigger ",
+    ),
+    "configuration: fsdp checkpoint": (
+        'RuntimeError: Error(s) in loading state_dict for FullyShardedDataParallel:\n\tMissing key(s) in state_dict: "lm_head.weight". ',
+        "CRASHED",
+        "an exception ended a rank",
+        "RuntimeError: Error(s) in loading state_",
+    ),
+}
