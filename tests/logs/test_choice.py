@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tuner.logs.choice import averaging, first_steady, of_job, second
-from tuner.logs.log import LogRun
 from tuner.logs.records import Iteration, PeakMemory, Source
+from tuner.logs.runs import LogRun
 
 
 def run(source: Source | None = None, **arguments: str) -> LogRun:

@@ -41,7 +41,7 @@ def test_a_rate_that_follows_its_name_is_suggested_and_no_part_of_a_step() -> No
 
 
 def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_stands_alone() -> None:
-    lines = ["loading shard 1 of 3 took 2.51 s", *(f"[mine] update {n} | {n}.5 ms/update" for n in (1, 2, 3, 4))]
+    lines = ["loading shard 1 of 3 took 2.51 s", *(f"[packed] update {n} | {n}.5 ms/update" for n in (1, 2, 3, 4))]
     found = explained(lines)
     assert [number for number, _ in found.likely] == [2, 3, 4]
     (run,) = read_log(lines, StepPattern.parse(found.pattern)).runs
@@ -80,4 +80,11 @@ def test_a_known_log_names_its_reader_with_the_first_lines() -> None:
     found = explained((ROOT / "tests/data/logs/nemo.log").read_text().splitlines())
     (reader,) = found.readers
     assert (reader.source, reader.lines, [number for number, _ in reader.examples]) == ("nemo", 3, [1, 2, 3])
+    assert (found.likely, found.pattern) == ((), "")
+
+
+def test_lines_that_are_read_by_the_names_of_their_figures_are_shown() -> None:
+    found = explained(["starting", *(f"update {n} | loss 2.0 | {n}.5 ms/update" for n in (1, 2, 3, 4))])
+    (reader,) = found.readers
+    assert (reader.source, reader.lines, reader.examples[0][0]) == ("named figures", 4, 2)
     assert (found.likely, found.pattern) == ((), "")

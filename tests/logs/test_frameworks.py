@@ -108,8 +108,8 @@ def test_full_lines_are_joined_only_where_several_show_a_width() -> None:
     assert unwrapped([]) == []
 
 
-OWN_LINES = ["it 5001 took 512.5 ms, loss 3.21", "it 5002 took 250.0 ms, loss 3.20, 11.5 GiB", "it 5003 took 251.0 ms"]
-OWN_PATTERN = r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) ms(?:, loss (?P<loss>[\d.]+))?(?:, (?P<memory>[\d.]+) GiB)?"
+OWN_LINES = ["No 5001 took 512.5 ms, loss 3.21", "No 5002 took 250.0 ms, loss 3.20, 11.5 GiB", "No 5003 took 251.0 ms"]
+OWN_PATTERN = r"No (?P<iteration>\d+) took (?P<ms>[\d.]+) ms(?:, loss (?P<loss>[\d.]+))?(?:, (?P<memory>[\d.]+) GiB)?"
 
 
 def test_a_step_pattern_reads_the_lines_of_any_trainer() -> None:

@@ -18,8 +18,9 @@ from tuner.logs import files
 from tuner.logs.arguments import argument
 from tuner.logs.choice import asked, chosen_run, parse_iterations, second, spelt
 from tuner.logs.lines import speaker, visible
-from tuner.logs.log import Log, LogRun
+from tuner.logs.log import Log
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
+from tuner.logs.runs import LogRun
 from tuner.logs.workload import described
 
 approx: Any = pytest.approx

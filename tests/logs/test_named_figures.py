@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tuner.launch.log_tail import LogProgress, after_line
 from tuner.logs import Iteration, read_log, timed
 from tuner.logs.figures import Figure, figures
 from tuner.logs.named_figures import Interpretation, LiveFigures
@@ -200,12 +201,12 @@ def test_a_loss_that_is_not_a_number_is_a_failure() -> None:
 def test_figures_have_the_words_before_them_and_the_unit_behind() -> None:
     found = figures("Epoch: [2]  [1480/1504]  lr: 5e-06, iter_time: 1.599s, speed 2 it/s, 1:02:03")
     assert found == [
-        Figure(name="epoch", text="2"),
-        Figure(name="/", text="1480", total=1504),
-        Figure(name="lr", text="5e-06"),
-        Figure(name="iter_time", text="1.599", unit="s"),
-        Figure(name="speed", text="2", unit="it/s"),
-        Figure(name="", text="1:02:03", seconds=3723.0),
+        Figure(name="epoch", text="2", start=8),
+        Figure(name="/", text="1480", start=13, total=1504),
+        Figure(name="lr", text="5e-06", start=29),
+        Figure(name="iter_time", text="1.599", start=47, unit="s"),
+        Figure(name="speed", text="2", start=61, unit="it/s"),
+        Figure(name="", text="1:02:03", start=69, seconds=3723.0),
     ]
 
 
@@ -226,3 +227,92 @@ def test_the_time_of_a_named_step_is_what_is_printed(seconds: list[float], every
 
 def test_lines_without_figures_have_no_interpretation() -> None:
     assert Interpretation.of(["loading", "step", "iter / batch"]) is None
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[rank0] allreduce bandwidth, iteration {}: time 12.1 ms, 180 GB/s",
+        "autotune iteration {}: 3.21 ms",
+        "benchmark step {} 12.1 ms",
+        "gemm iter={} dt=0.02s",
+        "kmeans iteration {}, loss 3.1, time 2.5s",
+        "tokenizing: step 1,00{} iter time 0.01s",
+    ],
+)
+def test_what_runs_before_the_training_is_none(line: str) -> None:
+    lines = [line.format(number) for number in range(1, 6)]
+    assert Interpretation.of(lines) is None
+    live = LiveFigures()
+    assert [list(live.read(1, text)) for text in lines] == [[]] * 5
+
+
+def test_the_count_begins_anew_where_a_reader_of_its_own_takes_over() -> None:
+    progress = LogProgress()
+    figures = LiveFigures()
+    for line in [f"step {n} loss 2.0 step time 0.1s" for n in (1, 2, 3)]:
+        progress = after_line(progress, line, 1.0, None, figures)
+    assert (progress.source, progress.iterations) == ("named figures", 3)
+    megatron = " iteration 1/ 2000 | elapsed time per iteration (ms): 1000.1 | global batch size: 16 |"
+    assert after_line(progress, megatron, 2.0, None, figures).iterations == 1
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 9), st.sampled_from(["", "time -1", "time 2.5", "elapsed 7", "0.5 it/s", "x"])),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_no_lines_end_the_reading(steps: list[tuple[int, str]], stamped: bool) -> None:
+    lines = [f"2026-01-01 10:00:{9 - n:02d} " * stamped + f"step {n} loss 2.0 {more}" for n, more in steps]
+    read_log(lines)
+    live = LiveFigures()
+    for line in lines:
+        list(live.read(1, line))
+
+
+def test_a_long_log_is_read_to_its_end() -> None:
+    """Whether its steps begin at once or late."""
+    steps = [f"step {n}, loss: 9.5, time: 10{n % 7}.84 ms" for n in range(1, 25_001)]
+    end = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+    (run,) = read_log([*steps, end]).runs
+    assert len(run.iterations) == 25_000
+    assert run.failure is not None
+    assert run.failure.meaning == "a GPU ran out of memory"
+    (late,) = read_log([*["x" * 100] * 11_000, *steps[:50]]).runs
+    assert len(late.iterations) == 50
+
+
+def test_ranks_may_print_losses_of_their_own() -> None:
+    lines = [
+        f"[rank{r}] step {n} | loss {5 - n / 10 - r / 100} | dt 50{n}.{r}ms" for n in range(1, 6) for r in range(4)
+    ]
+    (run,) = read_log(lines).runs
+    assert len(run.iterations) == 5
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_epochs_may_begin_at_either(first: int) -> None:
+    lines = [f"Epoch [{first + e}] [{n}/5] loss 2.0 step_time 0.5" for e in range(3) for n in range(1, 6)]
+    (run,) = read_log(lines).runs
+    assert [iteration.number for iteration in run.iterations] == list(range(1, 16))
+
+
+@pytest.mark.parametrize(
+    "line", ["it {} | loss 4.5 | {}.5 ms", "Update {} | loss 4.5 | {}.5 ms", "BATCH {} | loss 4 | {}.5 ms"]
+)
+def test_steps_have_many_names(line: str) -> None:
+    assert len(read(*[line.format(n, 500 + n) for n in (1, 2, 3)])) == 3
+
+
+def test_a_loss_is_no_scale_and_none_of_an_evaluation() -> None:
+    (run,) = read_log([f"step {n} loss_scale 65536 val_loss 3.1 train_loss 2.1 step time 1.0s" for n in (1, 2)]).runs
+    assert [iteration.loss for iteration in run.iterations] == [2.1, 2.1]
+
+
+def test_time_stamps_without_a_year_pass_the_end_of_a_month() -> None:
+    lines = [f"04-30 23:59:{n} step {n} loss 2.0" for n in (40, 50)] + [
+        f"05-01 00:00:{n}0 step {60 + 10 * n} loss 2.0" for n in range(3)
+    ]
+    assert [each.seconds for each in read(*lines)] == [1.0] * 4

@@ -173,7 +173,7 @@ def test_a_study_of_something_else_is_refused_with_the_difference(
     assert run("optimize", *SMALL, "--budget", "1", "--study", "mine", "--seed", "0").code == 0
     before = kept(url_of(tmp_path, "mine"), "mine")
     said = wrong("--study", "mine", *changed)
-    assert said.code == 1
+    assert said.code == 2
     assert difference in said.err
     assert "another name with --study" in said.err
     assert kept(url_of(tmp_path, "mine"), "mine") == before

@@ -212,7 +212,7 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
         progress,
         source=source,
         lines=lines,
-        iterations=max(progress.iterations, lines),
+        iterations=lines if before == "named figures" and first else max(progress.iterations, lines),
         number=number,
         interval=interval,
         skipped=progress.skipped + 1 if skips else 0,

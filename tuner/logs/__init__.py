@@ -3,8 +3,9 @@
 from tuner.logs.choice import asked, averaging, chosen_run, first_steady, of_job, parse_iterations, second
 from tuner.logs.failures import Sighting
 from tuner.logs.frameworks import StepPattern
-from tuner.logs.log import Log, LogRun, read_log
+from tuner.logs.log import Log, read_log
 from tuner.logs.records import Iteration
+from tuner.logs.runs import LogRun
 from tuner.logs.timing import StepSize, contradiction, precision, timed
 from tuner.logs.workload import LoggedWorkload, described
 

@@ -9,8 +9,9 @@ from typing import Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import counted, listed, shown
-from tuner.logs.log import Log, LogRun
+from tuner.logs.log import Log
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, Source
+from tuner.logs.runs import LogRun
 
 NO_LINE: Final = (
     "no line of its output has the time of an iteration; recognise yours with --step-pattern, such as "

@@ -12,6 +12,7 @@ from typing import Final
 from tuner.logs.figures import is_name, name_of, words_of
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import visible
+from tuner.logs.named_figures import Interpretation
 from tuner.logs.readers import RecordReader
 from tuner.logs.records import NUMBER, Source
 
@@ -20,6 +21,8 @@ _MAX_LINE: Final = 200
 """Characters of a line that are shown."""
 _REPEATED: Final = 2
 """What it adds to a line's score that others differ from it in their figures alone."""
+_MAX_KEPT: Final = 20_000
+"""Lines that are read by the names of their figures."""
 _MAX_CANDIDATES: Final = 1000
 """Lines of an unread log that are compared."""
 
@@ -39,20 +42,8 @@ _NAMED_TIME: Final = re.compile(
 )
 _PARTS: Final = frozenset(
     {
-        *(
-            "forward",
-            "backward",
-            "fwd",
-            "bwd",
-            "optimizer",
-            "opt",
-            "data",
-            "load",
-            "loader",
-            "loading",
-            "wait",
-            "reader",
-        ),
+        *("forward", "backward", "fwd", "bwd", "optimizer", "opt"),
+        *("data", "load", "loader", "loading", "wait", "reader"),
         *("remaining", "left", "eta", "eval", "val", "validation", "test", "save", "checkpoint", "comm"),
     }
 )
@@ -88,7 +79,10 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
     counts: dict[Source, int] = {}
     examples: dict[Source, list[tuple[int, str]]] = {}
     candidates: list[tuple[int, int, str]] = []
+    kept: list[tuple[int, str]] = []
     for number, text in visible(lines):
+        if len(kept) < _MAX_KEPT:
+            kept.append((number, text))
         sources = {record.source for record in reader.read(number, text)}
         for source in sources:
             counts[source] = counts.get(source, 0) + 1
@@ -98,6 +92,9 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
             candidates.append((score, number, text.strip()[:_MAX_LINE]))
     shapes = Counter(_shape(text) for _, _, text in candidates)
     candidates = [(score + _REPEATED * (shapes[_shape(text)] > 1), number, text) for score, number, text in candidates]
+    if not counts and pattern is None and (way := Interpretation.of(text for _, text in kept)):
+        read = [(number, text.strip()[:_MAX_LINE]) for number, text in kept if any(way.read(number, text))]
+        counts["named figures"], examples["named figures"] = len(read), read[:_MAX_EXAMPLES]
     readers = tuple(
         ReaderExplanation(source=source, lines=counts[source], examples=tuple(examples[source])) for source in counts
     )

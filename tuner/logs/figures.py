@@ -85,6 +85,8 @@ class Figure:
     name: str
     """As printed, in small letters; `/` for a fraction without one."""
     text: str
+    start: int = 0
+    """Where its number begins in the line without its time stamp."""
     total: int = 0
     """After a slash; 0 where there is none."""
     unit: str = ""
@@ -160,6 +162,11 @@ class Figure:
         return not _OF_A_STEP.isdisjoint(self.words) or "/" in self.unit or self.scale in (1e-3, 1e-6)
 
     @property
+    def names_a_step(self) -> bool:
+        """Whether its name or unit has a step and a time: `step time`, `s/it`."""
+        return not _STEP_RANKS.keys().isdisjoint(self.words) or "/" in self.unit
+
+    @property
     def is_average(self) -> bool:
         """Whether its name says that it is the mean of several steps."""
         return not _AVERAGES.isdisjoint(self.words)
@@ -167,7 +174,7 @@ class Figure:
     @property
     def is_loss(self) -> bool:
         """Whether its name says that it is a loss."""
-        return _LOSS.search(self.name) is not None
+        return _LOSS.search(self.name) is not None and "scale" not in self.words
 
     @property
     def is_of_evaluation(self) -> bool:
@@ -189,7 +196,13 @@ def figures(text: str) -> list[Figure]:
         end = match.end()
         if clock := match["clock"] or match["spoken"]:
             found.append(
-                Figure(name=name, text=clock, unit="s" * (match["spoken"] is not None), seconds=_seconds(clock))
+                Figure(
+                    name=name,
+                    text=clock,
+                    start=match.start(),
+                    unit="s" * (match["spoken"] is not None),
+                    seconds=_seconds(clock),
+                )
             )
             continue
         total = int((match["of"] or "0").strip(" /of"))
@@ -200,7 +213,8 @@ def figures(text: str) -> list[Figure]:
         elif not unit and text[end : end + 1] and (text[end].isalpha() or text[end] == "%"):
             unit = _OTHER_UNIT
         name = name or (FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
-        found.append(Figure(name=name, text=match["value"].replace(",", ""), total=total, unit=unit))
+        value = match["value"].replace(",", "")
+        found.append(Figure(name=name, text=value, start=match.start(), total=total, unit=unit))
     return found
 
 

@@ -149,7 +149,8 @@ def loose_stamp_of(text: str) -> tuple[float | None, float]:
         return stamp, digit
     month, day, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:5])
     fraction = found[6] or ""
-    whole = 60.0 * (60 * (24 * (31 * month + day) + hours) + minutes) + seconds
+    days = day + (153 * ((month + 9) % 12) + 2) // 5 if month else day  # from March on, as in `stamp_of`
+    whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
     return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
 
 

@@ -9,23 +9,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain, pairwise
-from statistics import median
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Final
 
 from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
 from tuner.logs.bare_bars import BareBars
 from tuner.logs.bars import BAR_WORDS
 from tuner.logs.deepspeed import overflow
-from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, cause, not_a_number
+from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, not_a_number
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import stamp_of, untangled, unwrapped, visible_blocks
-from tuner.logs.named_figures import Interpretation
+from tuner.logs.named_figures import Interpretation, LiveFigures
 from tuner.logs.ranks import merged, starts_new_run
 from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
-from tuner.logs.records import SOURCES, Iteration, LogRecord, PeakMemory, Source
-from tuner.logs.signature import BARE, PEER
+from tuner.logs.records import Iteration, LogRecord, PeakMemory, Source
+from tuner.logs.runs import BARS_OF_BATCHES, LogRun, Part, run_of
 
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
@@ -37,43 +36,14 @@ _BARS: Final = frozenset(BAR_WORDS)
 """Lines without another word can hold only the iterations of a progress bar."""
 _MAX_STAMPED: Final = 1024
 """Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
-_MAX_WRAPPED_CHARS: Final = 1 << 20
-"""Characters of a log that may be copied from a terminal, with its lines broken."""
+_MAX_KEPT_CHARS: Final = 1 << 20
+"""Characters in which a log shows that it was copied from a terminal, with its lines broken, or how lines are read that
+no reader knows."""
 _ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")
 _STEPS_OF_EPOCH: Final = re.compile(r"Epoch 0, global step ([0-9]{1,9})\b")
-_BARS_BATCHES: Final[tuple[Source, ...]] = ("progress bar", "training summary")
-_OF_BATCHES: Final[frozenset[Source]] = frozenset({"mmengine", *_BARS_BATCHES})
-"""Sources whose iterations are batches, where `_count_batches` finds several in a step."""
 _EVEN: Final = 0.02
 """Relative error up to which the batches of an epoch divide by its steps: the last step has fewer."""
 _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
-_MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
-"""Number of iterations after an exception that prove it was caught."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogRun:
-    """One start of the program."""
-
-    iterations: tuple[Iteration, ...]
-    """In order of their numbers, which are unique."""
-    source: Source | None
-    line: int
-    """Line of its first iteration."""
-    arguments: Mapping[str, str]
-    peak: PeakMemory
-    """Peak memory of the fullest rank."""
-    failure: Sighting | None
-    bar: tuple[Iteration, ...] = ()
-    """Those of a progress bar beside another source, for where the size that its rates need is unknown."""
-
-    @property
-    def interval(self) -> int | None:
-        """Return the number of iterations between two lines; Megatron prints the mean over them."""
-        numbers = [iteration.number for iteration in self.iterations]
-        gaps = [after - before for before, after in pairwise(numbers)]
-        said = self.arguments.get("log_interval") or self.arguments.get("steps_per_print") or ""
-        return min(gaps) if gaps else int(said) if said.isdecimal() and len(said) < 10 else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,68 +53,60 @@ class Log:
     runs: tuple[LogRun, ...]
 
 
+_Block = tuple[Sequence[tuple[int, str]], str]
+"""Consecutive lines, each with its number, and all of them in one text."""
+
+
 def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
     """Read a log, of any content and length; never raises. `pattern` recognises lines that no reader knows."""
     reader = _Reader(pattern)
-    kept: list[list[tuple[int, str]]] = []
+    kept: list[_Block] = []
+    others: list[_Reader] | None = None
     chars = 0
     for block, whole in visible_blocks(lines):
         reader.read_block(block, whole)
         chars += len(whole)
-        if chars <= _MAX_WRAPPED_CHARS:
-            kept.append(block)
+        if reader.has_iterations:
+            kept, others = [], []
+        elif others is None:
+            kept.append((block, whole))
+            if chars > _MAX_KEPT_CHARS:
+                kept, others = [], _others(kept, pattern, goes_on=True)
+        else:
+            for each in others:
+                each.read_block(block, whole)
     log = reader.log()
-    if chars <= _MAX_WRAPPED_CHARS and not any(run.iterations for run in log.runs):
-        reader = _Reader(pattern)
-        for block, whole in visible_blocks(unwrapped(chain.from_iterable(kept))):
-            reader.read_block(block, whole)
-        joined = reader.log()
-        if any(run.iterations for run in joined.runs):
-            return joined
-    if pattern is None and not any(run.iterations for run in log.runs):
-        return _otherwise(kept) or log
+    if reader.has_iterations:
+        return log
+    if chars <= _MAX_KEPT_CHARS:
+        whole_lines = _Reader(pattern)
+        for block, whole in visible_blocks(unwrapped(chain.from_iterable(block for block, _ in kept))):
+            whole_lines.read_block(block, whole)
+        if whole_lines.has_iterations:
+            return whole_lines.log()
+    for each in _others(kept, pattern) if others is None else others:
+        if each.has_iterations:
+            return each.log()
     return log
 
 
-def _otherwise(blocks: Sequence[Sequence[tuple[int, str]]]) -> Log | None:
-    """Read lines that no reader knows by the names of their figures, or what is left of bars; None where neither tells
-    the time."""
+def _others(blocks: Sequence[_Block], pattern: StepPattern | None, *, goes_on: bool = False) -> list[_Reader]:
+    """Return the reader that has found iterations in these lines by the names of their figures, or as what is left of
+    bars; where none has and the log goes on, all of them."""
+    if pattern is not None:
+        return []
     ways: list[LinePattern] = [BareBars()]
-    if by_names := Interpretation.of(text for block in blocks for _, text in block):
-        ways.insert(0, by_names)
+    by_names = Interpretation.of(text for block, _ in blocks for _, text in block)
+    if by_names is not None or goes_on:
+        ways.insert(0, by_names or LiveFigures())
+    readers = []
     for way in ways:
-        reader = _Reader(way)
-        for number, text in chain.from_iterable(blocks):
-            reader.read(number, text)
-        log = reader.log()
-        if any(run.iterations for run in log.runs):
-            return log
-    return None
-
-
-@dataclass(slots=True)
-class _Part:
-    """A run that is being read."""
-
-    arguments: dict[str, str]
-    by_source: dict[Source, dict[int, Iteration]] = field(default_factory=dict)
-    not_numbers: dict[int, Sighting] = field(default_factory=dict)
-    failures: list[tuple[Sighting, int]] = field(default_factory=list)
-    """Each with the number of iterations before it."""
-    peak: PeakMemory = field(default_factory=PeakMemory)
-
-    @property
-    def source(self) -> Source | None:
-        known = [source for source in SOURCES if source in self.by_source]
-        if known[:1] == ["progress bar"] and len(self.by_source["progress bar"]) == 1:
-            if len(self.by_source.get("elapsed time", ())) > 1:
-                return "elapsed time"
-            return "training summary" if "training summary" in known else known[0]
-        return known[0] if known else None
-
-    @property
-    def iterations(self) -> dict[int, Iteration]:
-        return self.by_source[self.source] if self.source else {}
+        readers.append(reader := _Reader(way))
+        for block, whole in blocks:
+            reader.read_block(block, whole)
+        if reader.has_iterations:
+            return [reader]
+    return readers
 
 
 class _Reader:
@@ -156,7 +118,7 @@ class _Reader:
         self._reads_all = pattern is not None
         self._records = RecordReader(pattern)
         self._arguments: dict[str, str] = {}
-        self._parts: dict[tuple[int, int], _Part] = {}
+        self._parts: dict[tuple[int, int], Part] = {}
         self._latest = (0, 0)
         self._streams: dict[tuple[Source, str], tuple[int, int]] = {}
         """The last iteration of each rank since the start, and how often its numbers fell back."""
@@ -164,8 +126,11 @@ class _Reader:
         self._overflows = 0
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
-        self._batches_per_step = 1
-        """Batches that make an optimizer step, where a line says so of iterations that are batches."""
+
+    @property
+    def has_iterations(self) -> bool:
+        """Whether any line has told of an iteration."""
+        return any(part.by_source for part in self._parts.values())
 
     def read_block(self, block: Sequence[tuple[int, str]], whole: str) -> None:
         """Read consecutive lines, `whole` in one text, without those of which no reader knows a word."""
@@ -227,20 +192,24 @@ class _Reader:
 
     def _count_batches(self, text: str) -> None:
         """Remember how many batches make a step: MMEngine's setting, or Lightning's steps at the end of an epoch."""
+        part = self._part(self._latest)
         if found := _ACCUMULATED.search(text):
-            self._batches_per_step = int(found[1])
+            part.batches = int(found[1])
         elif (found := _STEPS_OF_EPOCH.search(text)) and (steps := int(found[1])):
-            bars = [part.by_source.get(source, _NOTHING) for part in self._parts.values() for source in _BARS_BATCHES]
-            batches = max(map(max, filter(None, bars)), default=0)
+            bars = filter(None, (part.by_source.get(source) for source in BARS_OF_BATCHES))
+            batches = max((next(reversed(bar)) for bar in bars), default=0)
             many = round(batches / steps)
-            if many > 1 and abs(batches / steps / many - 1) < _EVEN:
-                self._batches_per_step = many
+            if many and abs(batches / steps / many - 1) < _EVEN:
+                part.batches = many
 
     def log(self) -> Log:
         """Return the log."""
         for seen in self._failures.end():
             self._fail(seen)
-        made = [_run(part, self._batches_per_step) for _, part in sorted(self._parts.items())]
+        made, batches = [], 1
+        for _, part in sorted(self._parts.items()):
+            batches = part.batches or batches  # said of the first epoch
+            made.append(run_of(part, batches))
         return Log(runs=tuple(run for run in made if run.iterations or run.failure))
 
     def _start(self) -> None:
@@ -251,9 +220,9 @@ class _Reader:
             self._records.restart()
             self._arguments, self._streams, self._latest = {}, {}, (self._starts, 0)
 
-    def _part(self, place: tuple[int, int]) -> _Part:
+    def _part(self, place: tuple[int, int]) -> Part:
         if place not in self._parts:
-            self._parts[place] = _Part(arguments=self._arguments)
+            self._parts[place] = Part(arguments=self._arguments)
         return self._parts[place]
 
     def _fail(self, seen: Sighting) -> None:
@@ -289,7 +258,7 @@ class _Reader:
         part = self._part((self._starts, falls))
         known = part.by_source.get(source, _NOTHING).get(which)
         if (known is not None or which <= last) and starts_new_run(
-            iteration, known, last, labelled=bool(record.speaker)
+            iteration, known, last, labelled=bool(record.speaker), own_losses=source == "named figures"
         ):
             falls, last = falls + 1, _BEFORE_FIRST
             part = self._part((self._starts, falls))
@@ -302,70 +271,6 @@ class _Reader:
         found[which] = merged(known, iteration) if known else iteration
         if iteration.loss is not None and math.isnan(iteration.loss):
             part.not_numbers[which] = not_a_number(iteration.line, text)
-
-
-_BESIDE_PASSES: Final = 1.2
-"""Times of a step over its passes above which these are not all of it, as where samples are generated first."""
-
-
-def _source(part: _Part) -> Source | None:
-    """Return what measures a run: its most reliable source, unless that leaves out a part of each step."""
-    if part.source == "wall-clock breakdown" and "progress bar" in part.by_source:
-        lines, bar = (list(part.by_source[name].values()) for name in ("wall-clock breakdown", "progress bar"))
-        passes, steps = (median([each.seconds for each in those if each.seconds] or [0.0]) for those in (lines, bar))
-        stamps = [each.stamp for each in lines if each.stamp is not None]
-        between = median([after - before for before, after in pairwise(stamps)] or [0.0])
-        if min(between, steps) > _BESIDE_PASSES * passes:
-            return "progress bar"
-    return part.source
-
-
-def _run(part: _Part, batches: int) -> LogRun:
-    source = _source(part)
-    iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
-    if batches > 1 and source in _OF_BATCHES:
-        iterations = tuple(_of_batches(iteration, batches) for iteration in iterations)
-    if source == "flops profiler":
-        iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
-    failures = [
-        seen
-        for seen, before in part.failures
-        if not seen.passing
-        or len(iterations) - before < (1 if seen.weight in {BARE, PEER} else _MIN_ITERATIONS_AFTER_CAUGHT)
-    ]
-    if part.not_numbers:
-        failures += _closing_streak(iterations, part.not_numbers)
-    return LogRun(
-        iterations=iterations,
-        source=source,
-        line=min((iteration.line for iteration in iterations), default=0),
-        arguments=part.arguments,
-        peak=part.peak,
-        failure=cause(failures),
-        bar=() if source == "progress bar" else tuple(part.by_source.get("progress bar", _NOTHING).values()),
-    )
-
-
-def _of_batches(iteration: Iteration, batches: int) -> Iteration:
-    """Return an iteration that is a batch with the time of a step."""
-    if not iteration.seconds:
-        return iteration
-    derived = f"a batch, {batches} of which make a step"
-    return replace(
-        iteration,
-        seconds=iteration.seconds * batches,
-        seconds_digit=iteration.seconds_digit * batches,
-        stamp=None,  # the time between lines is that of batches
-        derived=f"{iteration.derived}, of {derived}" if iteration.derived else f"the time of {derived}",
-    )
-
-
-def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting]) -> list[Sighting]:
-    """Return the sighting of a loss that became NaN and stayed so."""
-    streak: list[Sighting] = []
-    for iteration in iterations:
-        streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []
-    return streak
 
 
 _STEMS: Final = (

@@ -29,8 +29,14 @@ _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 MOST_LINES: Final = 4096
 """Lines with a step that are looked at to find out what their figures stand for."""
-_FIGURE_WORDS: Final = ("step", "Step", "STEP", "iter", "Iter", "ITER", "update", "batch", "Batch", "/")
-"""Each line with a step contains one of these words, or begins with it."""
+_FIGURE_WORDS: Final = ("step", "iter", "update", "batch", "it", "/")
+"""Each line with a step contains one of these words in small letters, or begins with it."""
+_OTHER_WORK: Final = re.compile(
+    rf"(?<![A-Za-z])(?:(?:down|up|re|pre|un)[-_]?)?(?:{OTHER_WORK.pattern}|bench|bandwidth|all.?reduce|auto.?tun"
+    r"|g?emm\b|k-?means|profil)",
+    re.IGNORECASE,
+)
+"""What a line says before its figures that is not of a training step."""
 _NAMED: Final = 2
 """Lines with the same figures that make them those of a training."""
 _MOST_KEPT: Final = 256
@@ -52,7 +58,10 @@ class _Line:
     """A line with the number of a step."""
 
     number: int
+    """With the steps of the epochs before it, counted from epoch 0."""
     step: Figure
+    epoch: int | None
+    """Where steps are counted in each epoch."""
     stamp: float | None
     stamp_digit: float
     figures: tuple[Figure, ...]
@@ -66,7 +75,8 @@ class _Line:
 
 def _line(text: str) -> _Line | None:
     """Return a line with the number of a step and a loss or a time; None for any other."""
-    if not (any(word in text for word in _FIGURE_WORDS) or text.lstrip()[:1].isdecimal()):
+    folded = text.casefold()
+    if not (any(word in folded for word in _FIGURE_WORDS) or text.lstrip()[:1].isdecimal()):
         return None
     if _BAR.search(text[:MAX_TEXT]):
         return None
@@ -75,8 +85,8 @@ def _line(text: str) -> _Line | None:
     if ranked is None or not ranked.step_rank:
         return None
     is_training = _TRAINING.search(text) is not None
-    if OTHER_WORK.search(without_stamps(text)[: max(0, text.find(ranked.text))]) or (
-        not is_training and (ranked.name in UNNAMED or not any(figure.is_of_a_step for figure in found))
+    if _OTHER_WORK.search(without_stamps(text[:MAX_TEXT])[: ranked.start]) or (
+        not is_training and (ranked.name in UNNAMED or not any(figure.kind and figure.names_a_step for figure in found))
     ):
         return None
     if any(figure.is_of_evaluation for figure in found) and not any(
@@ -85,13 +95,16 @@ def _line(text: str) -> _Line | None:
         return None
     epoch = next((figure for figure in found if figure.words[-1:] == ("epoch",) and figure.text.isdecimal()), None)
     number = int(float(ranked.text))
+    in_epoch = None
     if epoch is not None and ranked.total and ranked.name in (FRACTION, "iter", "iteration", "batch", "step"):
-        number += max(0, int(epoch.text) - 1) * ranked.total
+        in_epoch = int(epoch.text)
+        number += in_epoch * ranked.total
     stamp, digit = loose_stamp_of(text)
     rest = tuple(figure for figure in found if figure is not ranked)
     return _Line(
         number=number,
         step=ranked,
+        epoch=in_epoch,
         stamp=stamp,
         stamp_digit=digit,
         figures=rest,
@@ -117,6 +130,8 @@ class Interpretation:
     """What a note says of where the seconds are from."""
     lines: int = 0
     """Lines that it was found by."""
+    first_epoch: int = 0
+    """Number of the epoch whose steps begin at 1."""
     _last: int | None = field(default=None, init=False)
 
     @classmethod
@@ -131,7 +146,10 @@ class Interpretation:
                 if count >= MOST_LINES:
                     break
         found = [each for name, group in by_step.items() for each in _ways(name, group)]
-        return min(found, key=lambda one: (_KINDS.index(one.kind), -one.lines), default=None)
+        best = min(found, key=lambda one: (_KINDS.index(one.kind), -one.lines), default=None)
+        if best is not None:
+            best.first_epoch = min(1, next((line.epoch for line in by_step[best.step] if line.epoch is not None), 0))
+        return best
 
     def read(self, number: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line."""
@@ -139,9 +157,11 @@ class Interpretation:
         if line is None or line.step.name != self.step:
             return
         before, self._last = self._last, line.number
-        iteration = Iteration(number=line.number, seconds=None, line=number, derived=self.derived)
-        if loss := next((figure for figure in line.figures if figure.is_loss), None):
-            iteration.loss = loss_of(loss.text)
+        step = line.number - self.first_epoch * line.step.total * (line.epoch is not None)
+        iteration = Iteration(number=step, seconds=None, line=number, derived=self.derived)
+        losses = [figure for figure in line.figures if figure.is_loss and not figure.is_of_evaluation]
+        if losses:
+            iteration.loss = loss_of(min(losses, key=lambda figure: len(figure.name)).text)
         if self.kind == "stamp":
             if line.stamp is None or not line.is_training:
                 return
@@ -190,6 +210,10 @@ class LiveFigures:
                 if way is not None:
                     for kept in self._kept:
                         yield from way.read(number, kept)
+
+    def memory(self, _text: str) -> PeakMemory | None:
+        """Return no memory: names do not say of what it is."""
+        return None
 
 
 _RANK: Final = re.compile(r"\b(?:rank|gpu|worker|local_rank)\b['\"]?[ :=#_]{0,3}([0-9]{1,6})\b", re.IGNORECASE)
@@ -252,7 +276,7 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
     figure, values = own[0], [each.value for each in own]
     way = Interpretation(step=step, kind=kind, name=figure.name, unit=figure.unit, lines=len(lines))
     trained = sum(line.is_training for line in lines) >= 0.5 * len(lines)
-    if min(values) <= 0 or not (trained or figure.is_of_a_step):
+    if min(values) <= 0 or not (trained or figure.names_a_step):
         return None
     steps = [after.number - before.number for before, after in pairwise(lines)]
     between = [
@@ -265,11 +289,13 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
     unknown = ", taken for seconds" * (kind in ("time", "clock") and figure.scale is None)
     stamped = len(between) == len(steps) and sum(between) > 4 * max(line.stamp_digit for line in lines)
     if kind == "clock":
+        if not grows:
+            return None
         if unknown and stamped:
             way.scale = min((1.0, 1e-3), key=lambda scale: abs(log(scale * (values[-1] - values[0]) / sum(between))))
             unknown = ""
         way.derived = f"{figure.title} of each line{unknown}"
-        return way if grows else None
+        return way
     way.derived = f"{figure.title} of each line"
     if stamped:
         return _by_stamps(way, figure, values, steps, between)
@@ -286,9 +312,12 @@ def _by_stamps(
 ) -> Interpretation | None:
     """Return the way in which a figure agrees with the time stamps of its lines: as the time of a step, of the steps
     since the line before, or of all steps; in its unit or, where it has none, in seconds or milliseconds."""
-    each = median(wall / count for wall, count in zip(between, steps, strict=True)) or sum(between) / sum(steps)
-    whole = median(between) or sum(between) / len(between)
-    for scale in (figure.scale,) if figure.scale else (1.0, 1e-3):
+    forward = [(wall, count) for wall, count in zip(between, steps, strict=True) if count > 0 and wall >= 0]
+    if not forward:
+        return None
+    each = median(wall / count for wall, count in forward) or sum(between) / max(1, sum(steps))
+    whole = median(wall for wall, _ in forward) or sum(between) / len(between)
+    for scale in (figure.scale,) if figure.scale else (1.0,) if way.kind == "rate" else (1.0, 1e-3):
         way.scale = scale
         time = median(1 / value if way.kind == "rate" else value for value in values[1:]) * scale
         agree = _AGREE_ON_AVERAGE if figure.is_average else _AGREE

@@ -16,12 +16,15 @@ _REPORTED: Final = (
 )
 
 
-def starts_new_run(iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool) -> bool:
+def starts_new_run(
+    iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool, own_losses: bool = False
+) -> bool:
     """Whether an iteration belongs to another run than the one that its rank is in.
 
-    A name may stand for several ranks: `[default7]` is the last one of every node.
+    A name may stand for several ranks: `[default7]` is the last one of every node. With `own_losses`, ranks may print
+    the losses of their own samples.
     """
-    if known is not None and not _same_loss(known, iteration):
+    if known is not None and not _same_loss(known, iteration) and not (own_losses and iteration.number >= last):
         return True
     if iteration.number > last or (iteration.number == last and not labelled):
         return False

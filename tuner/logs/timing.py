@@ -9,8 +9,8 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
-from tuner.logs.log import LogRun
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration
+from tuner.logs.runs import LogRun
 
 _MOST_ABOVE: Final = 3.0
 _MOST_BELOW: Final = 30.0

@@ -115,10 +115,20 @@ class Surrogate(MemoryPosterior, JointPosterior):
             self._settle()
 
     def _settle(self) -> None:
-        """Evaluate the model again as long as its factors move far."""
+        """Evaluate the model again as long as its factors move far; where they go round in a circle, at the point of it
+        from which they move least."""
+        visited: dict[tuple[float, ...], tuple[float, SiteFactors]] = {}
         for _ in range(_MOST_MOVES):
-            if np.abs(self._shift()[0][: len(TIME_FACTORS)]).max() <= MAX_FACTOR_MOVE:
-                break
+            point = tuple(self._reference)
+            if point in visited:
+                points = list(visited)
+                circle = [(visited[each][0], each) for each in points[points.index(point) :]]
+                self._refer(visited[min(circle)[1]][1])
+                return
+            move = float(np.abs(self._shift()[0][: len(TIME_FACTORS)]).max())
+            if move <= MAX_FACTOR_MOVE:
+                return
+            visited[point] = move, self.reference_site
             self._refer(self.site)
 
     @contextmanager

@@ -1,0 +1,138 @@
+"""The runs of a log: how a part of it that was read becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from statistics import median
+from typing import Final
+
+from tuner.logs.failures import Sighting, cause
+from tuner.logs.records import SOURCES, Iteration, PeakMemory, Source
+from tuner.logs.signature import BARE, PEER
+
+BARS_OF_BATCHES: Final[tuple[Source, ...]] = ("progress bar", "training summary")
+_OF_BATCHES: Final[frozenset[Source]] = frozenset({"mmengine", *BARS_OF_BATCHES})
+"""Sources whose iterations are batches, where there may be several in a step."""
+_MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
+"""Number of iterations after an exception that prove it was caught."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRun:
+    """One start of the program."""
+
+    iterations: tuple[Iteration, ...]
+    """In order of their numbers, which are unique."""
+    source: Source | None
+    line: int
+    """Line of its first iteration."""
+    arguments: Mapping[str, str]
+    peak: PeakMemory
+    """Peak memory of the fullest rank."""
+    failure: Sighting | None
+    bar: tuple[Iteration, ...] = ()
+    """Those of a progress bar beside another source, for where the size that its rates need is unknown."""
+
+    @property
+    def interval(self) -> int | None:
+        """Return the number of iterations between two lines; Megatron prints the mean over them."""
+        numbers = [iteration.number for iteration in self.iterations]
+        gaps = [after - before for before, after in pairwise(numbers)]
+        said = self.arguments.get("log_interval") or self.arguments.get("steps_per_print") or ""
+        return min(gaps) if gaps else int(said) if said.isdecimal() and len(said) < 10 else None
+
+
+@dataclass(slots=True)
+class Part:
+    """A run that is being read."""
+
+    arguments: dict[str, str]
+    by_source: dict[Source, dict[int, Iteration]] = field(default_factory=dict)
+    not_numbers: dict[int, Sighting] = field(default_factory=dict)
+    failures: list[tuple[Sighting, int]] = field(default_factory=list)
+    """Each with the number of iterations before it."""
+    peak: PeakMemory = field(default_factory=PeakMemory)
+    batches: int | None = None
+    """Batches that make an optimizer step, where a line says so of iterations that are batches."""
+
+    @property
+    def source(self) -> Source | None:
+        """What measures the run best."""
+        known = [source for source in SOURCES if source in self.by_source]
+        if known[:1] == ["progress bar"] and len(self.by_source["progress bar"]) == 1:
+            if len(self.by_source.get("elapsed time", ())) > 1:
+                return "elapsed time"
+            return "training summary" if "training summary" in known else known[0]
+        return known[0] if known else None
+
+    @property
+    def iterations(self) -> dict[int, Iteration]:
+        """Those of that source, by number."""
+        return self.by_source[self.source] if self.source else {}
+
+
+_BESIDE_PASSES: Final = 1.2
+"""Times of a step over its passes above which these are not all of it, as where samples are generated first."""
+
+
+def _source(part: Part) -> Source | None:
+    """Return what measures a run: its most reliable source, unless that leaves out a part of each step."""
+    if part.source == "wall-clock breakdown" and "progress bar" in part.by_source:
+        lines, bar = (list(part.by_source[name].values()) for name in ("wall-clock breakdown", "progress bar"))
+        passes, steps = (median([each.seconds for each in those if each.seconds] or [0.0]) for those in (lines, bar))
+        stamps = [each.stamp for each in lines if each.stamp is not None]
+        between = median([after - before for before, after in pairwise(stamps)] or [0.0])
+        if min(between, steps) > _BESIDE_PASSES * passes:
+            return "progress bar"
+    return part.source
+
+
+def run_of(part: Part, batches: int) -> LogRun:
+    """Return the run of a part, whose steps have so many batches."""
+    source = _source(part)
+    iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
+    if batches > 1 and source in _OF_BATCHES:
+        iterations = tuple(_of_batches(iteration, batches) for iteration in iterations)
+    if source == "flops profiler":
+        iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
+    failures = [
+        seen
+        for seen, before in part.failures
+        if not seen.passing
+        or len(iterations) - before < (1 if seen.weight in {BARE, PEER} else _MIN_ITERATIONS_AFTER_CAUGHT)
+    ]
+    if part.not_numbers:
+        failures += _closing_streak(iterations, part.not_numbers)
+    return LogRun(
+        iterations=iterations,
+        source=source,
+        line=min((iteration.line for iteration in iterations), default=0),
+        arguments=part.arguments,
+        peak=part.peak,
+        failure=cause(failures),
+        bar=() if source == "progress bar" else tuple(part.by_source.get("progress bar", {}).values()),
+    )
+
+
+def _of_batches(iteration: Iteration, batches: int) -> Iteration:
+    """Return an iteration that is a batch with the time of a step."""
+    if not iteration.seconds:
+        return iteration
+    derived = f"a batch, {batches} of which make a step"
+    return replace(
+        iteration,
+        seconds=iteration.seconds * batches,
+        seconds_digit=iteration.seconds_digit * batches,
+        stamp=None,  # the time between lines is that of batches
+        derived=f"{iteration.derived}, of {derived}" if iteration.derived else f"the time of {derived}",
+    )
+
+
+def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting]) -> list[Sighting]:
+    """Return the sighting of a loss that became NaN and stayed so."""
+    streak: list[Sighting] = []
+    for iteration in iterations:
+        streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []
+    return streak
