@@ -264,8 +264,10 @@ def test_the_last_digit_of_a_time_is_in_seconds(text: str, digit: float) -> None
 
 def test_batches_of_a_step_are_those_of_their_own_run() -> None:
     """The first run makes a step of two batches, the second one of each."""
-    bar = "Epoch 0:  50%|##        | {}/500 [00:{:02d}<00:30, 10.0it/s, v_num=0, loss=2.1]"
-    lines = [bar.format(n, n // 10) for n in range(1, 501)]
-    first, second = ([*lines, f"Epoch 0, global step {steps}: 'val_loss' reached 2.1"] for steps in (250, 500))
-    runs = read_log([*first, *second]).runs
+    bar = "Epoch 0:  50%|##        | {}/500 [00:{:02d}<00:30, 10.0it/s, v_num=0, loss={}.1]"
+    lines = []
+    for loss, steps in ((2, 250), (3, 500)):
+        lines += [bar.format(n, n // 10, loss) for n in range(1, 501)]
+        lines.append(f"Epoch 0, global step {steps}: 'val_loss' reached 2.1")
+    runs = read_log(lines).runs
     assert [round(run.iterations[1].seconds or 0.0, 3) for run in runs] == [0.2, 0.1]
