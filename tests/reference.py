@@ -94,8 +94,11 @@ def broken(topology: Topology, space: Space) -> set[str]:
         if model.experts is None or model.dense_mlp_layers:
             widths.append(Fraction(model.ffn, tp))
         if model.experts:
-            widths += [Fraction(model.experts.ffn, topology.etp), Fraction(model.experts.shared_ffn, tp)]
-        need("fp8-sizes", all(width % (32 if workload.precision_recipe == "mxfp8" else 16) == 0 for width in widths))
+            widths += [Fraction(model.experts.ffn), Fraction(model.experts.shared_ffn, tp)]
+        unit = 32 if workload.precision_recipe == "mxfp8" else 16
+        need("fp8-sizes", all(width % unit == 0 for width in widths))
+        if model.experts:
+            need("fp8-expert-sizes", Fraction(model.experts.ffn, topology.etp) % unit == 0)
 
     if workload.attention.startswith("flash"):
         need("flash-precision", workload.precision != "fp32")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tuner.core.columns import AXES, Columns
 from tuner.core.documents import topology_document, topology_of
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, Topology
 from tuner.core.errors import BadKey
+from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
 from tuner.launch.machine import Machine, host_gpu
 from tuner.space.axes import axes_document
@@ -124,3 +126,19 @@ def test_processors_run_neither_deepep_nor_hybridep() -> None:
     where = space_for(model=TINY_EXPERTS, nodes=1, gpus_per_node=8, gpu=host_gpu(host, 8), global_batch=64)
     legal = {topology.dispatcher for block in where.blocks() for topology in where.topologies(block)}
     assert legal == {"alltoall", "allgather"}
+
+
+@pytest.mark.parametrize("etp", ["1", "1,2"])
+def test_sizes_in_fp8_are_a_law_whether_or_not_etp_is_searched(etp: str) -> None:
+    """DeepSeek-V2-Lite's MLP of 10,944 columns has 1,368 on each of 8 ranks."""
+    settings = ("tp=1,2,4,8", f"etp={etp}")
+    legal = space(model="deepseek-v2-lite", nodes=4, precision="fp8", settings=settings)
+    assert legal.count() > 0
+    assert space(model="deepseek-v2-lite", nodes=4, precision="fp8", settings=("tp=8", settings[1])).count() == 0
+
+
+def test_widths_in_fp8_are_whole_whatever_the_hidden_size() -> None:
+    """3584 x (3712 / 3584) is 3712.0000000000005 in floating point."""
+    experts = Experts(count=8, top_k=2, ffn=3712)
+    model = replace(TINY_EXPERTS, hidden=3584, heads=28, kv_heads=4, head_size=128, ffn=3712, experts=experts)
+    assert space(model=model, precision="fp8", settings=("etp=1,2",)).count() > 0

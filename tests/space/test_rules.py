@@ -17,6 +17,7 @@ from tuner.core import catalog
 from tuner.core.columns import AXES, Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
 from tuner.core.model import Model, Shape
 from tuner.space.build import space_for
@@ -131,6 +132,14 @@ BREAKS = {
     ),
     "cp-without-mask": ("tp1-pp1-mbs1-z3-cp2", {"model": replace(SMALL, sliding_window=16), "framework": "fsdp2"}),
     "fp8-sizes": ("tp2-pp1-mbs1-z1", {"model": replace(SMALL, ffn=144), "precision": "fp8", **ON_H100}),
+    "fp8-expert-sizes": (
+        "tp1-pp1-mbs1-z1-etp2",
+        {
+            "model": replace(SMALL, experts=Experts(count=4, top_k=2, ffn=48)),
+            "precision": "fp8",
+            **ON_H100,
+        },
+    ),
     "flash-precision": ("tp8-pp12-mbs1-z1", {"attention": "flash2", "precision": "fp32"}),
     "flash-head-size": ("tp8-pp12-mbs1-z1-h32", {"attention": "flash2"}),
     "framework-pp": ("tp8-pp12-mbs1-z3", {"framework": "fsdp2"}),

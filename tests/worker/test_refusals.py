@@ -102,6 +102,7 @@ ELSEWHERE = {
     "cp-by-heads": "of Transformer Engine, and the worker has no context parallelism",
     "cp-without-mask": "of accelerate",
     "fp8-sizes": "of Transformer Engine, and the worker has no fp8",
+    "fp8-expert-sizes": "likewise",
     "framework-vpp": "likewise",
     "framework-hsdp": "likewise",
     "framework-ep": "the worker has it: test_experts.py",

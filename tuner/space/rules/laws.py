@@ -15,6 +15,7 @@ from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, elsewhere
 from tuner.space.rules.quantities import (
     NEEDED_ZERO,
     attention_mask,
+    expert_width,
     fp8_sizes,
     fp8_unit,
     host_bytes,
@@ -341,12 +342,26 @@ LAWS: Final[tuple[Rule, ...]] = (
         level="law",
         sentence="each rank's matrices have sizes that divide by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
         source="NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py",
-        reads=("tp", "etp", "hidden", "heads"),
-        vary=("tp", "etp"),
+        reads=("tp", "hidden", "heads"),
+        vary=("tp",),
         broken=lambda c: np.any([size % fp8_unit(c.workload) != 0 for size in fp8_sizes(c).values()], axis=0),
-        numbers=uneven_fp8_sizes,
+        numbers=lambda c: uneven_fp8_sizes(c, fp8_sizes(c), f"tp={c.tp}"),
         hint="or --precision bf16",
         binding=lambda workload: workload.precision == "fp8" and workload.framework == "megatron-core",
+    ),
+    Rule(
+        name="fp8-expert-sizes",
+        level="law",
+        sentence="each rank's experts have a width that divides by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
+        source="NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py",
+        reads=("etp", "hidden"),
+        vary=("etp",),
+        broken=lambda c: expert_width(c) / c.etp % fp8_unit(c.workload) != 0,
+        numbers=lambda c: uneven_fp8_sizes(c, {"experts": expert_width(c) / c.etp}, f"etp={c.etp}"),
+        hint="or --precision bf16",
+        binding=lambda workload: (
+            workload.model.experts is not None and workload.precision == "fp8" and workload.framework == "megatron-core"
+        ),
     ),
     Rule(
         name="flash-precision",

@@ -5,6 +5,7 @@ The functions that return a message take columns with one row.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -52,16 +53,22 @@ def longest_flash_head(columns: Columns) -> int:
 
 
 def fp8_sizes(columns: Columns) -> dict[str, Any]:
-    """Return the sizes of a rank's matrices that are multiplied in fp8, by what they belong to."""
+    """Return the sizes of a rank's matrices that are multiplied in fp8, by what they belong to; experts are whole."""
     model, tp = columns.workload.model, columns.tp
     keys = np.maximum(columns.kv_heads / tp, 1) * columns.head_size
     sizes = {"hidden": columns.hidden, "queries": columns.heads * columns.head_size / tp, "keys": keys}
     if model.dense_mlp_layers:
         sizes["MLP"] = columns.ffn / tp
     if experts := model.experts:
-        sizes |= {"experts": columns.hidden * (experts.ffn / model.hidden) / columns.etp}
-        sizes |= {"shared experts": columns.hidden * (experts.shared_ffn / model.hidden) / tp}
+        sizes["experts"] = expert_width(columns)
+        sizes["shared experts"] = columns.hidden * experts.shared_ffn / model.hidden / tp
     return sizes
+
+
+def expert_width(columns: Columns) -> Any:
+    """Return the width of an expert, which has its share of a shape's hidden size."""
+    model = columns.workload.model
+    return columns.hidden * (model.experts.ffn if model.experts else 0) / model.hidden
 
 
 def fp8_unit(workload: Workload) -> int:
@@ -69,11 +76,10 @@ def fp8_unit(workload: Workload) -> int:
     return 32 if workload.precision_recipe == "mxfp8" else 16
 
 
-def uneven_fp8_sizes(columns: Columns) -> str:
-    """Return a message with the sizes that do not divide."""
+def uneven_fp8_sizes(columns: Columns, sizes: Mapping[str, Any], split: str) -> str:
+    """Return a message with the sizes that do not divide, by a degree."""
     unit = fp8_unit(columns.workload)
-    uneven = [f"{size:g} ({name})" for name, size in fp8_sizes(columns).items() if size % unit]
-    split = f"tp={columns.tp}" + (f" and etp={columns.etp}" if columns.workload.model.experts else "")
+    uneven = [f"{size:g} ({name})" for name, size in sizes.items() if size % unit]
     return f"{listed(uneven)} of a rank's columns at {split} do not divide by {unit}, which fp8 needs"
 
 
