@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import stat
 import subprocess
@@ -373,3 +374,25 @@ def test_jobs_without_torch_or_deepspeed_are_refused_in_one_sentence(monkeypatch
         check_jobs_can_run()
     assert refused.value.exit_code == 3
     assert re.fullmatch(r"[^\n]+\.", str(refused.value))
+
+
+def test_a_study_that_is_reached_by_two_paths_shares_no_machine_either(tmp_path: Path) -> None:
+    real, link = tmp_path / "real", tmp_path / "link"
+    real.mkdir()
+    link.symlink_to(real)
+    with launched(template("hang"), job(real, 0)) as (one, hanging):
+        other = LocalLauncher(template("good"), ranks=8)
+        handle = other.submit(job(link, 1))
+        assert other.poll([handle])[handle].state is JobState.WAITING
+        one.cancel(hanging)
+        assert ended(other, handle).outcome is Outcome.MEASURED
+        other.close()
+
+
+def test_a_job_that_waits_is_lost_with_its_folder(tmp_path: Path) -> None:
+    first, second = job(tmp_path / "a", 0), job(tmp_path / "b", 1)
+    with launched(template("hang"), first) as (launcher, _):
+        handle = launcher.submit(second)
+        assert launcher.poll([handle])[handle].state is JobState.WAITING
+        shutil.rmtree(tmp_path / "b")
+        assert launcher.poll([handle])[handle].state is JobState.LOST

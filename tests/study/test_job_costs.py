@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tests.study.test_arithmetic import trial
 from tests.study.test_decisions_arithmetic import Decider
+from tests.study.test_fidelity import cheap
 from tests.study.test_scheduler import searched
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import JobResult
 from tuner.study.job_costs import job_node_hours, proposal_node_hours, shown_hours
 from tuner.study.limits import Limits
 from tuner.study.store.trial import Proposal
@@ -24,7 +28,14 @@ def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
     assert job_node_hours(seconds=30.0, starts=[], iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
     assert job_node_hours(seconds=30.0, starts=[90, 10, 20], iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
     assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == pytest.approx(1.0)
-    assert proposal_node_hours(NEXT, starts=[120.0], iterations=3) == pytest.approx(1 / 3)
+
+
+def test_until_a_job_was_measured_others_tell_how_long_one_takes_to_start() -> None:
+    failed = replace(trial(0, 0, 0.0), result=JobResult(outcome=Outcome.OOM, elapsed=30.0))
+    state: Any = SimpleNamespace(start_seconds=lambda _iterations: [], trials=[failed])
+    assert proposal_node_hours(NEXT, state, 3) == pytest.approx((30 + 2 * 240) * 2 / 3600)
+    state.start_seconds = lambda _iterations: [120.0]
+    assert proposal_node_hours(NEXT, state, 3) == pytest.approx(1 / 3)
 
 
 def decided(limit: float | None, *, used: float, launched: int = 1, running: int = 0, **more: Any) -> tuple[bool, Any]:
@@ -61,3 +72,13 @@ def test_a_study_stays_within_its_node_hours(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("hours", "text"), [(0.0312, "0.031"), (0.96, "1.0"), (4.25, "4.2"), (1234.0, "1,234.0")])
 def test_few_node_hours_are_shown_with_two_digits(hours: float, text: str) -> None:
     assert shown_hours(hours) == text
+
+
+def test_trials_at_a_reduced_size_leave_what_the_leader_needs_at_full_size(tmp_path: Path) -> None:
+    """A limit that is large enough for one job at full size is not exceeded, and a smaller one by that job alone."""
+    unlimited = cheap(tmp_path / "a", budget=30)
+    limit = 0.6 * unlimited.node_hours
+    study = cheap(tmp_path / "b", budget=30, node_hours=limit)
+    assert study.node_hours <= limit
+    small = cheap(tmp_path / "c", budget=30, node_hours=0.05 * unlimited.node_hours)
+    assert sum(trial.measured for trial in small.launched) == 1

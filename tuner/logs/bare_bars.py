@@ -51,6 +51,10 @@ class BareBars:
             )
             yield LogRecord(source="training summary", speaker="", iteration=iteration)
 
+    def may_read(self, text: str) -> bool:
+        """Whether a line may have a bar."""
+        return "it/s" in text or "s/it" in text
+
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: a bar prints none."""
         return None

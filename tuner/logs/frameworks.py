@@ -218,6 +218,10 @@ class StepPattern:
                     source="step pattern", speaker=before, iteration=iteration, counted="iteration" not in groups
                 )
 
+    def may_read(self, _text: str) -> bool:
+        """Whether a line may match: any."""
+        return True
+
     def memory(self, text: str) -> PeakMemory | None:
         """Return the memory of a line, in GiB."""
         if "memory" not in self.pattern.groupindex or not (found := self.pattern.search(text[:_MAX_PATTERN_TEXT])):

@@ -115,7 +115,7 @@ class _Reader:
     def __init__(self, pattern: LinePattern | None) -> None:
         self._starts = 0
         self._stamped = 0
-        self._reads_all = pattern is not None
+        self._pattern = pattern
         self._records = RecordReader(pattern)
         self._arguments: dict[str, str] = {}
         self._parts: dict[tuple[int, int], Part] = {}
@@ -141,12 +141,16 @@ class _Reader:
         words = frozenset(present)
         self._failures.expect(words)
         self._records.expect(words)
-        if words <= _BARS and not self._reads_all and not self._failures.awaits_lines:
+        if words <= _BARS and self._pattern is None and not self._failures.awaits_lines:
             if words:
                 self._read_bars(block, whole)
             return
         for number, text in block:
-            if self._reads_all or self._failures.awaits_lines or any(word in text for word in present):
+            if (
+                self._failures.awaits_lines
+                or any(word in text for word in present)
+                or (self._pattern is not None and self._pattern.may_read(text))
+            ):
                 self.read(number, text)
 
     def _read_bars(self, block: Sequence[tuple[int, str]], whole: str) -> None:

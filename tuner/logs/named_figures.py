@@ -43,6 +43,10 @@ _MOST_KEPT: Final = 256
 """Lines of a running job that are kept until they say how they are read."""
 _STAMPED: Final = 3
 """The same, where time stamps tell the time."""
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
+_SAMPLES: Final = 8
+"""Lines of a kind without a step after which none has one."""
+_MOST_KINDS: Final = 10_000
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
 _AGREE_ON_AVERAGE: Final = 1.2
@@ -112,6 +116,31 @@ def _line(text: str) -> _Line | None:
     )
 
 
+class _StepLines:
+    """Finds the lines with a step. Lines that differ in their digits alone are of one kind, which is soon known."""
+
+    def __init__(self) -> None:
+        self._without: dict[str, int] = {}
+        """By kind, its lines without a step; kinds with one are never given up."""
+
+    def may_be(self, text: str) -> bool:
+        """Whether a line may have a step."""
+        return self._without.get(text[:MAX_TEXT].translate(_NO_DIGITS), 0) < _SAMPLES
+
+    def find(self, text: str) -> _Line | None:
+        """Return a line with a step; None for any other."""
+        kind = text[:MAX_TEXT].translate(_NO_DIGITS)
+        known = self._without.get(kind, 0)
+        if known >= _SAMPLES:
+            return None
+        line = _line(text)
+        if line is not None:
+            self._without[kind] = -1
+        elif known >= 0 and (known or len(self._without) < _MOST_KINDS):
+            self._without[kind] = known + 1
+        return line
+
+
 @dataclass(slots=True)
 class Interpretation:
     """How the lines of one log are read. It reads them like a step pattern, one by one and in order."""
@@ -133,14 +162,15 @@ class Interpretation:
     first_epoch: int = 0
     """Number of the epoch whose steps begin at 1."""
     _last: int | None = field(default=None, init=False)
+    _steps: _StepLines = field(default_factory=_StepLines, init=False, repr=False)
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> Interpretation | None:
         """Return how the lines of a log are read; None where their figures do not say what they stand for."""
         by_step: dict[str, list[_Line]] = {}
-        count = 0
+        count, steps = 0, _StepLines()
         for text in lines:
-            if line := _line(text):
+            if line := steps.find(text):
                 by_step.setdefault(line.step.name, []).append(line)
                 count += 1
                 if count >= MOST_LINES:
@@ -153,7 +183,7 @@ class Interpretation:
 
     def read(self, number: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line."""
-        line = _line(text)
+        line = self._steps.find(text)
         if line is None or line.step.name != self.step:
             return
         before, self._last = self._last, line.number
@@ -185,6 +215,10 @@ class Interpretation:
                 return
         yield LogRecord(source="named figures", speaker=_rank(text), iteration=iteration)
 
+    def may_read(self, text: str) -> bool:
+        """Whether a line may have a step."""
+        return self._steps.may_be(text)
+
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: names do not say of what it is."""
         return None
@@ -197,12 +231,13 @@ class LiveFigures:
         self._kept: list[str] = []
         self._next_look = _NAMED
         self._way: Interpretation | None = None
+        self._steps = _StepLines()
 
     def read(self, number: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line; with the first that tells how lines are read, those of all lines before."""
         if self._way is not None:
             yield from self._way.read(number, text)
-        elif len(self._kept) < _MOST_KEPT and _line(text):
+        elif len(self._kept) < _MOST_KEPT and self._steps.find(text):
             self._kept.append(text)
             if len(self._kept) == self._next_look:
                 self._next_look += 1 + self._next_look // 4
@@ -210,6 +245,10 @@ class LiveFigures:
                 if way is not None:
                     for kept in self._kept:
                         yield from way.read(number, kept)
+
+    def may_read(self, text: str) -> bool:
+        """Whether a line may have a step."""
+        return self._steps.may_be(text)
 
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: names do not say of what it is."""

@@ -16,7 +16,7 @@ from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
-from tuner.study.job_costs import job_node_hours, proposal_node_hours, shown_hours
+from tuner.study.job_costs import job_node_hours, proposal_node_hours, running_node_hours, shown_hours
 from tuner.study.limits import MIN_LEADER_RUNS, Limits
 from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
@@ -31,6 +31,7 @@ RESUME_RATIO: Final = 2.0
 
 One with reduced sizes resumes for the same saving: its first measurements at full size tell most."""
 
+_RESERVED: Final = "the last {} node-hours are reserved to measure the leaders at full size"
 _STOPPING: Final = "stopping"
 """The study's attribute that stores why its search has stopped."""
 
@@ -90,22 +91,18 @@ class Scheduler:
     def _within_node_hours(self, proposal: Proposal | None) -> Proposal | None:
         """Return a proposal, or None where the node-hours that are left are too few; the first job runs anyway.
 
-        With reduced sizes, what the leaders need at full size is reserved instead.
+        With reduced sizes `_reserved` keeps back what the leaders need at full size.
         """
         limit, state = self._limits.node_hours, self._state
         if proposal is None or limit is None or self._plan is not None or not state.launched:
             return proposal
-        under_way = sum(self._cost_of(trial.proposal) for trial in state.trials if trial.result is None)
-        cost = self._cost_of(proposal)
+        under_way = running_node_hours(state, self._iterations)
+        cost = proposal_node_hours(proposal, state, self._iterations)
         if state.node_hours + under_way + cost <= limit:
             return proposal
         if not under_way:
             self.finished = f"{self._used(limit)}, and the next job would need about {shown_hours(cost)}"
         return None
-
-    def _cost_of(self, proposal: Proposal) -> float:
-        starts = self._state.start_seconds(self._iterations)
-        return proposal_node_hours(proposal, starts=starts, iterations=self._iterations)
 
     def _used(self, limit: float) -> str:
         return f"{shown_hours(self._state.node_hours)} of {shown_hours(limit)} node-hours are used"
@@ -139,7 +136,7 @@ class Scheduler:
             return
         elif reserve := self._reserved():
             self._by_estimate = False
-            self.stopping = f"the last {reserve:,.1f} node-hours are reserved to measure the leaders at full size"
+            self.stopping = _RESERVED.format(shown_hours(reserve))
         elif limits.final and self._state.ranking and launched >= limits.search:
             self._by_estimate = False
             self.stopping = f"the last {limits.final} of {limits.budget} jobs are reserved for the final round"
@@ -147,12 +144,14 @@ class Scheduler:
             self._by_estimate = False
             self.stopping = f"no improvement in {counted(limits.patience, 'consecutive job')}"
 
-    def _reserved(self) -> float:
-        """Return the node-hours that the leaders' confirmation needs where no more are left for the search, or 0."""
+    def _reserved(self, cost: float = 0.0) -> float:
+        """Return the node-hours that the leaders' confirmation needs where no `cost` more are left for the search, or
+        0."""
         if self._plan is None or self._limits.node_hours is None:
             return 0.0
         reserve = self._plan.reserve
-        return reserve if self._state.node_hours + reserve >= self._limits.node_hours else 0.0
+        used = self._state.node_hours + running_node_hours(self._state, self._iterations) + cost
+        return reserve if used + reserve >= self._limits.node_hours else 0.0
 
     def _search(self) -> Proposal | None:
         choice = None if self._plan is None else self._plan.choose()
@@ -166,6 +165,9 @@ class Scheduler:
             return None  # running jobs may change the estimates
         self.stopping, self._by_estimate, self._results_seen = why, why is not None, self._state.results
         if suggestion is None or why is not None:
+            return None
+        if choice is not None and self._state.launched and (reserve := self._reserved(choice.size.node_hours)):
+            self.stopping = None if self._state.pending else _RESERVED.format(shown_hours(reserve))
             return None
         risk = None if self._state.pending else suggestion.out_of_memory  # otherwise that with what runs imagined full
         size = None if choice is None else choice.size

@@ -51,9 +51,9 @@ class Watchdog:
     stalled: float = 0.0
     """Seconds since the last progress."""
     first: float = 0.0
-    """Seconds until the end of its first iteration, start-up included."""
+    """Seconds until the end of its first iteration, start-up included; of several at the first look, their mean."""
     longest: float = 0.0
-    """Seconds of its longest iteration after the first."""
+    """Seconds of its longest iteration after the first, as a mean of those between two looks."""
     ended: float | None = None
     """When its last iteration was over."""
     next_look: float = 1e9
@@ -75,13 +75,16 @@ class Watchdog:
     def seen(self, status: JobStatus, now: float) -> Watchdog:
         """Return the watchdog after another look at the job."""
         moved = status.moved if status.moved is not None else status.began
-        first, longest, ended = self.first, self.longest, self.ended
-        if status.iterations > self.iterations and status.began is not None:
-            ended = now - status.seconds_in
-            if self.ended is None:
-                first = ended - status.began
+        first, longest, ended, before = self.first, self.longest, self.ended, self.iterations
+        if status.iterations < before or (self.began is not None and status.began != self.began):  # begun again
+            first, longest, ended, before = 0.0, 0.0, None, 0
+        if status.iterations > before and status.began is not None:
+            over = now - status.seconds_in
+            if ended is None:
+                first = (over - status.began) / status.iterations
             else:
-                longest = max(longest, ended - self.ended)
+                longest = max(longest, (over - ended) / (status.iterations - before))
+            ended = over
         return replace(
             self,
             first=first,

@@ -148,7 +148,7 @@ class LocalLauncher:
             raise LaunchError(
                 f"{job.topology.key} needs {counted(job.topology.gpus, 'rank')}; {capacity} are available."
             )
-        folder = job.folder.absolute()
+        folder = job.folder.resolve()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in _STALE_FILES:
@@ -201,7 +201,8 @@ class LocalLauncher:
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Return each job's status, by its output and its supervisor."""
         self._last_marks = self._marks()
-        self._start_next()
+        with suppress(OSError):  # of a folder that is gone
+            self._start_next()
         return {handle: self._status(handle) for handle in handles}
 
     def _status(self, handle: str) -> JobStatus:
@@ -209,6 +210,8 @@ class LocalLauncher:
         if local is None:
             return JobStatus(state=JobState.LOST)
         if local.waiting:
+            if not local.folder.is_dir():
+                return JobStatus(state=JobState.LOST)
             return JobStatus(state=JobState.WAITING, reason=f"{counted(self._busy_nodes(local), 'node')} in use")
         over, now = self._is_over(local), self.now()
         local.log.read(now)
@@ -274,7 +277,7 @@ class LocalLauncher:
         if local.supervisor is not None:
             local.request_end()
             self._wait_until_gone(local)
-        elif not local.has_end_file:
+        elif not local.has_end_file and local.folder.is_dir():
             write_object(local.folder / "ended.json", {"why": "cancelled", "exit": None})
 
     def _wait_until_gone(self, local: _LocalJob) -> None:
@@ -315,7 +318,7 @@ class LocalLauncher:
 
     def adopt(self, job: Job, handle: str | None) -> str | None:
         """Return the handle of an earlier tuner's job that ended by itself; its supervisor cancels any other one."""
-        handle = json.dumps({"folder": str(job.folder.absolute()), "tag": job.tag})
+        handle = json.dumps({"folder": str(job.folder.resolve()), "tag": job.tag})
         local = self._find(handle)
         if local is None:
             return None
