@@ -219,13 +219,13 @@ def test_a_calibration_is_printed_for_scripts(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_calibration_warns_of_a_unit_that_is_another(run: Run, tmp_path: Path) -> None:
-    """Seconds that are milliseconds: 1,000 times 1.02 s as long as the model says."""
+    """Seconds that are milliseconds: 1,000 times 1.02 s as long as estimated."""
     file, out = tmp_path / "t.csv", tmp_path / "site.toml"
     header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
     for seconds, warned in ((1, False), (5, False), (1000, True), (0.01, True)):
         file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,{seconds}\n")
         said = run("calibrate", str(file), "-o", str(out)).out
-        assert ("times as long as the model says: check their units with tuner audit" in said) == warned
+        assert ("times the estimates (median): check their unit with tuner audit" in said) == warned
 
 
 def test_what_was_simulated_is_marked_wherever_it_is_learnt_from(run: Run, tmp_path: Path) -> None:

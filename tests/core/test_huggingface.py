@@ -283,7 +283,7 @@ def test_the_sequence_is_8192_unless_the_model_allows_less(name: str, seq: int, 
 
 
 def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
-    with pytest.raises(InputError, match="learns 2050 positions; --seq 4096 is longer"):
+    with pytest.raises(InputError, match="2,050 learned positions; --seq must be at most that, not 4,096"):
         space_for(model=str(FOLDER / "opt-125m.json"), seq=4096)
 
 

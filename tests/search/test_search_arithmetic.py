@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from functools import cache
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +17,7 @@ from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.normal import below, density, truncated
 from tuner.costmodel.residual_features import Features
-from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.acquisition import choose, improvement, net_saving
 from tuner.search.candidates import CandidatePool, _distinct
@@ -374,20 +372,3 @@ def test_a_candidate_like_the_measured_one_shares_all_but_its_own_residual(perio
     covariance = prior - OWN_DEVIATION**2 - PERIOD_DEVIATION**2 + shared
     moved = -0.01 * covariance / (prior + REPEAT_DEVIATION**2)
     assert float(belief.log_seconds()[3] - before[3]) == pytest.approx(moved, rel=1e-4)
-
-
-@pytest.mark.parametrize(("moves", "evaluated"), [([0.1], 0), ([0.11, -0.2, 0.1], 2), ([0.2] * 9, 5)])
-def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[float], evaluated: int) -> None:
-    """By more than a tenth, and at most five times; trends, which come after the factors, do not count."""
-    left, calls = list(moves), list[Any]()
-
-    def shift() -> tuple[Any, None]:
-        return np.array([0.0] * (len(TIME_FACTORS) - 1) + [left[0], 9.0]), None
-
-    def refer(site: str) -> None:
-        calls.append(site)
-        left.pop(0)
-
-    belief: Any = SimpleNamespace(_shift=shift, _refer=refer, site="site")
-    Surrogate._settle(belief)
-    assert calls == ["site"] * evaluated

@@ -294,7 +294,7 @@ BAD = [
     (("--step", "x3"), "--step 'x3' is neither x2 nor a number from 1 to 4096."),
     (("--set", "tp=2,4"), "pin tp and dp to one value, or use tuner compare for several."),
     (("--command", "python train.py {batch}"), "unknown field {batch}"),
-    (("--command", "python train.py"), "passes no micro batch to its jobs"),
+    (("--command", "python train.py"), "does not pass the micro batch"),
     (("--command", "python 'train.py"), "is not a valid shell command"),
 ]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,27 +51,30 @@ def test_positions_follow_the_sequence_where_they_did() -> None:
     assert (_model(follows, None), _model(follows, 64).max_positions) == (follows, 64)
     longer = tiny(seq=32, max_positions=48)
     assert (_model(longer, 48).seq, _model(longer, 16).max_positions) == (48, 48)
-    with pytest.raises(InputError, match="tiny learns 48 positions; --seq 49 is longer"):
+    with pytest.raises(InputError, match="tiny has 48 learned positions; --seq must be at most that, not 49"):
         _model(longer, 49)
     assert _model(replace(longer, positions="rotary"), 49).seq == 49
 
 
+@pytest.mark.parametrize("suffix", ["toml", "json"])
 @pytest.mark.parametrize(("stated", "seq", "positions"), [(True, 16, 32), (False, 16, 16), (False, 64, 64)])
 def test_positions_that_a_description_states_are_the_models_at_any_sequence(
-    stated: bool, seq: int, positions: int, tmp_path: Path
+    stated: bool, seq: int, positions: int, suffix: str, tmp_path: Path
 ) -> None:
-    described = tmp_path / "small.toml"
-    text = "[model.small]\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq = 32\npositions = 'learned'\n"
-    described.write_text(text + "max_positions = 32\n" * stated)
+    described = tmp_path / f"small.{suffix}"
+    fields = {"layers": 2, "hidden": 64, "heads": 4, "vocab": 512, "seq": 32, "positions": "learned"}
+    fields |= {"max_positions": 32} if stated else {}
+    table = "\n".join(["[model.small]", *(f"{name} = {value!r}" for name, value in fields.items())])
+    described.write_text(table if suffix == "toml" else json.dumps(fields))
     assert _model(str(described), seq).max_positions == positions
     if stated:
-        with pytest.raises(InputError, match="small learns 32 positions; --seq 33 is longer, and more positions are"):
+        with pytest.raises(InputError, match="small has 32 learned positions; --seq must be at most that, not 33"):
             _model(str(described), 33)
 
 
 def test_heads_that_key_value_heads_do_not_divide_are_no_model() -> None:
     odd = tiny(heads=6, kv_heads=4, hidden=96)
-    with pytest.raises(InputError, match="tiny has 6 heads, no multiple of its 4 kv_heads"):
+    with pytest.raises(InputError, match="tiny: heads must be a multiple of kv_heads, and 6 is none of 4"):
         space_for(model=odd, nodes=1)
     assert space_for(model=odd, nodes=1, settings=["heads=8"]).axes["heads"] == (8,)
 

@@ -34,8 +34,8 @@ MESSAGES = {
     "seq-by-tp": "sequence length 2052 does not divide by tp x cp = 8 x 1 = 8",
     "seq-by-cp": "sequence length 2052 does not divide by 2 x cp = 8",
     "cp-needs-flash": "cp=2 needs flash attention and this workload runs fused",
-    "cp-by-heads": "4 heads and 2 of keys over tp=1 do not divide by cp=4, and this model's attention exchanges heads "
-    "for tokens",
+    "cp-by-heads": "4 heads and 2 key/value heads over tp=1 do not divide by cp=4, which the all-to-all exchange of "
+    "this model requires",
     "cp-without-mask": "cp=2 would train this model without its sliding window of 16 tokens",
     "fp8-sizes": "72 (MLP) of a rank's columns at tp=2 do not divide by 16, which fp8 needs",
     "fp8-expert-sizes": "24 (experts) of a rank's columns at etp=2 do not divide by 16, which fp8 needs",

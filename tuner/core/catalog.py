@@ -134,7 +134,10 @@ def states_positions(name: str) -> bool:
     if not _is_path(name):
         return "max_positions" in (_found(name, catalog().model) or {})
     path = _described(name)
-    return path.suffix != ".toml" or "max_positions" in _only_entry(path, "model")[1]
+    if path.suffix == ".toml":
+        return "max_positions" in _only_entry(path, "model")[1]
+    config = _json(path)
+    return huggingface.looks_like(config) or "max_positions" in config
 
 
 def trained_with(name: str) -> dict[str, Any]:

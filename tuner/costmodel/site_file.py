@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from tuner.core.atomic_write import write_whole
 from tuner.core.catalog import read_toml, toml_of
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
@@ -82,8 +83,11 @@ def site_text(calibration: Calibration, *, source: str) -> str:
 
 
 def read_site(path: Path) -> Calibration:
-    """The calibration in a file that `write_site` made."""
-    return _understood(read_toml(path), str(path))
+    """The calibration in a file that `write_site` made; warns of one on measurements of the simulated cluster."""
+    known = _understood(read_toml(path), str(path))
+    if known.simulated:
+        warnings.warn(TunerWarning(f"{path} is calibrated on SIMULATED measurements."), stacklevel=2)
+    return known
 
 
 def site_of(text: str, name: str) -> Calibration:

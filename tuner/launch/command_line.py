@@ -1,4 +1,4 @@
-"""What a process of this machine runs, by its command line, since process ids are reused."""
+"""Identify a process by its command line, because process ids are reused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what is left of a progress bar in a log from which its picture is missing, where nothing else tells the time.
+"""Parse progress bars that were copied without their picture, as a last resort.
 
 `14/2826 [17:16<36:13:38, 46.38s/it, loss=1.06]` or `[00:11<42:23, 1.96it/s, loss=0.299]`, copied without their
 beginning, and the Trainer's of a notebook: `[ 660/3758 2:31:52 < 11:55:01, 0.07 it/s, Epoch 0.35/2]`.

@@ -10,8 +10,8 @@ from typing import Final, Literal
 from tuner.logs.lines import without_stamps
 
 Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
-"""What tells the time of a step: a time, seconds per step, steps per second, the time since some moment, or the line's
-time stamp."""
+"""How a figure gives the time of a step: as a time, seconds per step, steps per second, the time since some moment, or
+the line's time stamp."""
 
 MAX_TEXT: Final = 2048
 """Characters of a line in which figures are searched."""

@@ -24,7 +24,7 @@ from tuner.logs.named_figures import Interpretation, LiveFigures
 from tuner.logs.ranks import merged, starts_new_run
 from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, Source
-from tuner.logs.runs import BARS_OF_BATCHES, LogRun, Part, run_of
+from tuner.logs.runs import BARS_OF_BATCHES, LogRun, RunPart, run_of
 
 _BEFORE_FIRST: Final = -1
 """Below every iteration's number: some trainers begin at 0."""
@@ -118,7 +118,7 @@ class _Reader:
         self._pattern = pattern
         self._records = RecordReader(pattern)
         self._arguments: dict[str, str] = {}
-        self._parts: dict[tuple[int, int], Part] = {}
+        self._parts: dict[tuple[int, int], RunPart] = {}
         self._latest = (0, 0)
         self._streams: dict[tuple[Source, str], tuple[int, int]] = {}
         """The last iteration of each rank since the start, and how often its numbers fell back."""
@@ -224,9 +224,9 @@ class _Reader:
             self._records.restart()
             self._arguments, self._streams, self._latest = {}, {}, (self._starts, 0)
 
-    def _part(self, place: tuple[int, int]) -> Part:
+    def _part(self, place: tuple[int, int]) -> RunPart:
         if place not in self._parts:
-            self._parts[place] = Part(arguments=self._arguments)
+            self._parts[place] = RunPart(arguments=self._arguments)
         return self._parts[place]
 
     def _fail(self, seen: Sighting) -> None:

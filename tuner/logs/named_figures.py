@@ -325,7 +325,7 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
     ]
     grows = all(after > before for before, after in pairwise(values))
     way.scale = figure.scale or 1.0
-    unknown = ", taken for seconds" * (kind in ("time", "clock") and figure.scale is None)
+    unknown = ", assumed to be seconds" * (kind in ("time", "clock") and figure.scale is None)
     stamped = len(between) == len(steps) and sum(between) > 4 * max(line.stamp_digit for line in lines)
     if kind == "clock":
         if not grows:
@@ -333,9 +333,9 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
         if unknown and stamped:
             way.scale = min((1.0, 1e-3), key=lambda scale: abs(log(scale * (values[-1] - values[0]) / sum(between))))
             unknown = ""
-        way.derived = f"{figure.title} of each line{unknown}"
+        way.derived = f"the figure {figure.title!r} of each line{unknown}"
         return way
-    way.derived = f"{figure.title} of each line"
+    way.derived = f"the figure {figure.title!r} of each line"
     if stamped:
         return _by_stamps(way, figure, values, steps, between)
     if kind == "time" and not figure.is_of_a_step and (max(steps) > 1 or grows):

@@ -1,4 +1,4 @@
-"""The lines of several ranks about one iteration: whether they are about the same one, and the slowest of them."""
+"""Merge the lines that several ranks print about one iteration."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class LogRun:
 
 
 @dataclass(slots=True)
-class Part:
+class RunPart:
     """A run that is being read."""
 
     arguments: dict[str, str]
@@ -77,7 +77,7 @@ _BESIDE_PASSES: Final = 1.2
 """Times of a step over its passes above which these are not all of it, as where samples are generated first."""
 
 
-def _source(part: Part) -> Source | None:
+def _source(part: RunPart) -> Source | None:
     """Return what measures a run: its most reliable source, unless that leaves out a part of each step."""
     if part.source == "wall-clock breakdown" and "progress bar" in part.by_source:
         lines, bar = (list(part.by_source[name].values()) for name in ("wall-clock breakdown", "progress bar"))
@@ -89,7 +89,7 @@ def _source(part: Part) -> Source | None:
     return part.source
 
 
-def run_of(part: Part, batches: int) -> LogRun:
+def run_of(part: RunPart, batches: int) -> LogRun:
     """Return the run of a part, whose steps have so many batches."""
     source = _source(part)
     iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()

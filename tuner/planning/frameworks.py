@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SAME_KERNELS: Final = (
-    "Rows differ by what each framework can run and by how it trains that: its own kernels count only as far as they "
-    "are documented or measured."
+    "Frameworks differ in what they can run, and in overlap, precision and sharding; differences between their kernels "
+    "are modelled only where they are documented or measured."
 )
 
 

@@ -106,7 +106,7 @@ def _progress(study: StudyResult) -> Plot | None:
     days_axis(left, [days for days in (*data.days, *data.extrapolated) if days is not None], days_label(study))
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((days for days in reversed(data.best) if days is not None), None)
-    outcome = f"the best so far takes {span(last)} as measured" if last else "no topology has been measured"
+    outcome = f"the best so far takes {span(last)} as {measured_word(study)}" if last else "nothing has been measured"
     return Plot(
         name="progress",
         title="Best so far",

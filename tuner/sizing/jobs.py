@@ -45,7 +45,7 @@ def jobs_of(
     program = program_of(command, configure=configure, accelerator=accelerator, step_pattern=step_pattern)
     if command is not None and axes_not_passed(command, ["micro_batch"]):
         raise InputError(
-            "--command passes no micro batch to its jobs, so that each would run the same one: add {micro_batch} to it."
+            "--command does not pass the micro batch, so every job would run the same one: add {micro_batch}."
         )
     jobs: Launcher
     if local:

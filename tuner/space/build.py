@@ -110,8 +110,8 @@ def space_for(
         axes["nodes"] = (machines.nodes,)
     if "heads" not in pinned and axes["heads"] == (described.heads,) and described.heads % described.kv_heads:
         raise InputError(
-            f"{described.name} has {described.heads} heads, no multiple of its {described.kv_heads} kv_heads: there is "
-            "no such attention layer."
+            f"{described.name}: heads must be a multiple of kv_heads, and {described.heads} is none of "
+            f"{described.kv_heads}."
         )
     return Space(
         workload=workload,
@@ -209,8 +209,7 @@ def _model(source: str | Model | None, seq: int | None) -> Model:
     follows = model.max_positions == model.seq and not stated
     if model.positions == "learned" and not follows and seq > model.max_positions:
         raise InputError(
-            f"{model.name} learns {model.max_positions} positions; --seq {seq} is longer, and more positions are "
-            "another model."
+            f"{model.name} has {model.max_positions:,} learned positions; --seq must be at most that, not {seq:,}."
         )
     return replace(model, seq=seq, max_positions=0 if follows else model.max_positions)
 

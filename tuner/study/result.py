@@ -135,8 +135,8 @@ class StudyResult:
 
     @property
     def simulated(self) -> bool:
-        """Whether the measurements come from the simulated cluster."""
-        return self.launcher == "simulated"
+        """Whether the measurements come from the simulated cluster, if only through a table of it that was replayed."""
+        return self.launcher == "simulated" or bool(self.settings.get("simulated"))
 
     @property
     def node_hours(self) -> float:

@@ -138,8 +138,9 @@ def _replay(settings: StudySettings) -> tuple[CandidatePool, Launcher, dict[str,
     digest = hashlib.sha256(rows.encode()).hexdigest()[:16]
     noise = RunNoise(deviation=settings.noise)
     drawn = {"noise": settings.noise, "seed": settings.seed} if settings.noise else {}
-    launcher = ReplayLauncher(runs, seed=settings.seed, noise=noise)
-    return pool, launcher, {"group": settings.group, "rows": digest, "parts": parts, **drawn}
+    invented = {"simulated": True} if settings.table.simulated else {}
+    launcher = ReplayLauncher(runs, seed=settings.seed, noise=noise, simulated=bool(invented))
+    return pool, launcher, {"group": settings.group, "rows": digest, "parts": parts, **drawn, **invented}
 
 
 def _simulated(settings: StudySettings) -> tuple[Launcher, dict[str, Any]]:

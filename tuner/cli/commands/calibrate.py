@@ -96,5 +96,5 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
     if learnt.slower and not 1 / _FAR < learnt.slower < _FAR:
         times = f"{learnt.slower:,.0f}" if learnt.slower > 1 else f"{learnt.slower:.2g}"
-        print(f"the rows take {times} times as long as the model says: check their units with tuner audit")
+        print(f"measured times are {times} times the estimates (median): check their unit with tuner audit")
     print(f"wrote {output}; pass it to other commands with --calibration")

@@ -80,7 +80,7 @@ def _print_text(space: Space, found: FlopCount) -> None:
         return
     peak, tflops = f"{found.peak / 1e12:g}", found.hardware_rate / 1e12
     print(f"  {tflops:.2f} TFLOPs per GPU with recompute: HFU {100 * found.hfu:.1f}% of {peak} TFLOPs")
-    above = f"; no GPU exceeds its peak: check --seconds {found.seconds:g}, the model and the key" * (found.hfu > 1)
+    above = f"; above 100%: check --seconds {found.seconds:g}, the model and the key" * (found.hfu > 1)
     print(f"  MFU {100 * found.mfu:.1f}% (without recompute){above}")
     if found.megatron_core_rate and space.workload.framework == "megatron-core":
         print(f"  {found.megatron_core_rate / 1e12:.2f} TFLOPs as Megatron-Core prints them")

@@ -19,7 +19,7 @@ NOTE: Final = "keeper.json"
 
 @contextmanager
 def one_at_a_time(jobs: Path) -> Iterator[None]:
-    """Hold back other processes that look for free nodes to start a job in this folder."""
+    """Hold an exclusive lock while looking for free nodes and starting a job."""
     folder = os.open(jobs, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with suppress(OSError):  # a file system without locks
@@ -30,7 +30,7 @@ def one_at_a_time(jobs: Path) -> Iterator[None]:
 
 
 def nodes_in_use(jobs: Path, own: Collection[Path]) -> int:
-    """Return the nodes of this host's jobs in this folder but for one's own."""
+    """Return the nodes of other jobs in this folder on this host."""
     others = [file.parent for file in jobs.glob(f"*/{NOTE}") if file.parent not in own]
     return sum(_nodes_of(folder) for folder in others if not (folder / "ended.json").is_file())
 

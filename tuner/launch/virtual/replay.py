@@ -49,11 +49,11 @@ class ReplayedRun:
 class ReplayLauncher(VirtualLauncher):
     """Launches jobs whose results come from a table; several rows of one topology are replayed in rotation.
 
-    `noise` and `faults` make two runs of one row differ, as determined by `seed`; by default they do not.
+    `noise` and `faults` make two runs of one row differ, as determined by `seed`; by default they do not. `simulated`
+    marks a table of the simulated cluster.
     """
 
     name = "replay"
-    simulated = False
 
     def __init__(
         self,
@@ -64,7 +64,9 @@ class ReplayLauncher(VirtualLauncher):
         noise: RunNoise | None = None,
         faults: Faults = NO_FAULTS,
         clock: float = 0.0,
+        simulated: bool = False,
     ) -> None:
+        self.simulated = simulated
         self._seed, self._noise, self._faults = seed, noise or RunNoise(), faults
         self._answers: dict[str, list[ReplayedRun]] = {}
         max_nodes = 0
@@ -111,7 +113,7 @@ class ReplayLauncher(VirtualLauncher):
             measured=tuple(sorted(set(job.iterations))),
             outcome=outcome,
             stops=stop_times[outcome],
-            simulated=False,
+            simulated=self.simulated,
             memory=row.memory,
             evidence="" if outcome is Outcome.MEASURED else _evidence(row, outcome),
         )

@@ -320,8 +320,8 @@ LAWS: Final[tuple[Rule, ...]] = (
         vary=("cp", "tp"),
         broken=lambda c: (c.heads // c.tp % c.cp != 0) | (np.maximum(1, c.kv_heads // c.tp) % c.cp != 0),
         numbers=lambda c: (
-            f"{c.heads} heads and {c.kv_heads} of keys over tp={c.tp} do not divide by cp={c.cp}, and this model's "
-            "attention exchanges heads for tokens"
+            f"{c.heads} heads and {c.kv_heads} key/value heads over tp={c.tp} do not divide by cp={c.cp}, which the "
+            "all-to-all exchange of this model requires"
         ),
         binding=lambda workload: context_exchange(workload) == "a2a",
     ),

@@ -1,0 +1,47 @@
+"""At which site factors the cost model is evaluated."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.costmodel.site_factors import TIME_FACTORS
+from tuner.search.surrogate import Surrogate
+
+
+@pytest.mark.parametrize(("moves", "evaluated"), [([0.1], 0), ([0.11, -0.2, 0.1], 2), ([0.2] * 9, 5)])
+def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[float], evaluated: int) -> None:
+    """By more than a tenth, and at most five times; trends, which come after the factors, do not count."""
+    left, calls = list(moves), list[Any]()
+
+    def shift() -> tuple[Any, None]:
+        return np.array([0.0] * (len(TIME_FACTORS) - 1) + [left[0], 9.0]), None
+
+    def refer(site: str) -> None:
+        calls.append(site)
+        belief._reference = [float(len(calls))]
+        left.pop(0)
+
+    belief: Any = SimpleNamespace(_shift=shift, _refer=refer, site="site", _reference=[0.0], reference_site="")
+    Surrogate._settle(belief)
+    assert calls == ["site"] * evaluated
+
+
+@pytest.mark.parametrize("start", [0, 1, 2])
+def test_a_model_whose_factors_go_round_in_a_circle_stays_where_they_move_least(start: int) -> None:
+    """From a point outside of the circle of 1 and 2 too, although they move less there."""
+    moves, following = [0.15, 0.4, 0.2], [1, 2, 1]
+
+    def shift() -> tuple[Any, None]:
+        return np.full(len(TIME_FACTORS), moves[belief.reference_site]), None
+
+    def refer(site: int) -> None:
+        belief._reference, belief.reference_site, belief.site = [float(site)], site, following[site]
+
+    belief: Any = SimpleNamespace(_shift=shift, _refer=refer)
+    refer(start)
+    Surrogate._settle(belief)
+    assert belief.reference_site == 2
