@@ -227,7 +227,7 @@ class Model:
         return sum(map(self.is_windowed_layer, range(self.layers))) / self.layers if self.window else 0.0
 
     @property
-    def attended(self) -> float:
+    def scored_tokens(self) -> float:
         """Twice the tokens that a token attends to, in the mean; without windows as many as a sequence has."""
         inside = self.window * (2 - self.window / self.seq)
         return (1 - self.windowed_share) * self.seq + self.windowed_share * inside

@@ -34,7 +34,7 @@ def forward_terms(columns: Columns) -> dict[str, FloatArray]:
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = {
         "layers": 2 * tokens * columns.layers * columns.layer_matrices,
-        "scores": 4 * tokens * columns.layers * (model.attended * columns.heads * columns.head_size),
+        "scores": 4 * tokens * columns.layers * (model.scored_tokens * columns.heads * columns.head_size),
         "logits": 2 * tokens * columns.hidden * columns.padded_vocab,
     }
     if model.experts or model.mtp_layers:
@@ -42,7 +42,7 @@ def forward_terms(columns: Columns) -> dict[str, FloatArray]:
     if model.latent or model.mtp_layers:
         sizes = model.latent.key_size + model.latent.value_size if model.latent else 2 * columns.head_size
         depth = columns.layers + model.mtp_layers
-        terms["scores"] = 2 * tokens * depth * (model.attended * columns.heads * sizes)
+        terms["scores"] = 2 * tokens * depth * (model.scored_tokens * columns.heads * sizes)
         terms["logits"] = terms["logits"] * (1 + model.mtp_layers)
     return terms
 
@@ -78,7 +78,7 @@ def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> Float
     matrices = _token_matrices(columns, router=False, mlp=2 / 3 if model.gated_mlp and not counts else 1.0)
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = forward_terms(columns)
-    scores = terms["scores"] * (model.seq / model.attended) / 2
+    scores = terms["scores"] * (model.seq / model.scored_tokens) / 2
     total: FloatArray = _FORWARD_AND_BACKWARD * (2 * tokens * matrices + scores + terms["logits"])
     return total
 
@@ -139,7 +139,7 @@ def printed_counts(columns: Columns) -> dict[str, FloatArray]:
     forward = forward_terms(columns)
     passes = 3 + (columns.recompute == RECOMPUTE.index("full"))
     model, windowed = columns.workload.model, columns.workload.model.windowed_share
-    outside = (3 + (columns.recompute > 0)) * forward["scores"] * (model.seq / model.attended - 1)
+    outside = (3 + (columns.recompute > 0)) * forward["scores"] * (model.seq / model.scored_tokens - 1)
     return {
         "the corrected count": hardware_flops(columns),
         "the formula from before February 2022, without scores and logits": older_estimate(columns),

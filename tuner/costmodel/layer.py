@@ -249,7 +249,7 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     operations = 4.0 * tokens * seq * columns.heads * size / columns.tp
     if kernel in FLASH_SPEED:
         forward = backward = np.zeros_like(operations)
-        for share, keys in attended(workload.model):
+        for share, keys in computed_keys(workload.model):
             rate, rate_back = flash_rates(gpu, workload, site, 2 * keys)
             computed = share * operations * keys / seq
             forward, backward = forward + computed / rate, backward + 2.5 * computed / rate_back
@@ -264,7 +264,7 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
     return products + seconds_per_byte * forward_bytes, 2 * products + seconds_per_byte * backward_bytes
 
 
-def attended(model: Model) -> list[tuple[float, float]]:
+def computed_keys(model: Model) -> list[tuple[float, float]]:
     """Return shares of the layers, and the keys that their flash attention computes for a token, in the mean.
 
     With a window it computes the tiles that the window touches, `WINDOW_TILE` keys more than the window has.

@@ -116,7 +116,7 @@ def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
         routers = model.moe_layers * model.hidden * (experts.count + experts.shared_gate)
     matrices = 2 * model.hidden * (model.query_width + model.kv_width) * model.layers
     matrices += (3 if model.gated_mlp else 2) * model.hidden * widths + routers
-    layers, scores = 2.0 * tokens * matrices, 4.0 * tokens * model.layers * model.attended * model.query_width
+    layers, scores = 2.0 * tokens * matrices, 4.0 * tokens * model.layers * model.scored_tokens * model.query_width
     logits = 2.0 * tokens * model.hidden * model.padded_vocab(tp)
     recomputed = {"none": 0.0, "selective": scores, "full": layers + scores}[recompute]
     return 3 * (layers + scores + logits) + recomputed
