@@ -316,3 +316,9 @@ def test_time_stamps_without_a_year_pass_the_end_of_a_month() -> None:
         f"05-01 00:00:{n}0 step {60 + 10 * n} loss 2.0" for n in range(3)
     ]
     assert [each.seconds for each in read(*lines)] == [1.0] * 4
+
+
+def test_time_stamps_without_a_day_pass_midnight() -> None:
+    clocks = ["23:59:30", "23:59:40", "23:59:50", "00:00:00", "00:00:10"]
+    lines = [f"[{clock}] step {10 * number} loss 2.0" for number, clock in enumerate(clocks, start=1)]
+    assert [each.seconds for each in read(*lines)] == [1.0] * 4

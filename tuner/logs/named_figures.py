@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import log
 from statistics import median
@@ -47,6 +47,7 @@ _NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _SAMPLES: Final = 8
 """Lines of a kind without a step after which none has one."""
 _MOST_KINDS: Final = 10_000
+_DAY: Final = 86400.0
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
 _AGREE_ON_AVERAGE: Final = 1.2
@@ -117,9 +118,13 @@ def _line(text: str) -> _Line | None:
 
 
 class _StepLines:
-    """Finds the lines with a step. Lines that differ in their digits alone are of one kind, which is soon known."""
+    """Finds the lines with a step. Lines that differ in their digits alone are of one kind, which is soon known.
+
+    Time stamps without a day go on after midnight.
+    """
 
     def __init__(self) -> None:
+        self._midnights, self._stamp = 0, 0.0
         self._without: dict[str, int] = {}
         """By kind, its lines without a step; kinds with one are never given up."""
 
@@ -136,6 +141,10 @@ class _StepLines:
         line = _line(text)
         if line is not None:
             self._without[kind] = -1
+            if line.stamp is not None and line.stamp < _DAY:
+                self._midnights += line.stamp < self._stamp - _DAY / 2
+                self._stamp = line.stamp
+                line = replace(line, stamp=line.stamp + self._midnights * _DAY)
         elif known >= 0 and (known or len(self._without) < _MOST_KINDS):
             self._without[kind] = known + 1
         return line
