@@ -51,9 +51,9 @@ class BareBars:
             )
             yield LogRecord(source="training summary", speaker="", iteration=iteration)
 
-    def may_read(self, text: str) -> bool:
-        """Whether a line may have a bar."""
-        return "it/s" in text or "s/it" in text
+    def may_read(self, kind: str) -> bool:
+        """Whether a kind of line may have a bar."""
+        return "it/s" in kind or "s/it" in kind
 
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: a bar prints none."""

@@ -218,8 +218,8 @@ class StepPattern:
                     source="step pattern", speaker=before, iteration=iteration, counted="iteration" not in groups
                 )
 
-    def may_read(self, _text: str) -> bool:
-        """Whether a line may match: any."""
+    def may_read(self, _kind: str) -> bool:
+        """Whether a kind of line may match: any."""
         return True
 
     def memory(self, text: str) -> PeakMemory | None:

@@ -21,6 +21,8 @@ _FULL_LINES: Final = 3
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 """Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
 
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
+
 _TIMESTAMPS: Final = re.compile(r"\[?(?:\d{4}-\d\d-\d\d[ T_])?\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?")
 
 _TANGLE: Final = re.compile(
@@ -40,6 +42,16 @@ _SHORT_STAMP: Final = re.compile(
 """Without a year, or a day, at the beginning of a line."""
 _MAX_STAMP_AT: Final = 120
 """Characters at a line's beginning in which its time stamp is searched."""
+
+
+def kind_of(text: str) -> str:
+    """Return a line without its digits, in which alone lines of one kind differ."""
+    return text.translate(_NO_DIGITS)
+
+
+def kinds_of(whole: str) -> set[str]:
+    """Return the kinds of lines in a text."""
+    return set(kind_of(whole).split("\n"))
 
 
 def visible(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -19,7 +20,7 @@ from tuner.logs.bars import BAR_WORDS
 from tuner.logs.deepspeed import overflow
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, not_a_number
 from tuner.logs.frameworks import StepPattern
-from tuner.logs.lines import stamp_of, untangled, unwrapped, visible_blocks
+from tuner.logs.lines import kind_of, kinds_of, stamp_of, untangled, unwrapped, visible_blocks
 from tuner.logs.named_figures import Interpretation, LiveFigures
 from tuner.logs.ranks import merged, starts_new_run
 from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
@@ -43,7 +44,6 @@ _ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")
 _STEPS_OF_EPOCH: Final = re.compile(r"Epoch 0, global step ([0-9]{1,9})\b")
 _EVEN: Final = 0.02
 """Relative error up to which the batches of an epoch divide by its steps: the last step has fewer."""
-_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,8 @@ def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
     others: list[_Reader] | None = None
     chars = 0
     for block, whole in visible_blocks(lines):
-        reader.read_block(block, whole)
+        kinds = kinds_of(whole)
+        reader.read_block(block, whole, kinds)
         chars += len(whole)
         if reader.has_iterations:
             kept, others = [], []
@@ -74,7 +75,7 @@ def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
                 kept, others = [], _others(kept, pattern, goes_on=True)
         else:
             for each in others:
-                each.read_block(block, whole)
+                each.read_block(block, whole, kinds)
     log = reader.log()
     if reader.has_iterations:
         return log
@@ -132,12 +133,15 @@ class _Reader:
         """Whether any line has told of an iteration."""
         return any(part.by_source for part in self._parts.values())
 
-    def read_block(self, block: Sequence[tuple[int, str]], whole: str) -> None:
-        """Read consecutive lines, `whole` in one text, without those of which no reader knows a word."""
-        # Lines of iterations differ in little but their figures, so that few are left to search without them.
-        kinds = "\n".join(set(whole.translate(_NO_DIGITS).split("\n")))
-        found = [each for stem, words in _WORDS.items() if stem in kinds for each in words]
-        present = [word for word, bare in found if bare in kinds and (bare == word or word in whole)]
+    def read_block(self, block: Sequence[tuple[int, str]], whole: str, kinds: AbstractSet[str] | None = None) -> None:
+        """Read consecutive lines, `whole` in one text, without those of which no reader knows a word.
+
+        Lines of iterations differ in little but their figures, so that few `kinds` are left to search.
+        """
+        kinds = kinds_of(whole) if kinds is None else kinds
+        joined = "\n".join(kinds)
+        found = [each for stem, words in _WORDS.items() if stem in joined for each in words]
+        present = [word for word, bare in found if bare in joined and (bare == word or word in whole)]
         words = frozenset(present)
         self._failures.expect(words)
         self._records.expect(words)
@@ -145,11 +149,14 @@ class _Reader:
             if words:
                 self._read_bars(block, whole)
             return
+        readable = {kind for kind in kinds if self._pattern.may_read(kind)} if self._pattern is not None else ()
+        if not (words or readable or self._failures.awaits_lines):
+            return
         for number, text in block:
             if (
                 self._failures.awaits_lines
                 or any(word in text for word in present)
-                or (self._pattern is not None and self._pattern.may_read(text))
+                or (readable and kind_of(text) in readable)
             ):
                 self.read(number, text)
 
@@ -289,7 +296,7 @@ def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
     """Return words, each with itself without digits, by the stem that this contains; one without a stem is its own."""
     found: dict[str, list[tuple[str, str]]] = {}
     for word in dict.fromkeys(words):
-        bare = word.translate(_NO_DIGITS)
+        bare = kind_of(word)
         found.setdefault(next((stem for stem in _STEMS if stem in bare), bare), []).append((word, bare))
     return found
 

@@ -21,7 +21,7 @@ from typing import Final, get_args
 
 from tuner.logs.bars import OTHER_WORK
 from tuner.logs.figures import FRACTION, MAX_TEXT, UNNAMED, Figure, Kind, figures
-from tuner.logs.lines import loose_stamp_of, without_stamps
+from tuner.logs.lines import kind_of, loose_stamp_of, without_stamps
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_of
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -43,7 +43,6 @@ _MOST_KEPT: Final = 256
 """Lines of a running job that are kept until they say how they are read."""
 _STAMPED: Final = 3
 """The same, where time stamps tell the time."""
-_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _SAMPLES: Final = 8
 """Lines of a kind without a step after which none has one."""
 _MOST_KINDS: Final = 10_000
@@ -128,13 +127,13 @@ class _StepLines:
         self._without: dict[str, int] = {}
         """By kind, its lines without a step; kinds with one are never given up."""
 
-    def may_be(self, text: str) -> bool:
-        """Whether a line may have a step."""
-        return self._without.get(text[:MAX_TEXT].translate(_NO_DIGITS), 0) < _SAMPLES
+    def may_be(self, kind: str) -> bool:
+        """Whether a kind of line may have a step."""
+        return self._without.get(kind, 0) < _SAMPLES
 
     def find(self, text: str) -> _Line | None:
         """Return a line with a step; None for any other."""
-        kind = text[:MAX_TEXT].translate(_NO_DIGITS)
+        kind = kind_of(text)
         known = self._without.get(kind, 0)
         if known >= _SAMPLES:
             return None
@@ -224,9 +223,9 @@ class Interpretation:
                 return
         yield LogRecord(source="named figures", speaker=_rank(text), iteration=iteration)
 
-    def may_read(self, text: str) -> bool:
-        """Whether a line may have a step."""
-        return self._steps.may_be(text)
+    def may_read(self, kind: str) -> bool:
+        """Whether a kind of line may have a step."""
+        return self._steps.may_be(kind)
 
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: names do not say of what it is."""
@@ -255,9 +254,9 @@ class LiveFigures:
                     for kept in self._kept:
                         yield from way.read(number, kept)
 
-    def may_read(self, text: str) -> bool:
-        """Whether a line may have a step."""
-        return self._steps.may_be(text)
+    def may_read(self, kind: str) -> bool:
+        """Whether a kind of line may have a step."""
+        return self._steps.may_be(kind)
 
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: names do not say of what it is."""

@@ -22,8 +22,8 @@ class LinePattern(Protocol):
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""
 
-    def may_read(self, text: str) -> bool:
-        """Whether a line may have an iteration or memory."""
+    def may_read(self, kind: str) -> bool:
+        """Whether a kind of line, which is one without its digits, may have an iteration or memory."""
 
     def memory(self, text: str) -> PeakMemory | None:
         """Return the peak memory in a line."""
