@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from tests import trainer
@@ -246,17 +247,20 @@ class SlurmSoak(Soak):
         assert names, "jobs are remembered for a while"
         assert max(names.values()) == 1, "one trial, one job"
         deadline = time.monotonic() + self.patience
-        while self._cluster.queue() and time.monotonic() < deadline:
+        while (self._cluster.queue() or self._processes()) and time.monotonic() < deadline:
             time.sleep(0.5)  # one that has said how it ended is still being put away
         assert not self._cluster.queue(), self._cluster.said("squeue", "-o", "%i %j %T %r %V")
-        left = [path.parent for path in Path("/proc").glob("[0-9]*/cmdline") if self._is_of_a_job(path)]
-        assert not left, left
+        assert not self._processes(), self._processes()
 
-    def _is_of_a_job(self, cmdline: Path) -> bool:
-        try:
-            return f"--mark\0{self.folder}".encode() in cmdline.read_bytes()
-        except OSError:
-            return False
+    def _processes(self) -> dict[str, str]:
+        """What the jobs' processes run, by id."""
+        found = {}
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with suppress(OSError):
+                command = path.read_bytes()
+                if f"--mark\0{self.folder}".encode() in command:
+                    found[path.parent.name] = command.replace(b"\0", b" ").decode(errors="replace")
+        return found
 
 
 def soak_database(minutes: float, chance: random.Random, folder: Path) -> None:
