@@ -74,6 +74,7 @@ def test_few_node_hours_are_shown_with_two_digits(hours: float, text: str) -> No
     assert shown_hours(hours) == text
 
 
+@pytest.mark.slow
 def test_trials_at_a_reduced_size_leave_what_the_leader_needs_at_full_size(tmp_path: Path) -> None:
     """A limit that is large enough for one job at full size is not exceeded, and a smaller one by that job alone."""
     unlimited = cheap(tmp_path / "a", budget=30)
