@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from tuner.launch import memory_probe, stacks, supervisor
+from tuner.launch.command_line import state_of
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import CommandTemplate, WorkerProgram
 
@@ -57,7 +58,7 @@ def test_each_process_is_listed_with_its_rank_its_state_and_its_stack(
     dumps = shell(f"trap 'echo File x.py >> {log}' USR1; echo ready; while :; do sleep 0.01; done", OTHER="1", RANK="3")
     silent = shell("printf 'rank 5' > /proc/$$/comm; echo ready; read x")
     stopped = shell("echo ready; kill -STOP $$", "a", "b")
-    while stacks._state(stopped) != "T":
+    while state_of(stopped) != "T":
         time.sleep(0.005)
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
@@ -73,7 +74,7 @@ def test_each_process_is_listed_with_its_rank_its_state_and_its_stack(
     assert listed[stopped].startswith(
         f"process {stopped}, stopped by a signal: /bin/sh -c echo ready; kill -STOP $$ a b\n"
     )
-    assert stacks._state(gone.pid) is None
+    assert state_of(gone.pid) is None
     assert (stacks._command(gone.pid), stacks._rank(gone.pid)) == ("", "")
     assert stacks.write_stacks([gone.pid], log, tmp_path / "none.txt", bool) == 0
     assert not (tmp_path / "none.txt").exists()
@@ -199,7 +200,7 @@ def test_a_jobs_child_dies_with_its_supervisor_and_can_be_interrupted(monkeypatc
 def test_a_signal_reaches_its_process_and_no_other_matters(shell: Callable[..., int]) -> None:
     pid = shell("echo ready; read x")
     supervisor._signal(pid, signal.SIGSTOP)
-    while stacks._state(pid) != "T":
+    while state_of(pid) != "T":
         time.sleep(0.005)
     supervisor._signal(2**22 + 1, signal.SIGTERM)
 

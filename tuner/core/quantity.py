@@ -77,7 +77,7 @@ def duration(text: str, option: str) -> float:
     return float(match[1]) * units[match[2]]
 
 
-def texts(name: str, values: Iterable[str]) -> tuple[str, ...]:
+def texts_of(name: str, values: Iterable[str]) -> tuple[str, ...]:
     """Return texts that an argument lists; raise for a single text, which would be taken for its letters."""
     if isinstance(values, str):
         raise InputError(f"{name} is a list of texts, such as [{values!r}]; got {values!r}.")

@@ -70,12 +70,11 @@ def _scaling(model: Model) -> str:
     if scaling is None:
         return "no rotary scaling"
     original = f" from {scaling.original_seq:,} positions" if scaling.original_seq else ""
-    words, low, high = {
-        "yarn": ("betas", scaling.beta_fast, scaling.beta_slow),
-        "llama3": ("frequency factors", scaling.low_frequency, scaling.high_frequency),
-    }.get(scaling.kind, ("", 0.0, 0.0))
-    unusual = words and (low, high) not in ((32.0, 1.0), (1.0, 4.0))
-    between = f" with {words} {low:g} and {high:g}" if unusual else ""
+    between = ""
+    if scaling.kind == "yarn" and (scaling.beta_fast, scaling.beta_slow) != (32.0, 1.0):
+        between = f" with betas {scaling.beta_fast:g} and {scaling.beta_slow:g}"
+    if scaling.kind == "llama3" and (scaling.low_frequency, scaling.high_frequency) != (1.0, 4.0):
+        between = f" with frequency factors {scaling.low_frequency:g} and {scaling.high_frequency:g}"
     return f"rotary scaling {scaling.kind} by {scaling.factor:g}{original}{between}"
 
 

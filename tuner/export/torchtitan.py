@@ -9,6 +9,7 @@ torchtitan's own numbers of that size have changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import fields
 from typing import Any, Final
 
 from tuner.core.errors import InputError
@@ -122,34 +123,30 @@ def _equals(name: str, value: Any) -> Callable[[ProductionRun], bool]:
     return equals
 
 
-def _routes_as_qwen3(run: ProductionRun) -> bool:
-    """Return whether experts are chosen and weighed as torchtitan's Qwen3 does, apart from their numbers."""
-    experts = run.workload.model.experts
-    return experts is None or experts == Experts(
-        count=experts.count, top_k=experts.top_k, ffn=experts.ffn, router_bias=experts.router_bias
-    )
-
-
-def _unlike_qwen3(run: ProductionRun) -> str:
-    """Return in what a run's experts differ from Qwen3's."""
+def _unlike_qwen3(run: ProductionRun) -> list[str]:
+    """Return in what a run's experts are chosen and weighed otherwise than torchtitan's Qwen3 does it."""
     experts = run.workload.model.experts
     if experts is None:
-        return ""
-    different = {
-        "shared experts": experts.shared_ffn,
-        "layers without experts": experts.dense_layers or experts.period > 1,
-        "a sigmoid router": experts.router == "sigmoid",
-        "a bias of the router": experts.router_linear_bias,
-        "groups of experts": experts.router_groups,
-        "weights that are not normalised": not experts.normalized,
-        f"weights times {experts.scale:g}": experts.scale != 1,
-        "weights on the experts' inputs": experts.weights_before,
-        f"a capacity factor of {experts.capacity_factor:g}": experts.capacity_factor,
-        "biases of the experts": experts.expert_bias,
-        f"a load-balancing loss of {experts.aux_loss:g}": experts.aux_loss,
-        f"a z-loss of {experts.z_loss:g}": experts.z_loss,
+        return []
+    usual = Experts(count=experts.count, top_k=experts.top_k, ffn=experts.ffn, router_bias=experts.router_bias)
+    balanced = f"a load-balancing loss of {experts.aux_loss:g}"
+    words = {
+        **dict.fromkeys(("shared_ffn", "shared_gate"), "shared experts"),
+        **dict.fromkeys(("dense_layers", "period"), "layers without experts"),
+        "router": f"a {experts.router} router",
+        "router_bias_rate": f"a step of {experts.router_bias_rate:g} of the balancing bias",
+        "router_linear_bias": "a bias of the router",
+        **dict.fromkeys(("router_groups", "router_top_groups", "router_group_scores"), "groups of experts"),
+        "normalized": "weights that are not normalised",
+        "scale": f"weights times {experts.scale:g}",
+        "weights_before": "weights on the experts' inputs",
+        "capacity_factor": f"a capacity factor of {experts.capacity_factor:g}",
+        "expert_bias": "biases of the experts",
+        **dict.fromkeys(("aux_loss", "aux_loss_per_sequence"), balanced),
+        "z_loss": f"a z-loss of {experts.z_loss:g}",
     }
-    return listed(name for name, found in different.items() if found)
+    names = [one.name for one in fields(experts) if getattr(experts, one.name) != getattr(usual, one.name)]
+    return list(dict.fromkeys(words.get(name, name) for name in names))
 
 
 def _shares_experts(run: ProductionRun) -> bool:
@@ -241,8 +238,8 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
         "experts": expressed(
             "model_registry, load_balance_coeff",
             only=router,
-            accepts=_routes_as_qwen3,
-            because=lambda run: f"with {_unlike_qwen3(run)}; it trains {router}",
+            accepts=lambda run: not _unlike_qwen3(run),
+            because=lambda run: f"with {listed(_unlike_qwen3(run))}; it trains {router}",
         ),
         "ep": expressed(
             "expert_parallel_degree", only="degrees that divide tp x cp x the shard group", accepts=_shares_experts

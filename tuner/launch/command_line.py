@@ -1,9 +1,10 @@
-"""Identify a process by its command line, because process ids are reused."""
+"""Look at processes of this machine: by their command line, because process ids are reused, and their state."""
 
 from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -22,13 +23,12 @@ def runs(pid: int | None, word: str | Path) -> bool:
 def wait_until_shown(pid: int, word: str | Path) -> None:
     """Wait until a new process shows its command line, which is empty while the kernel loads the program."""
     start = time.monotonic()
-    while not runs(pid, word) and _exists(pid) and time.monotonic() - start < _LONGEST_EXEC:
+    while not runs(pid, word) and state_of(pid) not in {None, "Z", "X"} and time.monotonic() - start < _LONGEST_EXEC:
         time.sleep(0.001)
 
 
-def _exists(pid: int) -> bool:
-    """Whether a process has not ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (OSError, IndexError):
-        return False
+def state_of(pid: int) -> str | None:
+    """Return the letter of a process's state in /proc/PID/stat; None if there is no such process."""
+    with suppress(OSError, IndexError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.atomic_write import open_regular
+from tuner.launch.command_line import state_of
 
 DUMP_TIMEOUT: Final = 0.4
 """Seconds that a process may take to write its stacks."""
@@ -38,7 +39,7 @@ def write_stacks(pids: Iterable[int], log: Path, to: Path, dumps_on_signal: Call
     """
     deadline, count, parts = time.monotonic() + TOTAL_TIMEOUT, 0, []
     for pid in sorted(pids):
-        if (state := _state(pid)) is None:
+        if (state := state_of(pid)) is None:
             continue
         text = ""
         if time.monotonic() < deadline:
@@ -50,12 +51,6 @@ def write_stacks(pids: Iterable[int], log: Path, to: Path, dumps_on_signal: Call
         with suppress(OSError):
             to.write_text("\n".join(parts), errors="replace")
     return count
-
-
-def _state(pid: int) -> str | None:
-    with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return None
 
 
 def _command(pid: int) -> str:

@@ -66,10 +66,9 @@ _NOT_STEPS: Final = frozenset(
 """Words that a number of steps has, and the number of a step has not."""
 _TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
 _RATES: Final = frozenset({"speed", "rate", "throughput"})
-_OF_A_STEP: Final = frozenset({*_STEP_RANKS, "dt"})
 _AVERAGES: Final = frozenset({"avg", "average", "mean"})
 _BESIDE_TIME: Final = frozenset(
-    {*_TIMES, *_OF_A_STEP, *_AVERAGES, "train", "training", "per", "the", "in", "gpu", "last", "this"}
+    {*_TIMES, *_STEP_RANKS, *_AVERAGES, "train", "training", "per", "the", "in", "gpu", "last", "this"}
 )
 """Words of which the name of a step's time consists."""
 _ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
@@ -159,7 +158,7 @@ class Figure:
     @property
     def is_of_a_step(self) -> bool:
         """Whether its name or unit says that it is the time of one step."""
-        return not _OF_A_STEP.isdisjoint(self.words) or "/" in self.unit or self.scale in (1e-3, 1e-6)
+        return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6)
 
     @property
     def names_a_step(self) -> bool:

@@ -145,13 +145,9 @@ def stamp_of(text: str) -> tuple[float | None, float]:
     found = _STAMP.search(text[:_MAX_STAMP_AT])
     if found is None:
         return None, 0.0
-    year, month, day, hours, minutes, seconds = (int(part) for part in found.groups()[:6])
-    # A year that begins in March has its leap day at the end: 153 days in each five months, 1461 in four years.
-    year, month = (year, month - 3) if month > 2 else (year - 1, month + 9)
-    days = 1461 * year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day
-    fraction = found[7] or ""
-    whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
-    return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
+    year, month, day = int(found[1]), int(found[2]), int(found[3])
+    years = year if month > 2 else year - 1  # a year that begins in March has its leap day at the end
+    return _seconds_at(1461 * years // 4 - years // 100 + years // 400 + _days_from_march(month) + day, found, 4)
 
 
 def loose_stamp_of(text: str) -> tuple[float | None, float]:
@@ -159,9 +155,18 @@ def loose_stamp_of(text: str) -> tuple[float | None, float]:
     stamp, digit = stamp_of(text)
     if stamp is not None or (found := _SHORT_STAMP.match(text)) is None:
         return stamp, digit
-    month, day, hours, minutes, seconds = (int(part or 0) for part in found.groups()[:5])
-    fraction = found[6] or ""
-    days = day + (153 * ((month + 9) % 12) + 2) // 5 if month else day  # from March on, as in `stamp_of`
+    return _seconds_at(_days_from_march(int(found[1])) + int(found[2]) if found[1] else 0, found, 3)
+
+
+def _days_from_march(month: int) -> int:
+    """Return the days before a month of a year that begins in March: 153 in each five months."""
+    return (153 * ((month + 9) % 12) + 2) // 5
+
+
+def _seconds_at(days: int, found: re.Match[str], first: int) -> tuple[float, float]:
+    """Return the seconds at a time of day, whose groups begin with the hours, and the value of the last digit."""
+    hours, minutes, seconds = (int(found[group]) for group in range(first, first + 3))
+    fraction = found[first + 3] or ""
     whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
     return whole + (int(fraction) / 10 ** len(fraction) if fraction else 0.0), 10.0 ** -len(fraction)
 

@@ -130,7 +130,7 @@ class _Reader:
 
     @property
     def has_iterations(self) -> bool:
-        """Whether any line has told of an iteration."""
+        """Whether any line has an iteration."""
         return any(part.by_source for part in self._parts.values())
 
     def read_block(self, block: Sequence[tuple[int, str]], whole: str, kinds: AbstractSet[str] | None = None) -> None:

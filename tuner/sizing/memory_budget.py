@@ -20,7 +20,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Gpu, Link, Optimizer, Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
-from tuner.core.quantity import texts
+from tuner.core.quantity import texts_of
 from tuner.core.text import either, shown
 from tuner.costmodel.constants import FRAGMENT_SHARE, OPTIMIZER_STATE_BYTES
 from tuner.costmodel.memory import memory_terms
@@ -178,7 +178,7 @@ def memory(
     """
     _check(optimizer=optimizer, precision=precision, gpus=gpus, zero=zero, target=target, multiple=multiple)
     request = MemoryRequest(
-        frozen=tuple(part(text) for text in texts("frozen", frozen)),
+        frozen=tuple(part(text) for text in texts_of("frozen", frozen)),
         trainable=parameters_of(trainable),
         optimizer=optimizer,
         precision=precision,

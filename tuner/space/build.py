@@ -13,7 +13,7 @@ from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, Pre
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_precision, check_supported
 from tuner.core.model import Model, Shape
-from tuner.core.quantity import texts
+from tuner.core.quantity import texts_of
 from tuner.core.text import either, listed
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
 from tuner.space.rules import RuleSet
@@ -76,7 +76,7 @@ def space_for(
     model keeps its heads unless `settings` lists other values. The `framework` is the one that a preset was trained
     with, or else megatron-core; with "any", the laws of no framework apply.
     """
-    settings, allow = texts("settings", settings), texts("allow", allow)
+    settings, allow = texts_of("settings", settings), texts_of("allow", allow)
     model = os.fspath(model) if isinstance(model, os.PathLike) else model
     cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
     arguments = given_arguments(locals())

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import counted, span
-from tuner.search.acquisition import Suggestion, improvement, net_saving
+from tuner.search.acquisition import Suggestion, improvement
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
@@ -305,7 +305,7 @@ class Scheduler:
             return None
         if not self._state.ranking:
             return None if risk < MAX_FIRST_OOM_RISK else self._nothing_fits()
-        pool, expected = self._state.pool, net_saving(gain=gain, risk=risk) if choice is None else choice.gain
+        pool, expected = self._state.pool, suggestion.net_saving if choice is None else choice.gain
         best_remaining = f"the best remaining trial, {pool.topology(suggestion.candidate).key},"
         resumed = RESUME_RATIO if self._looks_again else 1.0
         least = MIN_EXPECTED_GAIN * resumed if choice is None else choice.least

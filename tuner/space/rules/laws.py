@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, layout_chunks
+from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, Workload, layout_chunks
 from tuner.core.frameworks import context_exchange, record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
@@ -25,6 +25,13 @@ from tuner.space.rules.quantities import (
 from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
 
 _FLASH: Final = "FlashAttention, README: "
+
+_FP8: Final = "NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py"
+
+
+def _is_transformer_engines_fp8(workload: Workload) -> bool:
+    return workload.precision == "fp8" and workload.framework == "megatron-core"
+
 
 LAWS: Final[tuple[Rule, ...]] = (
     Rule(
@@ -341,27 +348,25 @@ LAWS: Final[tuple[Rule, ...]] = (
         name="fp8-sizes",
         level="law",
         sentence="each rank's matrices have sizes that divide by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
-        source="NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py",
+        source=_FP8,
         reads=("tp", "hidden", "heads"),
         vary=("tp",),
         broken=lambda c: np.any([size % fp8_unit(c.workload) != 0 for size in fp8_sizes(c).values()], axis=0),
         numbers=lambda c: uneven_fp8_sizes(c, fp8_sizes(c), f"tp={c.tp}"),
         hint="or --precision bf16",
-        binding=lambda workload: workload.precision == "fp8" and workload.framework == "megatron-core",
+        binding=_is_transformer_engines_fp8,
     ),
     Rule(
         name="fp8-expert-sizes",
         level="law",
         sentence="each rank's experts have a width that divides by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
-        source="NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py",
+        source=_FP8,
         reads=("etp", "hidden"),
         vary=("etp",),
         broken=lambda c: expert_width(c) / c.etp % fp8_unit(c.workload) != 0,
         numbers=lambda c: uneven_fp8_sizes(c, {"experts": expert_width(c) / c.etp}, f"etp={c.etp}"),
         hint="or --precision bf16",
-        binding=lambda workload: (
-            workload.model.experts is not None and workload.precision == "fp8" and workload.framework == "megatron-core"
-        ),
+        binding=lambda workload: workload.model.experts is not None and _is_transformer_engines_fp8(workload),
     ),
     Rule(
         name="flash-precision",
