@@ -1,7 +1,9 @@
 """Parse progress bars that were copied without their picture, as a last resort.
 
 `14/2826 [17:16<36:13:38, 46.38s/it, loss=1.06]` or `[00:11<42:23, 1.96it/s, loss=0.299]`, copied without their
-beginning, and the Trainer's of a notebook: `[ 660/3758 2:31:52 < 11:55:01, 0.07 it/s, Epoch 0.35/2]`.
+beginning, and the Trainer's of a notebook: `[ 660/3758 2:31:52 < 11:55:01, 0.07 it/s, Epoch 0.35/2]`, and at the end
+`[600/600 15:08, Epoch 1/1]`. Its time left is that of the steps left at the mean since this job began, also where it
+resumed another.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tuner.logs.bar_times import clock_of
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, figure_of
 
 _BAR: Final = re.compile(
@@ -17,7 +20,7 @@ _BAR: Final = re.compile(
     r"([^\]]{0,500}loss[^\]]{0,500})(?:\]|$)"
 )
 _NOTEBOOK: Final = re.compile(
-    r"\[ {0,9}([0-9]{1,9})/[0-9]{1,9} ([0-9:]{4,12}) < [0-9:]{4,12}, [0-9.]{1,12} it/s, Epoch "
+    r"\[ {0,9}([0-9]{1,9})/([0-9]{1,9}) ([0-9:]{4,12})(?: < ([0-9:]{4,12}), [0-9.]{1,12} it/s)?, Epoch "
 )
 
 
@@ -38,22 +41,25 @@ class BareBars:
                 )
                 yield LogRecord(source="progress bar", speaker="", iteration=iteration, counted=found[1] is None)
         if summary := _NOTEBOOK.search(text[:_MAX_TEXT]):
-            elapsed = 0.0
-            for part in summary[2].split(":"):
-                elapsed = 60 * elapsed + int(part or 0)
-            number = max(1, int(summary[1]))
-            iteration = Iteration(
-                number=number,
-                seconds=elapsed / number or None,
-                seconds_digit=2.0 / number,
-                derived="the progress bar's mean, warm-up included",
-                line=line,
-            )
-            yield LogRecord(source="training summary", speaker="", iteration=iteration)
+            number, total = int(summary[1]), int(summary[2])
+            seconds, steps = clock_of(summary[3]), number
+            if summary[4] and (left := total - number) > 0:
+                to_go = clock_of(summary[4])
+                if left > number or abs(to_go / left - seconds / max(1, number)) > 1 / left + 1 / max(1, number):
+                    seconds, steps = to_go, left
+            if seconds and steps:
+                iteration = Iteration(
+                    number=number,
+                    seconds=seconds / steps,
+                    seconds_digit=2.0 / steps,
+                    derived="the progress bar's mean, warm-up included",
+                    line=line,
+                )
+                yield LogRecord(source="training summary", speaker="", iteration=iteration)
 
     def may_read(self, kind: str) -> bool:
         """Whether a kind of line may have a bar."""
-        return "it/s" in kind or "s/it" in kind
+        return "it/s" in kind or "s/it" in kind or ", Epoch " in kind
 
     def memory(self, _text: str) -> PeakMemory | None:
         """Return no memory: a bar prints none."""

@@ -20,7 +20,7 @@ _LITGPT: Final = re.compile(
     rf"({LOSS}), .{{0,80}}?|: )iter time: ({NUMBER}) ?ms( \((?:optimizer\.|opt\.)?step\))?"
 )
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
-_OLMO_LINE: Final = re.compile(rf"^\s+((?:throughput|train)/[A-Za-z /]{{1,60}})=({LOSS})\s*$")
+_OLMO_LINE: Final = re.compile(rf"^\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
 _COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({LOSS})\s*$")
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
@@ -49,7 +49,7 @@ class Blocks:
         elif self._source == "olmo-core" and "=" in text and (found := _OLMO_LINE.match(text)):
             if found[1] in {"throughput/device/BPS", "throughput/device/batches_per_second"}:
                 yield from self._rate(found[2], line, "batches per second")
-            elif found[1] == "train/CE loss":
+            elif found[1] in {"train/CE loss", "train/CrossEntropyLoss"}:
                 yield self._record(line, loss=loss_of(found[2]))
         elif self._source == "composer" and "Train " in text and (found := _COMPOSER_LINE.match(text)):
             if found[1] == "throughput/batches_per_sec":

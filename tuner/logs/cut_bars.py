@@ -44,7 +44,7 @@ class Course:
 
 @dataclass(slots=True)
 class CutBar:
-    """Follows a bar from its second print on, as `_follow` in `bars.py` does without calls for each print."""
+    """Follows a bar from its second print on, as `follow` in `bar_times.py` does without calls for each print."""
 
     done: int
     """Steps at its first print."""

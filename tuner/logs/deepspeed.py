@@ -20,6 +20,7 @@ from tuner.logs.records import NUMBER, Iteration, LogRecord, digit_of, figure_of
 
 DEEPSPEED_WORDS: Final = (
     *("iter time (s)", "SamplesPerSec=", "time (ms) |", "iter latency", "Profile Summary", "Skipping step"),
+    "Grad overflow on iteration",
     ", skipped=",
 )
 """Each line that this module reads contains one of these words."""
@@ -34,7 +35,10 @@ _THROUGHPUT: Final = re.compile(
     rf"(?: CurrSamplesPerSec=({NUMBER}),)?"
 )
 _RATES_OF_STEP: Final = re.compile(r"\bstep=([0-9]{1,12}), skipped=[0-9]{1,12}, lr=")
+_OVERFLOWED: Final = re.compile(r"\bGrad overflow on iteration:? ([0-9]{1,12})\b")
 _BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.{0,400}? (?:bwd|backward): ([0-9.]+) \|")
+_WHOLE_BATCH: Final = re.compile(r"time \(ms\) \| train_batch: ([0-9]*[1-9][0-9]*\.[0-9]+) \|")
+"""Of the pipeline engine; today it prints 0.00."""
 _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
 _LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
@@ -88,6 +92,15 @@ def overflow(text: str) -> bool:
     return "Skipping step" in text and "overflow!" in text.casefold()
 
 
+def overflowed(text: str) -> int | None:
+    """Return the number of the optimizer step that DeepSpeed has skipped.
+
+    `Grad overflow on iteration: 3` of the fourth (`fused_optimizer.py`).
+    """
+    found = _OVERFLOWED.search(text) if "Grad overflow on" in text else None
+    return int(found[1]) + 1 if found else None
+
+
 def _pipeline(line: int, text: str) -> Iterator[LogRecord]:
     for found in _PIPELINE.finditer(text):
         if seconds := figure_of(found[3]):
@@ -103,6 +116,12 @@ def _pipeline(line: int, text: str) -> Iterator[LogRecord]:
 
 
 def _breakdown(line: int, text: str) -> Iterator[LogRecord]:
+    if whole := _WHOLE_BATCH.search(text):
+        seconds = (figure_of(whole[1]) or 0.0) * 1e-3
+        iteration = Iteration(number=0, seconds=seconds, seconds_digit=digit_of(whole[1]) * 1e-3, line=line)
+        before = label(text, whole.start())
+        yield LogRecord(source="wall-clock breakdown", speaker=before, iteration=iteration, counted=True)
+        return
     passes, step = _BREAKDOWN.search(text), _BREAKDOWN_STEP.search(text)
     if passes and step:
         parts = [figure_of(part) for part in (passes[1], passes[2], step[1])]

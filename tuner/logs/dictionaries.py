@@ -17,7 +17,7 @@ from typing import Final
 from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, digit_of, figure_of, loss_of
 
-DICTIONARY_WORDS: Final = ("train_runtime", "train_speed(", "elapsed_time", "step': ", 'step": ', "iteration': ")
+DICTIONARY_WORDS: Final = ("_runtime", "train_speed(", "elapsed_time", "step': ", 'step": ', "iteration': ")
 """Each line that this module reads contains one of these words."""
 
 _SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
@@ -33,6 +33,7 @@ _ELAPSED: Final = re.compile(
 _SPEED: Final = re.compile(rf"['\"]train_speed\((iter/s|s/it)\)['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
 """The mean since the beginning."""
 _EVALUATION: Final = re.compile(r"['\"]eval_loss['\"]: (?!null|None)")
+_EVAL_RUNTIME: Final = re.compile(rf"['\"]eval_(?:[a-z]{{1,40}}_)?runtime['\"]: ['\"]?({NUMBER})['\"]?[,}}]")
 _STAMPED_STEP: Final = re.compile(
     r"\{(?:[^{}]{0,2000}[ ,])?(['\"])(?:global_step|step|iteration|iter)\1: ([0-9]{1,12})[,}]"
 )
@@ -95,6 +96,12 @@ def _stamped(line: int, text: str) -> Iterator[LogRecord]:
                 number=int(found[2]), seconds=None, clock=clock, clock_digit=digit, loss=value, line=line
             )
             yield LogRecord(source="elapsed time", speaker=label(text, text.find("{")), iteration=iteration)
+
+
+def evaluation_seconds(text: str) -> float:
+    """Return the seconds of an evaluation that a line reports: `{'eval_loss': 0.45, 'eval_runtime': 139.5, ...}`."""
+    found = _EVAL_RUNTIME.search(text) if "eval_" in text else None
+    return (figure_of(found[1]) or 0.0) if found else 0.0
 
 
 def is_summary(text: str) -> bool:

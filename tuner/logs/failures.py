@@ -139,7 +139,7 @@ FAILURE_WORDS: Final = tuple(
             *(
                 "Traceback (most",
                 "AssertionError",
-                "Exception ignored in",
+                "Exception ignored ",
                 '  File "',
                 "Error: ",
                 "Exception: ",
@@ -185,7 +185,7 @@ class Failures:
             if self._open or "Traceback (most" in text or '  File "' in text
             else (False, None)
         )
-        self._ignored = text.startswith("Exception ignored in")
+        self._ignored = "Exception ignored " in text
         if raised:
             raised = replace(raised, instead_of=self._handled)
             self._unsaid = number if _UNSAID.match(raised.failure.evidence) else 0
@@ -290,7 +290,7 @@ def _raised(number: int, evidence: str) -> Sighting:
     """Return the failure of a traceback's last line, or of an assertion."""
     if signed := _signed(number, evidence):
         return signed
-    if evidence == "KeyboardInterrupt":
+    if evidence.rstrip(": ") == "KeyboardInterrupt":
         return _sighting(number, evidence, Outcome.CANCELLED, "the job was cancelled", REPORT)
     if FOLLOWED.search(evidence):
         return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", REPORT)

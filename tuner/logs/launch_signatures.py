@@ -147,9 +147,10 @@ LAUNCH_SIGNATURES: Final = (
         "Megatron-LM",
         words=("Dataset does not exist: ",),
     ),
-    # A shell goes on after them.
+    # A shell goes on after them; what misses an environment that was not activated fails by itself.
     signature(
-        r"^\S{1,200}: line [0-9]+: [^:|]{1,200}: (?:Permission denied|No such file or directory|bad interpreter)"
+        r"^\S{1,200}: line [0-9]+: (?!activate: )[^:|]{1,200}: "
+        r"(?:Permission denied|No such file or directory|bad interpreter)"
         r"|^(?:ba)?sh: [^:|]{1,200}: (?:Permission denied|No such file or directory)"
         r"|^Lmod has detected the following error: |\bUnable to locate a modulefile for ",
         Outcome.CRASHED,

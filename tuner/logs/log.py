@@ -17,14 +17,14 @@ from typing import Final
 from tuner.logs.arguments import ARGUMENT_WORDS, argument, opens_arguments
 from tuner.logs.bare_bars import BareBars
 from tuner.logs.bars import BAR_WORDS
-from tuner.logs.deepspeed import overflow
+from tuner.logs.deepspeed import overflow, overflowed
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, not_a_number
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import kind_of, kinds_of, stamp_of, untangled, unwrapped, visible_blocks
 from tuner.logs.named_figures import Interpretation, LiveFigures
 from tuner.logs.ranks import merged, starts_new_run
 from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
-from tuner.logs.records import Iteration, LogRecord, PeakMemory, Source
+from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, LogRecord, PeakMemory, Source
 from tuner.logs.runs import BARS_OF_BATCHES, LogRun, RunPart, run_of
 
 _BEFORE_FIRST: Final = -1
@@ -125,6 +125,8 @@ class _Reader:
         """The last iteration of each rank since the start, and how often its numbers fell back."""
         self._failures = Failures()
         self._overflows = 0
+        self._overflowed: int | None = None
+        """The last optimizer step that was skipped, where a line has its number."""
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
 
@@ -192,6 +194,7 @@ class _Reader:
             self._arguments[named[0]] = named[1]
             return
         self._overflows += overflow(text)
+        self._overflowed = overflowed(text) or self._overflowed
         if any(word in text for word in _BATCH_WORDS):
             self._count_batches(text)
         for record in self._records.read(number, text):
@@ -255,7 +258,8 @@ class _Reader:
         last, falls = self._streams.get(stream, _NEW_STREAM)
         iteration = record.iteration
         if self._overflows and source != "megatron":  # Megatron prints the number itself
-            if fresh := self._overflows - self._overflows_seen.get(stream, 0):
+            fresh = self._overflows - self._overflows_seen.get(stream, 0)
+            if fresh and not (source in LAST_ITERATION_ONLY and 0 < (self._overflowed or 0) < iteration.number):
                 iteration = replace(iteration, skipped=fresh)
             self._overflows_seen[stream] = self._overflows
         if self._stamped < _MAX_STAMPED and source != "progress bar":

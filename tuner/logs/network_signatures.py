@@ -32,14 +32,14 @@ NETWORK_SIGNATURES: Final = (
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
         r"|[Nn]o (?:route|socket interface)"
         r"|Bootstrap)|include/socket\.h:[0-9]+ WARN |nvshmem/src/[^|]{1,200}: (?:non-zero status|NULL value"
-        r"|aborting)",
+        r"|aborting)|\bNet ?: Call to \w{1,20} (?:from|to) \S{1,100} failed ?: ",
         Outcome.CRASHED,
         "a connection between ranks failed",
         "NCCL",
         "if no rank ended before, name the network with NCCL_SOCKET_IFNAME",
         weight=DEATH,
         passing=True,
-        words=("NCCL WARN ", "include/socket.h:", "nvshmem/src/"),
+        words=("NCCL WARN ", "include/socket.h:", "nvshmem/src/", ": Call to "),
     ),
     signature(
         r"[Ww]atchdog caught collective operati(?:on timeout|\w{0,2}\s*$)|reason=\[stream sync timeout\]"

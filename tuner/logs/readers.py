@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from tuner.logs.bars import BAR_WORDS, Bars
 from tuner.logs.blocks import Blocks, LitGpt
 from tuner.logs.deepspeed import DEEPSPEED_WORDS, DeepSpeed
-from tuner.logs.dictionaries import DICTIONARY_WORDS, Dictionaries, is_summary
+from tuner.logs.dictionaries import DICTIONARY_WORDS, Dictionaries, evaluation_seconds, is_summary
 from tuner.logs.frameworks import FRAMEWORK_WORDS, lines_of_frameworks, logged_memory
 from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, Iteration, LogRecord, PeakMemory, lines_of_megatron, memory
 
@@ -64,8 +64,10 @@ class RecordReader:
             yield from self._dictionaries.read(line, text)
         if self._has_bars:
             yield from self._bars.read(line, text)
-        if self._has_dictionaries and is_summary(text):
-            self._bars.finish()
+        if self._has_dictionaries:
+            self._bars.evaluate(evaluation_seconds(text))
+            if is_summary(text):
+                self._bars.finish()
 
     def read_plain_bars(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
         """Return the iterations of numbered lines with no words but those of bars; None where they are read singly."""

@@ -83,7 +83,7 @@ def _source(part: RunPart) -> Source | None:
         lines, bar = (list(part.by_source[name].values()) for name in ("wall-clock breakdown", "progress bar"))
         passes, steps = (median([each.seconds for each in those if each.seconds] or [0.0]) for those in (lines, bar))
         stamps = [each.stamp for each in lines if each.stamp is not None]
-        between = median([after - before for before, after in pairwise(stamps)] or [0.0])
+        between = median([after - before for before, after in pairwise(stamps)] or [steps])
         if min(between, steps) > _BESIDE_PASSES * passes:
             return "progress bar"
     return part.source

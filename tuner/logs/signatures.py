@@ -37,7 +37,7 @@ SIGNATURES: Final = (
         r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime|[Ss]tate(?:=|: )TIMEOUT\b"
         r"|\bTIMEOUT {1,12}[0-9]{1,3}:[0-9]{1,3}\s*$"
         r"|^timeout: sending signal \w+ to command|\bMaxRuntimeExceeded\b"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is timed-out",
+        r"|(?:WARNING\b[^|]{0,60})?Caught signal SIG\w+ on \S+: this job is timed-out",
         Outcome.TIMED_OUT,
         "the job reached its time limit",
         "Slurm, LSF, PBS, submitit, timeout, SageMaker",
@@ -50,7 +50,7 @@ SIGNATURES: Final = (
     signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
-        r"|(?:WARNING [^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b"
+        r"|(?:WARNING\b[^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b"
         r"|\b[Tt]ermination is imminent\b|\b[Ss]pot(?: [Ii]nstance)? [Ii]nterruption [Nn]otice\b",
         Outcome.PREEMPTED,
         "another job took its place",

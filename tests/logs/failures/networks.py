@@ -259,4 +259,10 @@ CASES: Final = {
         "NCCL or gloo failed",
         "torch.distributed.DistBackendError: NCCL",
     ),
+    "what NCCL said last, behind pdsh's label": (
+        "node2: Last error:\nnode2: Net : Call to recv from 10.0.0.2<56843> failed : Connection refused",
+        "CRASHED",
+        "a connection between ranks failed",
+        "node2: Net : Call to recv from 10.0.0.2<56843> failed",
+    ),
 }

@@ -165,4 +165,29 @@ steps: 30 loss: 2.02 iter time (s): 4.003 samples/sec: 15.988
         12.371,
         1e-06,
     ),
+    "deepspeed throughput timer, an overflow long before its line": (
+        (
+            "[2023-10-31 08:58:20,000] [INFO] [timer.py:260:stop] epoch=0/micro_step=12000/global_step=12000, RunningAvgSamplesPerSec=1412.76, CurrSamplesPerSec=1322.81, MemAllocated=0.0GB, MaxMemAllocated=0.0GB\n"
+            "[2023-10-31 08:58:26,908] [INFO] [unfused_optimizer.py:207:step] [deepspeed] fp16 dynamic loss scale overflow! Skipping step. Attempted loss scale: 8192.0, reducing to 4096.0\n"
+            "[2023-10-31 08:58:26,908] [INFO] [unfused_optimizer.py:281:_update_scale] Grad overflow on iteration: 13437\n"
+            "[2023-10-31 08:58:32,525] [INFO] [unfused_optimizer.py:289:_update_scale] No Grad overflow for 500 iterations\n"
+            "[2023-10-31 08:59:57,000] [INFO] [timer.py:260:stop] epoch=0/micro_step=14000/global_step=14000, RunningAvgSamplesPerSec=1412.76, CurrSamplesPerSec=1322.81, MemAllocated=0.0GB, MaxMemAllocated=0.0GB\n"
+        ),
+        "throughput timer",
+        14000,
+        0.04838,
+        0.00001,
+    ),
+    "gpt-neox 2021, the breakdown alone": (
+        """\
+%comms: 85.43 \n %optimizer_step 33.48 \n %forward: 3.25 \n %backward: 9.97
+rank=0 time (ms) | train_batch: 97510.72 | batch_input: 78.66 | forward: 2844.74 | comms: 74766.41 | backward: 8724.91 | step: 29300.81
+rank=0 time (ms) | train_batch: 87510.72 | batch_input: 78.66 | forward: 2844.74 | comms: 74766.41 | backward: 8724.91 | step: 29300.81
+rank=0 time (ms) | train_batch: 87610.72 | batch_input: 78.66 | forward: 2844.74 | comms: 74766.41 | backward: 8724.91 | step: 29300.81
+""",
+        "wall-clock breakdown",
+        2,
+        87.51072,
+        1e-6,
+    ),
 }

@@ -308,4 +308,21 @@ Epoch: [0]  [  30/1251]  eta: 0:17:01  lr: 0.000001  loss: 6.9371 (6.9360)  time
         2.4099,
         0.0001,
     ),
+    "olmo 1, without its blanks": (
+        """\
+[2024-04-18 19:00:17] INFO     [olmo.train:816, rank=0] [step=74/739328]
+    train/CrossEntropyLoss=7.427
+    throughput/total_tokens=310,378,496
+    throughput/device/tokens_per_second=9,407
+    throughput/device/batches_per_second=0.5612
+olmo.train:816	INFO	[step=75/739328]
+train/CrossEntropyLoss=7.417
+throughput/total_tokens=314,572,800
+throughput/device/batches_per_second=0.5668
+""",
+        "olmo-core",
+        75,
+        1.7643,
+        0.001,
+    ),
 }
