@@ -64,9 +64,6 @@ _MAX_HEAD: Final = 200
 """Characters before a bar in which its description is searched."""
 _MAX_TEXT: Final = 1 << 12
 """Characters of a line in which bars are searched: a carriage return separates one print from the next."""
-_END: Final = 0.5
-"""Relative difference of the clocks of two prints of a bar's end from which they are of two bars: what a trainer saves
-at the end comes before the second."""
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
 
 

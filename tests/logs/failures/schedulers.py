@@ -397,16 +397,4 @@ CASES: Final = {
         "the job reached its time limit",
         "=>> PBS: job killed: walltime 3631 excee",
     ),
-    "submitit's level in brackets": (
-        "[2026-03-04 11:50:15,215][submitit][INFO] - Job has timed out. Ran 0 minutes out of requested 2 minutes.\n[2026-03-04 11:50:15,216][submitit][WARNING] - Caught signal SIGUSR1 on node-05: this job is timed-out.\n[2026-03-04 11:50:15,256][submitit][INFO] - Job not requeued because: timed-out too many times.",
-        "TIMED_OUT",
-        "the job reached its time limit",
-        "[2026-03-04 11:50:15,216][submitit][WARNING] - Caught signal",
-    ),
-    "lsf, its owner": (
-        'Traceback (most recent call last):\n  File "/opt/python/subprocess.py", line 1899, in _try_wait\n    (pid, sts) = os.waitpid(self.pid, wait_flags)\nKeyboardInterrupt: \n\nTERM_OWNER: job killed by owner.\nExited with signal termination: 14.',
-        "CANCELLED",
-        "the job was cancelled",
-        "KeyboardInterrupt:",
-    ),
 }

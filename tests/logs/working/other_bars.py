@@ -1,4 +1,4 @@
-"""Progress bars of Lightning, rich and loops of one's own."""
+"""Progress bars of Lightning, rich and loops of one's own, and bars beside evaluations and skipped steps."""
 
 # ruff: noqa: E501 - a log's lines are as long as they are
 
@@ -203,5 +203,47 @@ Epoch 0:  50%|█████     | 48/96 [02:54<02:52,  3.60s/it]
         46,
         3.543333333333334,
         1e-06,
+    ),
+    "trl, an evaluation before each print of the bar": (
+        """\
+{'eval_loss': 0.4505, 'eval_runtime': 139.5292, 'eval_samples_per_second': 1.656, 'epoch': 0.4}
+ 13%|█▎        | 50/378 [19:20<1:52:21, 20.41s/it]
+{'loss': 0.367, 'grad_norm': 3.17, 'learning_rate': 4.95e-06, 'epoch': 0.48}
+{'eval_loss': 0.1305, 'eval_runtime': 140.1004, 'eval_samples_per_second': 1.649, 'epoch': 0.8}
+ 26%|██▋       | 100/378 [38:40<1:34:37, 20.42s/it]
+{'loss': 0.117, 'grad_norm': 0.17, 'learning_rate': 4.35e-06, 'epoch': 0.88}
+{'eval_loss': 0.1105, 'eval_runtime': 139.8004, 'eval_samples_per_second': 1.652, 'epoch': 1.2}
+ 40%|███▉      | 150/378 [58:00<1:17:33, 20.41s/it]
+""",
+        "progress bar",
+        100,
+        20.4,
+        0.1,
+    ),
+    "hf trainer, dictionaries late beside the bar": (
+        """\
+ 25%|██▌       | 50/200 [00:50<02:30,  1.00s/it]
+{'eval_loss': 0.4505, 'eval_runtime': 20.0292, 'eval_samples_per_second': 16.56, 'epoch': 0.4}
+ 50%|█████     | 100/200 [01:40<01:40,  1.00s/it]
+{'eval_loss': 0.1305, 'eval_runtime': 20.1004, 'eval_samples_per_second': 16.49, 'epoch': 0.8}
+ 75%|███████▌  | 150/200 [02:30<00:50,  1.00s/it]
+""",
+        "progress bar",
+        100,
+        1.0,
+        0.01,
+    ),
+    "hf trainer, first steps skipped by deepspeed": (
+        """\
+  0%|          | 0/2515 [00:00<?, ?it/s][2023-02-08 13:52:24,187] [INFO] [stage_1_and_2.py:1762:step] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 65536
+  0%|          | 1/2515 [00:14<10:00:14, 14.33s/it][2023-02-08 13:52:33,452] [INFO] [stage_1_and_2.py:1762:step] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, reducing to 32768.0
+  0%|          | 2/2515 [00:23<7:55:18, 11.35s/it][2023-02-08 13:52:42,731] [INFO] [stage_1_and_2.py:1762:step] [deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 32768.0, reducing to 16384.0
+  8%|▊         | 200/2515 [46:16<9:01:34, 14.04s/it]
+ 16%|█▌        | 400/2515 [1:32:32<8:10:14, 13.91s/it]
+""",
+        "progress bar",
+        200,
+        13.9,
+        0.2,
     ),
 }
