@@ -235,3 +235,11 @@ def test_a_notebooks_bar_gives_the_mean_of_the_steps_that_this_job_ran(
     (iteration,) = run.iterations
     assert iteration.seconds == pytest.approx(seconds)
     assert iteration.seconds_digit == pytest.approx(digit)
+
+
+def test_a_bar_of_epochs_counts_no_steps() -> None:
+    """Its description numbers them as the bar does; in a loop over epochs the bar counts the batches of one."""
+    line = "Epoch {0}/1000:  46%|████      | {0}/1000 [14:{1:02}<16:28,  1.84s/it, v_num=1, train_loss_step=2.36e+3]"
+    assert not read_log([line.format(462 + n, 9 + 2 * n) for n in range(3)]).runs
+    line = "Epoch 2/1000:  46%|████      | {0}/1000 [14:{1:02}<16:28,  1.84s/it, loss=2.36]"
+    assert read_log([line.format(462 + n, 9 + 2 * n) for n in range(3)]).runs

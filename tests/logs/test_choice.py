@@ -48,6 +48,12 @@ def logged(*numbers: int, skipped: tuple[int, ...] = (), source: Source | None =
     return LogRun(iterations=found, source=source, line=1, arguments={}, peak=PeakMemory(), failure=None)
 
 
+def test_where_the_first_line_has_no_time_the_first_with_one_is_the_second_line() -> None:
+    """Times between the stamps of lines: iterations 2 to 10 are the second line of a log of 1, 10, 20."""
+    assert second(logged(1, 10, 20), (10, 20)) == ((10,), "")
+    assert second(logged(10, 20, 30), (10, 20, 30)) == ((20,), "")
+
+
 def test_an_iteration_that_skipped_its_optimizer_step_is_not_the_second() -> None:
     assert second(logged(1, 2, 3, 4, skipped=(1, 2, 3)), (1, 2, 3, 4)) == ((4,), "")
     assert second(logged(2, 3, skipped=(2,)), (2, 3)) == ((3,), "")

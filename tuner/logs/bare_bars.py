@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from tuner.logs.bar_times import clock_of
+from tuner.logs.bars import counts_epochs
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, figure_of
 
 _BAR: Final = re.compile(
-    r"(?:^|[^0-9/])(?:([0-9]{1,9})/[0-9]{1,9} )?\[([0-9:]{4,12})<[0-9:?]{1,12}, *([0-9.]{1,12}) ?(it/s|s/it)"
+    r"(?:^|[^0-9/])(?:([0-9]{1,9})/([0-9]{1,9}) )?\[([0-9:]{4,12})<[0-9:?]{1,12}, *([0-9.]{1,12}) ?(it/s|s/it)"
     r"([^\]]{0,500}loss[^\]]{0,500})(?:\]|$)"
 )
 _NOTEBOOK: Final = re.compile(
@@ -30,8 +31,10 @@ class BareBars:
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""
         for found in _BAR.finditer(text[:_MAX_TEXT]):
-            if rate := figure_of(found[3]):
-                seconds, digit = (1 / rate, digit_of(found[3]) / rate**2) if found[4] == "it/s" else (rate, 0.0)
+            if found[1] and counts_epochs(text[: found.start()], found[1], found[2]):
+                continue
+            if rate := figure_of(found[4]):
+                seconds, digit = (1 / rate, digit_of(found[4]) / rate**2) if found[5] == "it/s" else (rate, 0.0)
                 iteration = Iteration(
                     number=int(found[1] or 0),
                     seconds=seconds,

@@ -50,6 +50,8 @@ _UNBOUNDED: Final = re.compile(
 )
 """Lightning's of unknown length, with a bracket instead of the total."""
 _EPOCH: Final = re.compile(r"\bEpoch {1,8}([0-9]{1,9})\b")
+_EPOCH_OF: Final = re.compile(r"\bEpochs? {1,8}([0-9]{1,9})/([0-9]{1,9})\b", re.IGNORECASE)
+_OTHER_UNIT: Final = re.compile(r", *[0-9.?]{1,12} ?[A-Za-z]{1,20}/s\b")
 _INNER: Final = re.compile(r"\bstep {1,4}([0-9]{1,12})[: ]*$", re.IGNORECASE)
 """A description with the number of a step, whose parts the bar counts."""
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
@@ -67,7 +69,7 @@ _MAX_TEXT: Final = 1 << 12
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
 
 
-BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "/? [", ": : ")
+BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "s/it, ", "it/s, ", "/? [", ": : ")
 """Each line with a training bar contains one of them."""
 
 
@@ -116,7 +118,7 @@ class Bars:
                 start = found.start()
                 head = text[max(0, start - _MAX_HEAD) : start].rpartition("]")[2]
                 name, epoch = _head(head)
-                if name is None or self._is_inner(name, head, found):
+                if name is None or self._is_inner(name, head, found) or _counts_others(head, found):
                     continue
                 if record := self._advance(line, name, epoch, found[5], _print(found)):
                     yield record
@@ -196,6 +198,17 @@ class Bars:
         ):
             bar = self._bars[name] = Bar(total=total, number=offset, is_cut=number - offset > 1)
         return bar if number > bar.number else None
+
+
+def _counts_others(head: str, found: re.Match[str]) -> bool:
+    """Whether a bar counts neither steps nor batches: `2.42example/s`, or epochs."""
+    return counts_epochs(head, found[1], found[2]) or (found[4] is None and _OTHER_UNIT.match(found[5]) is not None)
+
+
+def counts_epochs(head: str, number: str, total: str) -> bool:
+    """Whether a bar counts the epochs that the text before it numbers: `Epoch 462/1000:  46%|...| 462/1000`."""
+    epoch = _EPOCH_OF.search(head)
+    return epoch is not None and epoch.groups() == (number, total)
 
 
 def _is_next(bar: Bar, epoch: int, clock: float) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from tuner.logs.lines import stamp_of
@@ -20,7 +21,9 @@ _LITGPT: Final = re.compile(
     rf"({LOSS}), .{{0,80}}?|: )iter time: ({NUMBER}) ?ms( \((?:optimizer\.|opt\.)?step\))?"
 )
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
-_OLMO_LINE: Final = re.compile(rf"^\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
+_OLMO_RATES: Final = ("throughput/device/BPS", "throughput/device/batches_per_second")
+"""Of the last step, and never of the first."""
+_OLMO_LINE: Final = re.compile(rf"^(?:\S{{0,40}}Z)?\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
 _COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
 _COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({LOSS})\s*$")
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
@@ -45,9 +48,11 @@ class Blocks:
             epochs = max(0, int(found[1] or 1) - 1)
             self._source, self._number = "composer", int(found[2]) + epochs * int(found[3] or 0)
         elif self._number is None:
-            return
+            if "throughput/device/" in text and (found := _OLMO_LINE.match(text)) and found[1] in _OLMO_RATES:
+                self._source = "olmo-core"  # its block's beginning is cut off
+                yield from (replace(each, counted=True) for each in self._rate(found[2], line, "batches per second"))
         elif self._source == "olmo-core" and "=" in text and (found := _OLMO_LINE.match(text)):
-            if found[1] in {"throughput/device/BPS", "throughput/device/batches_per_second"}:
+            if found[1] in _OLMO_RATES:
                 yield from self._rate(found[2], line, "batches per second")
             elif found[1] in {"train/CE loss", "train/CrossEntropyLoss"}:
                 yield self._record(line, loss=loss_of(found[2]))

@@ -24,7 +24,7 @@ NO_OUTPUT: Final = (
     "tuner.step in the trainer"
 )
 
-_WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "training summary"})
+_WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "olmo-core", "training summary"})
 """Sources whose only line can be measured: it does not stand for the first iteration alone."""
 
 _STEADY: Final = 0.1
@@ -64,11 +64,13 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     """Choose the second iteration of a run, because the first includes compilation, allocation and warm-up.
 
     The first line of a log with one line per ten iterations includes the first iteration. In a log that starts at
-    iteration 2, that is the second; DeepSpeed's throughput timer already excludes the first two steps. An iteration
-    without an optimizer step is too short, so that the first one after it with a step is chosen.
+    iteration 2, that is the second, as is the first with a time where times are those between lines; DeepSpeed's
+    throughput timer already excludes the first two steps. An iteration without an optimizer step is too short, so that
+    the first one after it with a step is chosen.
     """
     interval = run.interval or 1
-    starts_at_second = numbers[0] == 2 and interval == 1
+    untimed = bool(run.iterations) and run.iterations[0].number < numbers[0]
+    starts_at_second = untimed or (numbers[0] == 2 and interval == 1)
     if len(numbers) == 1 and not (starts_at_second or numbers[0] > interval or run.source in _WITHOUT_FIRST):
         iterations = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
         return (), f"only {iterations} found, which pays for compilation and warm-up; run the job for longer."

@@ -33,7 +33,7 @@ DEVICE_SIGNATURES: Final = (
         rf"\b{_DEVICE} out of memory[.:] ?(?:Tried to allocate|\s*$)|Error: {_DEVICE} out of memory\b"
         r"|\bMPS backend out of memory \(|\bCUDA_ERROR_OUT_OF_MEMORY\b|\bUR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
         r"|\bZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
-        r"|\btorch\.(?:\w+\.)?OutOfMemoryError(?::|\s*$)"
+        r"|\btorch\.(?:\w+\.)?OutOfMemoryErr(?:or(?::|\s*$)|o?$)|\bRayTaskError\(OutOfMemoryError\)"
         r"|\b(?:CUDA|HIP)[\w ]*(?:[Ee]rror|failure)\b[^|]{0,40}out of memory|(?:CUBLAS|CUDNN)_STATUS_ALLOC_FAILED"
         r"|\bCUFFT_ALLOC_FAILED\b|\bcuBLAS Error: the resource allocation failed"
         r"|\berror == cudaSuccess\. 2 vs 0\b|\bcuda failed with error 2 out of memory\b"
@@ -53,7 +53,7 @@ DEVICE_SIGNATURES: Final = (
         words=(
             "ErrorMemoryAllocation",
             "_ERROR_OUT_OF_",
-            "OutOfMemoryError",
+            "OutOfMemoryErr",
             "RESOURCE_EXHAUSTED: ",
             "Resource exhausted: ",
             "Out of memory error on GPU",

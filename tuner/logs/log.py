@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import chain
 from typing import Final
 
@@ -20,10 +21,10 @@ from tuner.logs.bars import BAR_WORDS
 from tuner.logs.deepspeed import overflow, overflowed
 from tuner.logs.failures import FAILURE_WORDS, Failures, Sighting, not_a_number
 from tuner.logs.frameworks import StepPattern
-from tuner.logs.lines import kind_of, kinds_of, stamp_of, untangled, unwrapped, visible_blocks
+from tuner.logs.lines import kind_of, kinds_of, shape_of, stamp_of, untangled, unwrapped, visible_blocks
 from tuner.logs.named_figures import Interpretation, LiveFigures
 from tuner.logs.ranks import merged, starts_new_run
-from tuner.logs.readers import READER_WORDS, LinePattern, RecordReader
+from tuner.logs.readers import READER_WORDS, LinePattern, Readable, RecordReader
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, LogRecord, PeakMemory, Source
 from tuner.logs.runs import BARS_OF_BATCHES, LogRun, RunPart, run_of
 
@@ -143,24 +144,25 @@ class _Reader:
         kinds = kinds_of(whole) if kinds is None else kinds
         joined = "\n".join(kinds)
         found = [each for stem, words in _WORDS.items() if stem in joined for each in words]
-        present = [word for word, bare in found if bare in joined and (bare == word or word in whole)]
-        words = frozenset(present)
+        present = [(word, bare) for word, bare in found if bare in joined and (bare == word or word in whole)]
+        words = frozenset(word for word, _ in present)
         self._failures.expect(words)
-        self._records.expect(words)
         if words <= _BARS and self._pattern is None and not self._failures.awaits_lines:
             if words:
                 self._read_bars(block, whole)
             return
-        readable = {kind for kind in kinds if self._pattern.may_read(kind)} if self._pattern is not None else ()
-        if not (words or readable or self._failures.awaits_lines):
+        read = {}
+        for kind in kinds if words or self._pattern is not None else ():
+            words = frozenset(word for word, bare in present if bare in kind)
+            if words or (self._pattern is not None and self._pattern.may_read(kind)):
+                read[shape_of(kind)] = _Words.of(words)
+        if not (read or self._failures.awaits_lines):
             return
         for number, text in block:
-            if (
-                self._failures.awaits_lines
-                or any(word in text for word in present)
-                or (readable and kind_of(text) in readable)
-            ):
-                self.read(number, text)
+            if known := read.get(shape_of(text)):
+                self.read(number, text, known)
+            elif self._failures.awaits_lines:
+                self.read(number, text, _NO_WORDS)
 
     def _read_bars(self, block: Sequence[tuple[int, str]], whole: str) -> None:
         """Read lines that can hold only the iterations of a progress bar."""
@@ -186,22 +188,24 @@ class _Reader:
         if found:
             self._streams[_PLAIN_BAR] = (last, falls)
 
-    def read(self, number: int, text: str) -> None:
-        """Read one line."""
-        if opens_arguments(text):
-            self._start()
-        elif named := argument(text):
-            self._arguments[named[0]] = named[1]
-            return
-        self._overflows += overflow(text)
-        self._overflowed = overflowed(text) or self._overflowed
-        if any(word in text for word in _BATCH_WORDS):
+    def read(self, number: int, text: str, words: _Words) -> None:
+        """Read one line with these words."""
+        if words.arguments:
+            if opens_arguments(text):
+                self._start()
+            elif named := argument(text):
+                self._arguments[named[0]] = named[1]
+                return
+        if words.readable.deepspeed:
+            self._overflows += overflow(text)
+            self._overflowed = overflowed(text) or self._overflowed
+        if words.batches:
             self._count_batches(text)
-        for record in self._records.read(number, text):
+        for record in self._records.read(number, text, words.readable):
             self._add(record, text)
-        if used := self._records.memory(text):
+        if used := self._records.memory(text, words.readable):
             self._remember(used)
-        if seen := self._failures.see(number, untangled(text)):
+        if (words.failures or self._failures.awaits_lines) and (seen := self._failures.see(number, untangled(text))):
             self._fail(seen)
 
     def _count_batches(self, text: str) -> None:
@@ -288,6 +292,26 @@ class _Reader:
             part.not_numbers[which] = not_a_number(iteration.line, text)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Words:
+    """What the words of a line may be about."""
+
+    readable: Readable
+    arguments: bool
+    batches: bool
+    failures: bool
+
+    @classmethod
+    @lru_cache(1024)
+    def of(cls, words: frozenset[str]) -> _Words:
+        return cls(
+            readable=Readable.by_words(words),
+            arguments=not words.isdisjoint(ARGUMENT_WORDS),
+            batches=not words.isdisjoint(_BATCH_WORDS),
+            failures=not words.isdisjoint(FAILURE_WORDS),
+        )
+
+
 _STEMS: Final = (
     *("rror", "nan", "inf", "NCCL", "emory", "ignal", "rain", " DUE TO ", "return", "TERM_", "oss ", "code", "SIG"),
     *("xception", "imed out", "GPU", "CUDA", "rgument", "ption", "failed", "fatal", "ound", "was ", "orrupt", "ERROR"),
@@ -308,3 +332,4 @@ def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
 _BATCH_WORDS: Final = ("accumulative_counts", ", global step ")
 _WORDS: Final = _by_stem((*READER_WORDS, *FAILURE_WORDS, *ARGUMENT_WORDS, *_BATCH_WORDS))
 """Each line that changes what is read from a log contains one of these words, or follows one that does."""
+_NO_WORDS: Final = _Words.of(frozenset())

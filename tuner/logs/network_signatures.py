@@ -43,7 +43,8 @@ NETWORK_SIGNATURES: Final = (
     ),
     signature(
         r"[Ww]atchdog caught collective operati(?:on timeout|\w{0,2}\s*$)|reason=\[stream sync timeout\]"
-        r"|Timed out waiting [0-9]+ ?ms for \w+ operation|failed to pass monitoredBarrier",
+        r"|Timed out waiting [0-9]+ ?ms for \w+ operation|failed to pass monitoredBarrier"
+        r"|\bGetting socket times out\. Reason: Remote Rank did not send",
         Outcome.HUNG,
         "a collective operation timed out",
         "PyTorch",
@@ -52,6 +53,7 @@ NETWORK_SIGNATURES: Final = (
             "[stream sync timeout]",
             "Timed out waiting ",
             "failed to pass monitoredBarrier",
+            "Getting socket times out. ",
             "atchdog caught collective operati",
         ),
     ),

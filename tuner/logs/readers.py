@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Protocol
 
 from tuner.logs.bars import BAR_WORDS, Bars
@@ -14,6 +16,41 @@ from tuner.logs.records import MEMORY_WORDS, RECORD_WORDS, Iteration, LogRecord,
 
 READER_WORDS: Final = (*RECORD_WORDS, *DEEPSPEED_WORDS, *MEMORY_WORDS, *FRAMEWORK_WORDS, *DICTIONARY_WORDS, *BAR_WORDS)
 """Each line with an iteration or memory contains one of these words, unless a step pattern recognises it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readable:
+    """What a line may hold, by its words: the readers that need not look at it are left out."""
+
+    megatron: bool = True
+    deepspeed: bool = True
+    frameworks: bool = True
+    dictionaries: bool = True
+    bars: bool = True
+    memory: bool = True
+
+    @classmethod
+    def by_words(cls, words: frozenset[str]) -> Readable:
+        """Return what lines with no other words than these may hold."""
+        return _by_words(words)
+
+
+ANYTHING: Final = Readable()
+
+
+@lru_cache(1024)
+def _by_words(words: frozenset[str]) -> Readable:
+    def has(*those: str) -> bool:
+        return not words.isdisjoint(those)
+
+    return Readable(
+        megatron=has(*RECORD_WORDS),
+        deepspeed=has(*DEEPSPEED_WORDS),
+        frameworks=has(*FRAMEWORK_WORDS),
+        dictionaries=has(*DICTIONARY_WORDS),
+        bars=has(*BAR_WORDS),
+        memory=has(*MEMORY_WORDS, *FRAMEWORK_WORDS),
+    )
 
 
 class LinePattern(Protocol):
@@ -39,32 +76,25 @@ class RecordReader:
         self._litgpt = LitGpt()
         self._bars = Bars()
         self._blocks = Blocks()
-        self._has_frameworks = self._has_dictionaries = self._has_bars = self._has_memory = True
 
-    def expect(self, words: Collection[str]) -> None:
-        """Leave out what cannot read lines with no other words than these."""
-        self._has_frameworks = not frozenset(FRAMEWORK_WORDS).isdisjoint(words)
-        self._has_dictionaries = not frozenset(DICTIONARY_WORDS).isdisjoint(words)
-        self._has_bars = not frozenset(BAR_WORDS).isdisjoint(words)
-        self._has_memory = not frozenset((*MEMORY_WORDS, *FRAMEWORK_WORDS)).isdisjoint(words)
-
-    def read(self, line: int, text: str) -> Iterator[LogRecord]:
+    def read(self, line: int, text: str, readable: Readable = ANYTHING) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""
         if self._pattern is not None:
             yield from self._pattern.read(line, text)
-        if "iteration" in text:
+        if readable.megatron:
             yield from lines_of_megatron(line, text)
-        yield from self._deepspeed.read(line, text)
-        if self._has_frameworks:
+        if readable.deepspeed:
+            yield from self._deepspeed.read(line, text)
+        if readable.frameworks:
             yield from lines_of_frameworks(line, text)
             yield from self._blocks.read(line, text)
             if "iter time: " in text:
                 yield from self._litgpt.read(line, text)
-        if self._has_dictionaries:
+        if readable.dictionaries:
             yield from self._dictionaries.read(line, text)
-        if self._has_bars:
+        if readable.bars:
             yield from self._bars.read(line, text)
-        if self._has_dictionaries:
+        if readable.dictionaries:
             self._bars.evaluate(evaluation_seconds(text))
             if is_summary(text):
                 self._bars.finish()
@@ -77,9 +107,9 @@ class RecordReader:
         """Yield the iterations of a line with no words but those of bars."""
         return self._bars.read(line, text)
 
-    def memory(self, text: str) -> PeakMemory | None:
+    def memory(self, text: str, readable: Readable) -> PeakMemory | None:
         """Return the peak memory in a line."""
-        if self._has_memory and (found := memory(text) or logged_memory(text)):
+        if readable.memory and (found := memory(text) or logged_memory(text)):
             return found
         return self._pattern.memory(text) if self._pattern else None
 

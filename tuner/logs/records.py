@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
-from tuner.logs.lines import speaker
+from tuner.logs.lines import shape_of, speaker
 
 Source = Literal[
     "step pattern",
@@ -122,7 +122,6 @@ class PeakMemory:
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"
 LOSS: Final = r"-?[0-9][0-9,]*(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?|-?nan|-?inf"
 _NUMBER: Final = re.compile(NUMBER)
-_DIGITS: Final = b"0123456789"
 _MEGATRON: Final = re.compile(r"iteration\s+([0-9]{1,12})\s*/\s*[0-9]{1,12}\s*\|")
 RECORD_WORDS: Final = ("iteration",)
 MEMORY_WORDS: Final = ("max allocated", "Max_MA", "MaxMemAllocated=", "hip mem usage")
@@ -222,8 +221,7 @@ def _fields(text: str) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     parts = text.split("|")
-    shape = text.encode(errors="surrogatepass").translate(None, _DIGITS)  # faster than of a short str
-    for index, name, key in _places(shape):
+    for index, name, key in _places(shape_of(text)):
         if not parts[index].startswith(name):
             break
         found[key] = parts[index][len(name) :].strip()

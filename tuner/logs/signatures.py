@@ -352,6 +352,15 @@ SIGNATURES: Final = (
             "We couldn't connect to 'https://",
         ),
     ),
+    signature(
+        r"wandb: ERROR Run initialization has timed out\b|\bwandb\.errors\.\w{0,20}CommError: ",
+        Outcome.CRASHED,
+        "the experiment tracker was not reached",
+        "wandb",
+        "set WANDB_MODE=offline where the nodes have no access to it",
+        passing=True,
+        words=("wandb: ERROR ", "CommError: "),
+    ),
     *LAUNCH_SIGNATURES,
     *DEATH_SIGNATURES,
 )
@@ -360,6 +369,7 @@ NOT_TOPOLOGICAL: Final = frozenset(
     {
         *("no usable GPU", "a port is in use", DISK_FULL, "access was denied", "the trainer refused its arguments"),
         *("a download failed", "the container was not started", "a node was not reached"),
+        "the experiment tracker was not reached",
         *(
             "a program or file is missing",
             "a dependency is missing",

@@ -277,4 +277,16 @@ CASES: Final = {
         "a GPU ran out of memory",
         "2025-05-01 10:00:00,000 - train - ERROR ",
     ),
+    "cut off within its name": (
+        "  0%|          | 0/2 [00:33<?, ?it/s]\n\ntorch.cuda.OutOfMemoryErro",
+        "OOM",
+        "a GPU ran out of memory",
+        "torch.cuda.OutOfMemoryErro",
+    ),
+    "ray's name of it": (
+        'ray.exceptions.RayTaskError(OutOfMemoryError): ray::WorkerDict.update_actor() (pid=118848, ip=10.0.0.7)\n  File "/opt/ray/base.py", line 432, in func',
+        "OOM",
+        "a GPU ran out of memory",
+        "ray.exceptions.RayTaskError(OutOfMemoryError): ray::WorkerDict",
+    ),
 }

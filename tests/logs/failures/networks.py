@@ -265,4 +265,16 @@ CASES: Final = {
         "a connection between ranks failed",
         "node2: Net : Call to recv from 10.0.0.2<56843> failed",
     ),
+    "hccl": (
+        "EI0006: 2024-08-05-18:15:21.270.506 Getting socket times out. Reason: Remote Rank did not send the data in time. Please check the reason for the rank being stuck",
+        "HUNG",
+        "a collective operation timed out",
+        "EI0006: 2024-08-05-18:15:21.270.506 Getting socket",
+    ),
+    "wandb": (
+        "wandb: Network error (ConnectTimeout), entering retry loop.\nProblem at: /opt/run.py 26 main\nError executing job with overrides: []\nwandb: ERROR Run initialization has timed out after 90.0 sec.",
+        "CRASHED",
+        "the experiment tracker was not reached",
+        "wandb: ERROR Run initialization has timed out",
+    ),
 }

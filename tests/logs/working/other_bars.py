@@ -246,4 +246,18 @@ Epoch 0:  50%|█████     | 48/96 [02:54<02:52,  3.60s/it]
         13.9,
         0.2,
     ),
+    "sentence transformers, a bar of examples between": (
+        """\
+ 19%|███▏      | 300/1563 [05:44<31:11,  1.20s/it]{'loss': 0.8919, 'grad_norm': 4.08, 'learning_rate': 4.3e-05, 'epoch': 0.19}
+Computing widget examples:  20%|██        | 1/5 [00:00<00:01,  2.42example/s]
+Computing widget examples:  40%|████      | 2/5 [00:02<00:04,  1.35example/s]
+Computing widget examples: 100%|██████████| 5/5 [00:04<00:00,  1.40example/s]
+ 38%|███▊      | 600/1563 [11:44<19:18,  1.20s/it]{'loss': 0.8337, 'grad_norm': 3.79, 'learning_rate': 3.3e-05, 'epoch': 0.38}
+ 58%|█████▊    | 900/1563 [17:44<13:15,  1.20s/it]{'loss': 0.8183, 'grad_norm': 4.26, 'learning_rate': 3.0e-05, 'epoch': 0.58}
+""",
+        "progress bar",
+        600,
+        1.2,
+        0.01,
+    ),
 }

@@ -325,4 +325,15 @@ throughput/device/batches_per_second=0.5668
         1.7643,
         0.001,
     ),
+    "olmo-core, the beginning of the block cut off": (
+        """\
+2025-07-03T19:33:13.452062681Z     system/GPU reserved mem (%)=45.29
+2025-07-03T19:33:13.452064945Z     throughput/device/BPS=0.0173
+2025-07-03T19:33:13.452066249Z     throughput/device/BPS (actual avg)=0.0170
+""",
+        "olmo-core",
+        1,
+        57.8,
+        0.1,
+    ),
 }
