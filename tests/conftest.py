@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ranks"]  # a fixture that lives with what it needs
 
-settings.register_profile("tuner", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=300, derandomize=True)
+settings.register_profile("tuner", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=100, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "tuner")
 
 ROOT = Path(__file__).resolve().parent.parent

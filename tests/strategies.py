@@ -6,6 +6,7 @@ import math
 from dataclasses import fields, replace
 from typing import Any, get_args
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from tuner.core.catalog import gpu, make_cluster
@@ -29,6 +30,8 @@ from tuner.space.axes import default_axes
 from tuner.space.rules import POLICIES, RuleSet
 from tuner.space.space import Space
 
+few = settings(max_examples=settings().max_examples // 5)
+"""For properties each example of which fits a calibration."""
 small = st.integers(min_value=1, max_value=12)
 
 

@@ -80,7 +80,7 @@ def _all_commands(page: Path) -> list[str]:
     return [command for language, text in _blocks(page) if language == "sh" for command in _commands(text)]
 
 
-LONG = [ROOT / "docs" / f"{name}.md" for name in ("tutorial", "search", "moe")]
+LONG = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("tutorial", "search", "moe"))]
 """Pages whose commands take longer than a fast test may."""
 RUNNABLE = [page for page in PROSE if _all_commands(page)]
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from tests.conftest import ROOT
-from tests.strategies import alternatives, sites
+from tests.strategies import alternatives, few, sites
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError, TunerWarning
@@ -29,7 +29,6 @@ from tuner.space.build import space_for
 from tuner.tables import read_table
 
 ENOKI = ROOT / "tests" / "data" / "tables" / "enoki-h100.csv"
-few = settings(max_examples=20)
 
 
 def timed(columns: Columns, times: FloatArray, period: Sequence[str] | None = None) -> MeasuredRows:

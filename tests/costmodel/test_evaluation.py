@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import tuner
 from tests import reference
 from tests.conftest import ROOT, Run
-from tests.strategies import measured_rows
+from tests.strategies import few, measured_rows
 from tuner.core.errors import NothingUsable
 from tuner.core.text import interval
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate, kendall_tau, ordered_pairs, regret
@@ -88,7 +88,7 @@ def test_only_pairs_that_are_apart_have_an_order(figures: list[tuple[float, floa
 
 
 @given(measured_rows(), st.integers(0, 3), st.integers(0, 5))
-@settings(max_examples=20)
+@few
 def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: int, seed: int) -> None:
     """Counted again in plain Python from the document's own rows: skipped and fitted rows are in no score."""
     from tuner.cli.commands.evaluate import _row_document
@@ -103,7 +103,7 @@ def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: i
 
 
 @given(measured_rows(broken=False), measured_rows(broken=True))
-@settings(max_examples=15)
+@few
 def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Rows) -> None:
     """It says why in `skipped` and has no guess."""
     bad = [row for row, read in zip(others, table(others).rows, strict=True) if read.skipped]
@@ -115,7 +115,7 @@ def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Row
 
 
 @given(measured_rows(), st.randoms(use_true_random=False))
-@settings(max_examples=15)
+@few
 def test_the_order_of_a_table_changes_neither_guesses_nor_scores(rows: Rows, dice: random.Random) -> None:
     """Whichever rows stand beside a row, it is guessed alike, and twins are scored alike."""
     order = dice.sample(range(len(rows)), len(rows))
@@ -127,7 +127,7 @@ def test_the_order_of_a_table_changes_neither_guesses_nor_scores(rows: Rows, dic
 
 
 @given(measured_rows(most=8), st.integers(0, 3), st.integers(0, 9))
-@settings(max_examples=15)
+@few
 def test_the_rows_that_were_fitted_are_drawn_from_each_group_and_scored_nowhere(
     rows: Rows, drawn: int, seed: int
 ) -> None:
@@ -144,7 +144,7 @@ def test_the_rows_that_were_fitted_are_drawn_from_each_group_and_scored_nowhere(
 
 
 @given(measured_rows(), st.integers(0, 3))
-@settings(max_examples=20)
+@few
 def test_every_guess_is_finite_and_inside_its_own_interval(rows: Rows, drawn: int) -> None:
     """Seconds are between low and high, memory is positive, and a chance lies between 0 and 1."""
     for guess in evaluated(rows, calibrate_rows=drawn).guesses.values():

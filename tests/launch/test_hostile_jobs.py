@@ -18,7 +18,7 @@ JOB = ("--launcher", "local", "--gpus-per-node", "1", "--model", "tiny", "--set"
     ("tampering", "outcome", "reason"),
     [
         ("pipe", "UNREADABLE", "it printed nothing"),
-        ("device", "UNREADABLE", "it printed nothing"),
+        pytest.param("device", "UNREADABLE", "it printed nothing", marks=pytest.mark.slow),
         ("report_pipe", "MEASURED", ""),
         ("report", "MEASURED", ""),
         ("gone", "CRASHED", "its folder is gone"),

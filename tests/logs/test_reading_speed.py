@@ -49,6 +49,7 @@ def test_a_traceback_that_python_ignores_is_so_even_after_skipped_lines() -> Non
     assert run.failure
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", PATHOLOGICAL)
 def test_no_line_takes_quadratic_time(unit: str, tmp_path: Path) -> None:
     """Sixteen times the length takes some sixteen times the time, where it would be 256 times by the square."""

@@ -40,7 +40,12 @@ BROKEN = {
 }
 
 
-@pytest.mark.parametrize("name", BROKEN)
+QUICK = ("missing module", "no output")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in BROKEN]
+)
 def test_a_broken_trainer_is_explained_in_one_sentence_with_a_remedy(name: str, run: Run) -> None:
     code, reason, remedy = BROKEN[name]
     said = run("doctor", "--command", shlex.join([sys.executable, "-c", code.replace("{", "{{")]), *SMALL)

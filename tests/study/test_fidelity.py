@@ -174,6 +174,7 @@ def test_what_does_not_fit_on_the_nodes_of_trials_makes_room_for_others(tmp_path
     assert all(trial.proposal.nodes <= nodes for trial in study.launched)
 
 
+@pytest.mark.slow
 def test_json_marks_a_reduced_trial_and_its_prediction(tmp_path: Path) -> None:
     given = ("--budget", str(BUDGET), "--json", "--study", "marked")
     document = json.loads(search(*given, folder=tmp_path).out)

@@ -227,7 +227,7 @@ def check(workload: Workload, ranks: Ranks, base: dict[str, Any], within: float,
         assert counts == {model.parameters - elsewhere}
 
 
-@pytest.mark.parametrize("zero", [0, 1])
+@pytest.mark.parametrize("zero", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_experts_on_two_ranks_have_the_losses_of_one(zero: int, ranks: Ranks) -> None:
     """Without ZeRO the worker clips, with ZeRO DeepSpeed."""
     check(SGD, ranks, {}, PRECISE, dp=2, ep=2, zero=zero)

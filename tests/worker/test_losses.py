@@ -56,8 +56,8 @@ def test_one_rank_has_the_recorded_losses(case: str, ranks: Ranks) -> None:
     ("workload", "axes"),
     [
         (SGD, {"pp": 2, "recompute": "full"}),
-        (SGD, {"dp": 2, "zero": 1, "micro_batch": 2}),
-        (WORKLOAD, {"dp": 2, "zero": 2, "micro_batch": 2, "offload": "optimizer"}),
+        pytest.param(SGD, {"dp": 2, "zero": 1, "micro_batch": 2}, marks=pytest.mark.slow),
+        pytest.param(WORKLOAD, {"dp": 2, "zero": 2, "micro_batch": 2, "offload": "optimizer"}, marks=pytest.mark.slow),
         (replace(SGD, model=replace(LLAMA, vocab=100)), {"tp": 2, "sequence_parallel": True}),
     ],
     ids=["two stages", "ZeRO 1", "ZeRO 2 with offload", "sequence parallelism and a padded vocabulary"],

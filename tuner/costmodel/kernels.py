@@ -150,11 +150,17 @@ def traffic_rate(gpu: Gpu, site: SiteFactors) -> float:
 
 def alignment(size: Any) -> FloatArray:
     """Speed of a product by one of its inner sizes."""
-    size = np.asarray(size, dtype=np.int64)
-    speed = np.full(size.shape, ALIGNMENT_SPEEDS[-1][1])
-    for multiple, factor in reversed(ALIGNMENT_SPEEDS[:-1]):
-        speed = np.where(size % multiple == 0, factor, speed)
-    return speed
+    speeds: FloatArray = _ALIGNMENTS[np.asarray(size, dtype=np.int64) % len(_ALIGNMENTS)]
+    return speeds
+
+
+_ALIGNMENTS: Final = np.array(
+    [
+        next(speed for multiple, speed in ALIGNMENT_SPEEDS if rest % multiple == 0)
+        for rest in range(ALIGNMENT_SPEEDS[0][0])
+    ]
+)
+"""By what a size leaves when it is divided by the largest multiple."""
 
 
 def product(gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any) -> FloatArray:
@@ -177,8 +183,9 @@ def linear(
     n, k = np.maximum(1, np.ceil(n)), np.maximum(1, np.ceil(k))
     rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
     moved = traffic_rate(gpu, site) / size_of(workload)
-
-    def seconds(m: Any, n: Any, k: Any) -> FloatArray:
-        return product(gpu, rate * inner_speed(gpu, workload, k), moved, m, n, k)
-
-    return seconds(tokens, n, k), seconds(tokens, k, n) + seconds(k, n, tokens)
+    tokens, n, k = np.broadcast_arrays(tokens, n, k)
+    rows, columns, inner = np.stack([tokens, tokens, k]), np.stack([n, k, n]), np.stack([k, n, tokens])
+    forward, of_inputs, of_weights = product(
+        gpu, rate * inner_speed(gpu, workload, inner), moved, rows, columns, inner
+    )
+    return forward, of_inputs + of_weights
