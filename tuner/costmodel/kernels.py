@@ -185,7 +185,5 @@ def linear(
     moved = traffic_rate(gpu, site) / size_of(workload)
     tokens, n, k = np.broadcast_arrays(tokens, n, k)
     rows, columns, inner = np.stack([tokens, tokens, k]), np.stack([n, k, n]), np.stack([k, n, tokens])
-    forward, of_inputs, of_weights = product(
-        gpu, rate * inner_speed(gpu, workload, inner), moved, rows, columns, inner
-    )
+    forward, of_inputs, of_weights = product(gpu, rate * inner_speed(gpu, workload, inner), moved, rows, columns, inner)
     return forward, of_inputs + of_weights
