@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.costmodel.test_closed_forms import headless
@@ -13,6 +13,8 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Stack, Topology, Workload
 from tuner.core.frameworks import context_exchange
 from tuner.costmodel.flops import forward_terms, hardware_flops, megatron_core_count, printed_counts
+from tuner.costmodel.kernels import flash_rates, head_speeds
+from tuner.costmodel.site_factors import SiteFactors
 
 
 def windowed(seq: int = 4096, *, window: int, skip: int = 0, start: int = 0) -> Workload:
@@ -29,8 +31,8 @@ def attention_of(workload: Workload, gpu_name: str = "A100-80GB-SXM") -> float:
 
 @pytest.mark.parametrize(("window", "skip", "share"), [(512, 0, 1.0), (512, 2, 0.5), (1024, 4, 0.75)])
 def test_a_window_leaves_what_its_tiles_touch(window: int, skip: int, share: float) -> None:
-    """Of s tokens each attends to w (1 - w / 2s) in the mean, and a tile of 128 more; without a window to s / 2."""
-    kept = (window * (1 - window / 8192) + 128) / 2048
+    """Of s tokens each attends to w (1 - w / 2s) in the mean, and a tile of 64 more; without a window to s / 2."""
+    kept = (window * (1 - window / 8192) + 64) / 2048
     whole, found = attention_of(windowed(window=0)), attention_of(windowed(window=window, skip=skip))
     assert found / whole == pytest.approx(1 - share + share * kept)
 
@@ -46,10 +48,9 @@ def test_a_window_as_long_as_the_sequence_is_none(window: int) -> None:
 
 
 def test_attention_in_a_window_runs_at_the_rate_of_a_short_sequence() -> None:
-    """On Hopper, of one whose tokens attend to as many others: cuDNN's rate at 2 (960 + 128) tokens."""
-    rate_at = 410e12 + (484e12 - 410e12) * 1.0  # at 2,048 tokens, and 2,176 lie between it and 4,096
-    rate_at += (518e12 - 484e12) * math.log2(2176 / 2048)
-    kept = 1024 * (1 - 1024 / 16384) + 128
+    """On Hopper, of one whose tokens attend to as many others: cuDNN's rate at 2 (960 + 64) tokens."""
+    rate_at = 484e12  # at 2,048 tokens
+    kept = 1024 * (1 - 1024 / 16384) + 64
     full = attention_of(windowed(8192, window=0), "H100-80GB-SXM")
     found = attention_of(windowed(8192, window=1024), "H100-80GB-SXM")
     assert found / full == pytest.approx(kept / 4096 * 529e12 / rate_at)
@@ -77,3 +78,43 @@ def test_operations_of_a_window_are_those_inside_it() -> None:
     name = "the count with the scores outside of windows"
     assert printed_counts(columns)[name] == pytest.approx(hardware_flops(whole))
     assert name not in printed_counts(whole)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "forward", "backward"),
+    [
+        ("H100-80GB-SXM", [0.77, 0.77, 0.885, 1.0, 1.0, 1.0], [0.86, 0.86, 0.93, 1.0, 1.0, 1.0]),
+        ("B200-180GB-SXM", [0.62, 0.62, 0.81, 1.0, 1.0, 1.0], [0.82, 0.82, 0.91, 1.0, 0.92, 0.92]),
+        ("A100-80GB-SXM", 1.0, 1.0),
+    ],
+)
+def test_attention_is_slower_with_narrow_heads_from_hopper_on(gpu: str, forward: object, backward: object) -> None:
+    """Heads of 32, 64, 96, 128, 192 and 256: as those of 64 below it, and as those of 192 above it."""
+    widths = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
+    speeds = head_speeds(node_of(gpu).gpu, windowed(window=0), widths)
+    assert speeds[0] == pytest.approx(forward)
+    assert speeds[1] == pytest.approx(backward)
+
+
+def test_only_transformer_engines_kernel_is_known_by_the_width_of_its_heads() -> None:
+    gpu, narrow = node_of("H100-80GB-SXM").gpu, np.array([64.0])
+    assert head_speeds(gpu, replace(under("deepspeed", headless(4)), attention="flash2"), narrow) == (1.0, 1.0)
+    assert head_speeds(gpu, replace(windowed(window=0), attention="eager"), narrow) == (1.0, 1.0)
+
+
+def test_twice_the_heads_of_half_the_width_take_longer_by_what_their_kernel_is_slower() -> None:
+    """Operations are the same; forward a third of the time without, 2.5 times as many backward."""
+    topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
+    model = replace(windowed(window=0).model, hidden=2048, heads=16, kv_heads=16)
+    wide, narrow = (
+        terms(
+            replace(windowed(window=0), model=replace(model, heads=heads, kv_heads=heads)),
+            node_of("B200-180GB-SXM"),
+            topology,
+        )
+        for heads in (16, 32)
+    )
+    gpu = node_of("B200-180GB-SXM").gpu
+    ahead, back = flash_rates(gpu, windowed(window=0), SiteFactors(), 4096)
+    slower = (1 / ahead / 0.62 + 2.5 / back / 0.82) / (1 / ahead + 2.5 / back)
+    assert narrow["attention"] / wide["attention"] == pytest.approx(slower)

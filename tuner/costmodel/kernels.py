@@ -37,6 +37,7 @@ from tuner.costmodel.stack_constants import (
     GENERATIONS,
     GRACE_HOST_RATIO,
     GROUPED_PRODUCT_STREAMS,
+    HEAD_SPEEDS,
     PRODUCT_FLOPS_PER_JOULE,
     PRODUCT_POWER,
     WORKSPACE_BYTES,
@@ -127,6 +128,15 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors, seq: float) -> 
         return forward, forward * ATTENTION_BACKWARD_RATIO
     clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK) / ATTENTION_PEAK
     return forward * clock, _at_length(rates, seq) * sustained * clock
+
+
+def head_speeds(gpu: Gpu, workload: Workload, head_size: FloatArray) -> tuple[Any, Any]:
+    """Rates of attention with heads of such widths relative to those of `flash_rates`, forward and backward."""
+    speeds = HEAD_SPEEDS.get(generation(gpu))
+    if speeds is None or workload.attention != "flash2" or not terms_of(workload).transformer_engine:
+        return 1.0, 1.0
+    forward, backward = (np.interp(head_size, (64, 128, 192), side) for side in zip(*speeds, strict=True))
+    return forward, backward
 
 
 def _at_length(rates: Sequence[float], seq: float) -> float:

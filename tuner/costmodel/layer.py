@@ -34,7 +34,16 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_shapes import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.framework_terms import recomputed_modules, terms_of
-from tuner.costmodel.kernels import beside_layers, flash_rates, host_pace, linear, product_rate, size_of, traffic_rate
+from tuner.costmodel.kernels import (
+    beside_layers,
+    flash_rates,
+    head_speeds,
+    host_pace,
+    linear,
+    product_rate,
+    size_of,
+    traffic_rate,
+)
 from tuner.costmodel.links import Links, all_reduce
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
@@ -253,7 +262,8 @@ def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatA
             rate, rate_back = flash_rates(gpu, workload, site, 2 * keys)
             computed = share * operations * keys / seq
             forward, backward = forward + computed / rate, backward + 2.5 * computed / rate_back
-        return forward, backward
+        speed, speed_back = head_speeds(gpu, workload, columns.head_size)
+        return forward / speed, backward / speed_back
     rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
     slow = np.where(columns.head_size % 8 == 0, 1.0, UNALIGNED_HEAD_SPEED)
     products = operations / (rate * BATCHED_PRODUCT_SPEED * slow)

@@ -106,6 +106,20 @@ ATTENTION_BACKWARD_RATES: Final = _constant(
 )
 """The same of the backward pass; Hopper's is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
 
+HEAD_SPEEDS: Final = _constant(
+    "HEAD_SPEEDS",
+    {
+        "hopper": ((0.77, 0.86), (1.0, 1.0), (1.0, 1.0)),
+        "blackwell": ((0.62, 0.82), (1.0, 1.0), (1.0, 0.92)),
+        "blackwell-ultra": ((0.61, 0.79), (1.0, 1.0), (1.0, 0.92)),
+    },
+    "relative to heads of 128, of those of 64, 128 and 192, forward and backward",
+    "NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training, bf16, H200, GB200 and GB300: gpt_oss (64, windows of "
+    "1,024 at 4k to 32k tokens) beside llama3.1 at as many keys, with cuDNN 9.19 (df73764); dsv3 (192 and 128) beside "
+    "llama3.1 at 4k tokens (3929da2e)",
+)
+"""cuDNN's attention by the width of a head: each score costs an exponential, whatever its width."""
+
 ATTENTION_PEAK: Final = _constant(
     "ATTENTION_PEAK", 2500e12, "FLOP/s in bf16", "peak of the GB200 and the GB300; a B200 and a B300 clock lower"
 )
@@ -113,11 +127,10 @@ ATTENTION_PEAK: Final = _constant(
 
 WINDOW_TILE: Final = _constant(
     "WINDOW_TILE",
-    128,
+    64,
     "elements",
-    "counted: tiles of 128 queries and 128 keys; cuDNN's published rates inside a window agree to a fifth "
-    "(NVIDIA/cudnn-frontend at 3929da2e, benchmark/sdpa_benchmark_training, gpt_oss: 165 and 187 TFLOPS, forward and "
-    "backward, with 128 tokens on GB200, here 204 and 165; 349 and 300 with 1,024 on H200, here 432 and 330)",
+    "so that with HEAD_SPEEDS the published rates in windows of 1,024 and of 128 keys agree: 165 and 175 TFLOPS, "
+    "forward and backward, in 128 on GB200, and 165 and 187 as published (NVIDIA/cudnn-frontend at 3929da2e, gpt_oss)",
 )
 """Keys that flash attention computes in vain for a token of a layer with a sliding window."""
 
