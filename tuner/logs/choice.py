@@ -69,8 +69,7 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     the first one after it with a step is chosen.
     """
     interval = run.interval or 1
-    untimed = bool(run.iterations) and run.iterations[0].number < numbers[0]
-    starts_at_second = untimed or (numbers[0] == 2 and interval == 1)
+    starts_at_second = _starts_untimed(run, numbers[0]) or (numbers[0] == 2 and interval == 1)
     if len(numbers) == 1 and not (starts_at_second or numbers[0] > interval or run.source in _WITHOUT_FIRST):
         iterations = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
         return (), f"only {iterations} found, which pays for compilation and warm-up; run the job for longer."
@@ -112,8 +111,7 @@ def of_job(run: LogRun, positions: Sequence[int], timed: Sequence[Iteration]) ->
     first, later = timed[0], [iteration for iteration in timed[1:] if not iteration.skipped]
     by_position = dict(enumerate([first, *later], start=1))
     warm = run.source in _WITHOUT_FIRST and last not in by_position  # its first line is not of the first iteration
-    untimed = run.iterations[0].number < first.number  # its time would need the clock of the one before
-    if (warm or untimed or (first.number == 2 and interval == 1)) and not first.skipped:
+    if (warm or _starts_untimed(run, first.number) or (first.number == 2 and interval == 1)) and not first.skipped:
         by_position = dict(enumerate([first, *later], start=2))
     if last in by_position:
         return tuple(by_position[position].number for position in positions), ""
@@ -122,6 +120,11 @@ def of_job(run: LogRun, positions: Sequence[int], timed: Sequence[Iteration]) ->
     numbers = [iteration.number for iteration in timed]
     found = f"{spelt(numbers, interval)} in {counted(len(timed), 'line')}"
     return (), f"stdout.log has {found}, and line {last} is measured; log every iteration, or train for longer"
+
+
+def _starts_untimed(run: LogRun, first: int) -> bool:
+    """Whether lines without a time, which would need the clock of the one before, precede the first with one."""
+    return any(entry.number < first for entry in run.iterations[:1])
 
 
 def averaging(run: LogRun, chosen: Sequence[int], timed: Sequence[Iteration]) -> str:

@@ -116,17 +116,13 @@ def _pipeline(line: int, text: str) -> Iterator[LogRecord]:
 
 
 def _breakdown(line: int, text: str) -> Iterator[LogRecord]:
-    if whole := _WHOLE_BATCH.search(text):
-        seconds = (figure_of(whole[1]) or 0.0) * 1e-3
-        iteration = Iteration(number=0, seconds=seconds, seconds_digit=digit_of(whole[1]) * 1e-3, line=line)
-        before = label(text, whole.start())
-        yield LogRecord(source="wall-clock breakdown", speaker=before, iteration=iteration, counted=True)
-        return
     passes, step = _BREAKDOWN.search(text), _BREAKDOWN_STEP.search(text)
-    if passes and step:
-        parts = [figure_of(part) for part in (passes[1], passes[2], step[1])]
-        milliseconds = sum(part for part in parts if part)
-        if milliseconds:
-            iteration = Iteration(number=0, seconds=milliseconds / 1e3, line=line)
-            before = label(text, passes.start())
-            yield LogRecord(source="wall-clock breakdown", speaker=before, iteration=iteration, counted=True)
+    if whole := _WHOLE_BATCH.search(text):
+        start, parts, digit = whole.start(), [whole[1]], digit_of(whole[1]) / 1e3
+    elif passes and step:
+        start, parts, digit = passes.start(), [passes[1], passes[2], step[1]], 0.0
+    else:
+        return
+    if milliseconds := sum(figure_of(part) or 0.0 for part in parts):
+        iteration = Iteration(number=0, seconds=milliseconds / 1e3, seconds_digit=digit, line=line)
+        yield LogRecord(source="wall-clock breakdown", speaker=label(text, start), iteration=iteration, counted=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final, Protocol
 
 from tuner.logs.bars import BAR_WORDS, Bars
@@ -32,25 +31,21 @@ class Readable:
     @classmethod
     def by_words(cls, words: frozenset[str]) -> Readable:
         """Return what lines with no other words than these may hold."""
-        return _by_words(words)
+
+        def has(*those: str) -> bool:
+            return not words.isdisjoint(those)
+
+        return cls(
+            megatron=has(*RECORD_WORDS),
+            deepspeed=has(*DEEPSPEED_WORDS),
+            frameworks=has(*FRAMEWORK_WORDS),
+            dictionaries=has(*DICTIONARY_WORDS),
+            bars=has(*BAR_WORDS),
+            memory=has(*MEMORY_WORDS, *FRAMEWORK_WORDS),
+        )
 
 
 ANYTHING: Final = Readable()
-
-
-@lru_cache(1024)
-def _by_words(words: frozenset[str]) -> Readable:
-    def has(*those: str) -> bool:
-        return not words.isdisjoint(those)
-
-    return Readable(
-        megatron=has(*RECORD_WORDS),
-        deepspeed=has(*DEEPSPEED_WORDS),
-        frameworks=has(*FRAMEWORK_WORDS),
-        dictionaries=has(*DICTIONARY_WORDS),
-        bars=has(*BAR_WORDS),
-        memory=has(*MEMORY_WORDS, *FRAMEWORK_WORDS),
-    )
 
 
 class LinePattern(Protocol):
@@ -81,7 +76,7 @@ class RecordReader:
         """Yield the iterations of a line."""
         if self._pattern is not None:
             yield from self._pattern.read(line, text)
-        if readable.megatron:
+        if readable.megatron and "iteration" in text:
             yield from lines_of_megatron(line, text)
         if readable.deepspeed:
             yield from self._deepspeed.read(line, text)
