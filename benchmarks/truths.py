@@ -124,7 +124,8 @@ class TwistedReplay(ReplayLauncher):
 
     def __init__(self, table: ReplayLauncher, twist: Twist, slow: str, *, seed: int, jobs: int) -> None:
         VirtualLauncher.__init__(self, table.nodes * jobs, cluster="replay")  # jobs at a time share no nodes
-        self._answers, self._seed, self._noise, self._faults = table._answers, seed, twist.noise, twist.faults
+        self._answers, self.simulated = table._answers, table.simulated
+        self._seed, self._noise, self._faults = seed, twist.noise, twist.faults
         self._slow = slow if twist.straggler else ""
 
     def _decide(self, job: Job, run: str, earlier: int, before: int) -> VirtualJob:

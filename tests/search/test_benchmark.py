@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+from pathlib import Path
+
 import numpy as np
 
 from benchmarks.judging import FILTER, judged_study
+from benchmarks.truths import Case, study
 from tests.search.test_search_arithmetic import pool
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import SimulatedLauncher
@@ -22,3 +26,18 @@ def test_a_study_of_the_benchmark_is_judged_by_the_truth() -> None:
     ends = [found.end for found in judged.values()]
     assert all(np.isclose(days / np.nanmin(days) - 1, end).any() for end in ends)
     assert judged["grid" + FILTER].out_of_memory < judged["grid"].out_of_memory
+
+
+def test_a_table_is_played_as_a_cluster_with_a_straggler(tmp_path: Path) -> None:
+    """The study finds the best of a small table, also where the first run of it is slow by accident."""
+    names = "group,gpu,gpus_per_node,nodes,layers,hidden,heads,seq,vocab,gbs,tp,pp,dp,mbs,zero,recompute,status"
+    rows = [
+        f"made,A100-80GB-SXM,8,1,24,2048,16,2048,50257,64,{tp},{pp},{8 // tp // pp},{mbs},1,none,OK,{2 + tp + pp / 4}"
+        for tp, pp, mbs in product((1, 2, 4), (1, 2), (1, 2))
+    ]
+    table = tmp_path / "table-made.csv"
+    table.write_text("\n".join([f"{names},sec_per_iter", *rows]) + "\n", encoding="utf-8")
+    for twist in ("none", "straggler"):
+        judged = study(Case(table=str(table), twist=twist, sampler="guided", seed=0, jobs=1))
+        assert judged.end == 0.0, twist
+        assert judged.jobs <= len(rows) + 8
