@@ -123,8 +123,8 @@ class TwistedReplay(ReplayLauncher):
     """A replay with the luck of a twist; a copy of another one that has read the table, which takes a while."""
 
     def __init__(self, table: ReplayLauncher, twist: Twist, slow: str, *, seed: int, jobs: int) -> None:
+        vars(self).update(vars(table))
         VirtualLauncher.__init__(self, table.nodes * jobs, cluster="replay")  # jobs at a time share no nodes
-        self._answers, self.simulated = table._answers, table.simulated
         self._seed, self._noise, self._faults = seed, twist.noise, twist.faults
         self._slow = slow if twist.straggler else ""
 
