@@ -14,8 +14,8 @@ from tests.search.test_search_arithmetic import pool
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.search import memory_posterior
-from tuner.search.acquisition import choose
-from tuner.search.constants import ACCIDENT_CHANCE, MIN_EXPECTED_GAIN, NOISE_FACTORS
+from tuner.search.acquisition import choose, improvement
+from tuner.search.constants import ACCIDENT_CHANCE, MIN_EXPECTED_GAIN, NOISE_FACTORS, UNTRIED_DEGREE_CHANCE
 from tuner.search.observations import Observation, Surprise
 from tuner.search.surrogate import Surrogate
 
@@ -69,6 +69,45 @@ def test_a_new_split_goes_first_only_where_it_is_worth_a_job() -> None:
     safe = choose(posterior(**values), best=0.0, open_to=np.ones(2, dtype=np.bool_))
     assert safe is not None
     assert safe.candidate == 1
+
+
+def of_degrees(untried: int, *, unsure: float, log_seconds: float = 0.7) -> Any:
+    """A surrogate whose leader has tp 4; the second candidate seems hopeless by what ran since, not before."""
+    return posterior(
+        pool=SimpleNamespace(
+            work=np.zeros(2), splits=np.array([1, 2]), column={"tp": np.array([4, untried])}.__getitem__
+        ),
+        log_seconds=lambda: np.array([0.0, log_seconds]),
+        out_of_memory=lambda: np.zeros(2),
+        most_deviation=lambda: np.array([0.1, 0.1]),
+        deviation=lambda candidates: np.array([0.1, 0.1])[candidates],
+        trust=SimpleNamespace(unsure=unsure),
+        first_log_seconds=np.array([3.0, 3.1]),
+        apart=0.2,
+    )
+
+
+def chosen_of(surrogate: Any) -> Any:
+    return choose(surrogate, best=0.0, open_to=np.array([False, True]))
+
+
+def test_a_doubted_model_rules_out_no_tensor_parallel_degree_that_it_once_thought_as_good() -> None:
+    """Otherwise a search ends 8.7% slow where tp 4 and some of tp 8 are slower than believed, with no run of tp 2."""
+    untried = chosen_of(of_degrees(2, unsure=2.0))
+    once = float(improvement(np.array([0.1]), np.array([0.2]), 0.0)[0])
+    assert untried.gain == pytest.approx(UNTRIED_DEGREE_CHANCE * once, rel=1e-6)
+    assert untried.net_saving > MIN_EXPECTED_GAIN
+    assert untried.chance == pytest.approx(UNTRIED_DEGREE_CHANCE * 0.5 * math.erfc(0.5 / math.sqrt(2)), rel=1e-6)
+
+
+@pytest.mark.parametrize(("degree", "unsure"), [(2, 1.0), (4, 2.0)], ids=["a model that is right", "a degree that ran"])
+def test_an_estimate_stands_where_the_model_is_right_or_the_degree_has_run(degree: int, unsure: float) -> None:
+    assert chosen_of(of_degrees(degree, unsure=unsure)).net_saving < 1e-9
+
+
+def test_an_untried_degree_waits_for_what_pays_by_its_estimate() -> None:
+    paying = chosen_of(of_degrees(2, unsure=2.0, log_seconds=-0.05))
+    assert paying.gain == pytest.approx(float(improvement(np.array([-0.05]), np.array([0.1]), 0.0)[0]))
 
 
 def test_a_straggler_among_right_predictions_is_a_surprise_until_a_second_run_explains_it() -> None:

@@ -16,6 +16,7 @@ from tuner.search.constants import (
     MIN_EXPECTED_GAIN,
     MIN_NEW_SPLIT_CHANCE,
     OOM_COST,
+    UNTRIED_DEGREE_CHANCE,
 )
 from tuner.search.surrogate import Surrogate
 
@@ -65,11 +66,17 @@ def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> S
         candidates = safe if len(safe) else candidates[risk[candidates] <= risk[candidates].min() + 1e-9]
         candidate = int(candidates[np.argmin(mean[candidates] - np.log1p(-np.minimum(risk[candidates], 0.999)))])
         return Suggestion(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
-    if surrogate.trust.unsure >= DOUBTED_MODEL:
+    doubted = surrogate.trust.unsure >= DOUBTED_MODEL
+    if doubted:
         new = _of_new_splits(surrogate, candidates, mean=mean, best=best)
         if len(new) and (found := _best(surrogate, new, mean=mean, risk=risk, best=best))[1] >= MIN_EXPECTED_GAIN:
             return found[0]
-    return _best(surrogate, candidates, mean=mean, risk=risk, best=best)[0]
+    chosen, saving = _best(surrogate, candidates, mean=mean, risk=risk, best=best)
+    if doubted and saving < MIN_EXPECTED_GAIN:
+        untried = _of_untried_degree(surrogate, candidates, mean=mean, risk=risk, best=best)
+        if untried is not None and untried.net_saving > saving:
+            return untried
+    return chosen
 
 
 def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: int) -> list[Suggestion]:
@@ -134,6 +141,36 @@ def _of_new_splits(surrogate: Surrogate, candidates: IntArray, *, mean: FloatArr
     split = surrogate.pool.splits
     new = candidates[~np.isin(split[candidates], split[surrogate.candidates_seen])]
     return new[below((best - mean[new]) / surrogate.deviation(new)) >= MIN_NEW_SPLIT_CHANCE]
+
+
+def _of_untried_degree(
+    surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
+) -> Suggestion | None:
+    """Return the best candidate with a tensor parallel degree of which nothing has run, or None.
+
+    With the chance `UNTRIED_DEGREE_CHANCE` the other degrees say nothing about it: then it compares with the leader as
+    before any run, as well as two topologies that share no error.
+    """
+    seen, degrees = surrogate.candidates_seen, surrogate.pool.column("tp")
+    untried = candidates[~np.isin(degrees[candidates], degrees[seen])]
+    if not len(untried):
+        return None
+    before = surrogate.first_log_seconds + surrogate.pool.work
+    leader = seen[np.argmin(mean[seen])]
+    cases = (
+        (1 - UNTRIED_DEGREE_CHANCE, mean[untried], surrogate.deviation(untried)),
+        (UNTRIED_DEGREE_CHANCE, best + before[untried] - before[leader], np.full(len(untried), surrogate.apart)),
+    )
+    gain = np.sum([share * improvement(at, deviation, best) for share, at, deviation in cases], axis=0)
+    chance = np.sum([share * below((best - at) / deviation) for share, at, deviation in cases], axis=0)
+    top = int(np.argmax(net_saving(gain=gain, risk=risk[untried])))
+    candidate = int(untried[top])
+    return Suggestion(
+        candidate=candidate,
+        gain=float(gain[top]),
+        chance=float(chance[top]),
+        out_of_memory=float(risk[candidate]),
+    )
 
 
 Shares = TypeVar("Shares", float, FloatArray)

@@ -185,6 +185,10 @@ MIN_NEW_SPLIT_CHANCE: Final = _constant("MIN_NEW_SPLIT_CHANCE", 0.05, unit="prob
 that has, if one of it is sooner than the best with this probability: there the model says too little
 of what splits have in common."""
 
+UNTRIED_DEGREE_CHANCE: Final = _constant("UNTRIED_DEGREE_CHANCE", 0.05, unit="probability", source="no source")
+"""Chance, where the model is doubted, that runs with other tensor parallel degrees say nothing about a degree of which
+nothing has run."""
+
 # trials at a reduced size
 TERM_DEVIATIONS: Final = _constant(
     "TERM_DEVIATIONS",

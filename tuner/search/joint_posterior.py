@@ -36,6 +36,13 @@ class JointPosterior(TimeRecord):
     """Standard deviations of the factors, the trends and the levels."""
     _scale: float
     """Variance of the residual beside that of the machines that the model was made for."""
+    _shared: float
+    """Variance of what a candidate shares with others."""
+
+    @property
+    def apart(self) -> float:
+        """Standard deviation of how two candidates compare for which the model's errors have nothing in common."""
+        return math.sqrt(2 * (self._shared + self._own))
 
     def joint(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> tuple[FloatArray, FloatArray]:
         """Means and covariances of the logarithms of seconds of jobs, each of a candidate at full or at a reduced size.

@@ -73,6 +73,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
         self._observations = list[Observation]()
         self._weigh()
         self._refer(self._calibration.site)
+        self.first_log_seconds = self.log_seconds()
+        """Log seconds of every candidate as they were expected before any run."""
 
     def learn(self, seen: Sequence[Observation]) -> None:
         """Add observations."""
