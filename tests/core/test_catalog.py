@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,41 +70,6 @@ def test_what_follows_a_gpu_is_nowhere_behind_it(old: str, new: str) -> None:
 def test_an_unknown_gpu_suggests_the_closest() -> None:
     with pytest.raises(UnknownName, match="did you mean A100-80GB-SXM"):
         catalog.gpu("A100-80G-SXM")
-
-
-@pytest.mark.parametrize("name", catalog.catalog().model)
-def test_every_preset_has_a_source_and_its_published_size(name: str) -> None:
-    """Exact where the reference is exact, else to the digits that were printed."""
-    entry, counted = catalog.catalog().model[name], catalog.model(name).parameters
-    assert entry["source"]
-    published = entry.get("parameters", counted)
-    exact = isinstance(published, int) and published % 10**8 != 0
-    digits = 0 if exact else len(f"{int(published)}") - len(f"{int(published)}".rstrip("0"))
-    assert round(counted / 10**digits) == round(published / 10**digits), f"{counted:,} against {published:,}"
-
-
-ENOKI = {28: "0.99B", 32: "1.41B", 36: "1.95B", 40: "2.62B", 44: "3.42B", 48: "4.39B"}
-"""The Enoki report's table: heads and "Params"."""
-
-
-@pytest.mark.parametrize("heads", ENOKI)
-def test_the_enoki_family_follows_its_rule(heads: int) -> None:
-    model = catalog.model(f"enoki-{heads}")
-    assert (model.layers, model.hidden, model.heads) == (heads * 3 // 4, 64 * heads, heads)
-    assert f"{model.parameters / 1e9:.2f}B" == ENOKI[heads]
-
-
-def test_any_member_of_a_family_can_be_named_but_no_impossible_one() -> None:
-    assert catalog.model("enoki-64").layers == 48
-    with pytest.raises(InputError, match="heads must be a multiple of 4, for layers are 3/4 of them"):
-        catalog.model("enoki-30")
-
-
-def test_the_58b_accident_is_the_104b_with_the_13bs_mlp() -> None:
-    """Its 58B counts the embedding on the first and on the last stage."""
-    model = catalog.model("tr8-58b")
-    assert round((model.parameters + model.vocab * model.hidden) / 1e9, 1) == 57.5
-    assert model.shape == catalog.model("tr8-104b").shape
 
 
 def test_the_default_cluster_is_the_reports() -> None:
@@ -293,12 +257,6 @@ def test_a_checkpoints_folder_is_read_through_its_config(tmp_path: Path, monkeyp
     assert catalog.model(str(folder)).name == "my-llama"
     monkeypatch.chdir(folder)
     assert catalog.model("config.json") == catalog.model("./config.json") == catalog.model(str(folder))
-
-
-@pytest.mark.parametrize("name", ["llama-3-8b", "llama-7b", "llama-65b", "llama-13b"])
-def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None:
-    preset, config = catalog.model(name), catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
-    assert replace(config, seq=preset.seq, max_positions=0) == preset
 
 
 @pytest.mark.parametrize("key", ["tie_word_embeddings", "attention_bias", "mlp_bias"])
