@@ -60,10 +60,18 @@ def others(old: Any, hints: dict[str, Any], field: Any) -> list[Any]:
     return []
 
 
+SCALED_BY = {
+    **dict.fromkeys(("low_frequency", "high_frequency"), ("llama3",)),
+    **dict.fromkeys(("beta_fast", "beta_slow", "truncate"), ("yarn",)),
+    "attention_factor": ("yarn", "longrope"),
+}
+"""Kinds of rotary scaling that have a field."""
+
+
 def unused(label: str, model: Model) -> bool:
     """Whether a field says nothing of a model, or the same in other words."""
     experts, rotary = model.experts, model.positions == "rotary"
-    windowed = 0 < model.sliding_window < model.seq
+    windowed, scaling = 0 < model.sliding_window < model.seq, model.rotary_scaling
     return {
         "activation": model == replace(model, activation=model.mlp_activation) or model.activation is None,
         "experts.aux_loss_per_sequence": experts is not None and not experts.aux_loss,
@@ -80,8 +88,10 @@ def unused(label: str, model: Model) -> bool:
         "rotary_interleaved": not rotary,
         "rotary_local_base": not rotary,
         "rotary_skip": not rotary,
-        "rotary_scaling.low_frequency": model.rotary_scaling is not None and model.rotary_scaling.kind != "llama3",
-        "rotary_scaling.high_frequency": model.rotary_scaling is not None and model.rotary_scaling.kind != "llama3",
+        **{
+            f"rotary_scaling.{name}": scaling is not None and scaling.kind not in kinds
+            for name, kinds in SCALED_BY.items()
+        },
         "window_start": not windowed,
         "window_skip": not windowed,
     }.get(label, False)
