@@ -101,7 +101,8 @@ def test_a_corrupt_study_is_one_sentence(statement: str, words: str, corrupt: Co
     runs = corrupt(statement)
     with pytest.raises(StudyError, match=words):
         open_study("s", runs=runs)
-    assert not list_studies(runs=runs)
+    with pytest.warns(TunerWarning, match=f"study 's' is not listed: .*{words}"):
+        assert not list_studies(runs=runs)
 
 
 def test_commands_print_one_line_for_a_corrupt_trial(corrupt: Corrupt, run: Run) -> None:

@@ -79,6 +79,16 @@ def test_an_empty_database_is_rebuilt_and_one_that_is_there_is_left_alone(lost: 
     assert (lost / "study.db").read_bytes() == whole
 
 
+def test_a_list_names_a_lost_database_and_leaves_it_lost(lost: Path) -> None:
+    """With tables in it, `tuner optimize` would take it for a new study and start again."""
+    (lost / "study.db").touch()
+    with pytest.warns(TunerWarning, match="study 'lost' is not listed: .* rebuild the database"):
+        assert tuner.list_studies(runs=lost.parent) == []
+    assert (lost / "study.db").stat().st_size == 0
+    recover(lost)
+    assert [study.name for study in tuner.list_studies(runs=lost.parent)] == ["lost"]
+
+
 def test_a_trial_without_a_result_stays_open(lost: Path) -> None:
     """As when the tuner died with its job running; the next `optimize` looks for the job."""
     last = job_files(lost)[-1]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing, suppress
+import warnings
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from tuner.core.documents import cluster_of, topology_of, workload_of
-from tuner.core.errors import StudyError, TunerError
+from tuner.core.errors import StudyError, TunerError, TunerWarning
 from tuner.core.outcomes import Failure, Outcome
-from tuner.core.text import ResultTable, node_time, span
+from tuner.core.text import ResultTable, node_time, shown, span
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
 from tuner.launch.ds_config import ds_config
 from tuner.launch.local.launcher import LocalLauncher
@@ -19,7 +20,7 @@ from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.result import read_result
 from tuner.study.store.owner import gone, this_worker
-from tuner.study.store.storage import open_storage, sqlite_url
+from tuner.study.store.storage import open_storage
 from tuner.study.store.trial import Trial, record_ending
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
@@ -87,6 +88,8 @@ def cells_of(summary: StudySummary) -> tuple[str, ...]:
 def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> StudyList:
     """Return all studies of a folder, or of a storage, the one that changed last first.
 
+    Warn of a study in the folder whose database cannot be read; a lost one stays as it is.
+
     >>> import tempfile, tuner
     >>> with tempfile.TemporaryDirectory() as runs:
     ...     _ = tuner.optimize(model="gpt-1.3b", nodes=4, settings=["tp=1,2"], budget=2, study="small", runs=runs)
@@ -95,20 +98,24 @@ def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> St
     """
     runs = Path(runs)
     if storage is None:
-        places = [(sqlite_url(file), file.parent.name) for file in sorted(runs.glob("*/study.db"))]
+        names = sorted(file.parent.name for file in runs.glob("*/study.db"))
     else:
         with closing(open_storage(storage)) as opened:
-            places = [(storage, name) for name in opened.study_names()]
-    found = StudyList()
-    for url, name in places:
-        with suppress(TunerError):  # another program's study, or a broken file, is not ours to list
-            store = TrialStore.existing(url, name)
-            try:
-                found.append(_summary(store, runs / name))
-            finally:
-                store.close()
+            names = opened.study_names()
+    found = StudyList(summary for name in names if (summary := _listed(name, runs, storage)) is not None)
     found.sort(key=lambda summary: summary.changed.timestamp() if summary.changed else 0.0, reverse=True)
     return found
+
+
+def _listed(name: str, runs: Path, storage: str | None) -> StudySummary | None:
+    """Return the study of that name; None where it cannot be read, with a warning if it is in the folder."""
+    try:
+        with closing(existing(name, runs=runs, storage=storage)) as store:
+            return _summary(store, runs / name)
+    except TunerError as error:
+        if storage is None:  # a database may also have studies of other programs
+            warnings.warn(f"study {shown(name)} is not listed: {error}", TunerWarning, stacklevel=3)
+        return None
 
 
 def _summary(store: TrialStore, folder: Path) -> StudySummary:
