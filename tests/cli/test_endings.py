@@ -31,6 +31,7 @@ from tuner.study.store.trial import Proposal, Trial
         (streams.StdoutError(BrokenPipeError()), 0, ""),
         (streams.StdoutError(OSError(28, "No space left")), 1, "tuner: cannot write the output: No space left."),
         (OSError(13, "Permission denied", "a b"), 1, "tuner: 'a b': Permission denied."),
+        (OSError(2, "No such file"), 1, "tuner: the current folder: No such file."),
         (OSError(11, "Try again"), 1, "tuner: a system call failed: Try again."),
         (KeyboardInterrupt(), 130, "tuner: interrupted."),
         (click.exceptions.Abort(), 130, "tuner: interrupted."),
@@ -64,9 +65,24 @@ def test_an_error_is_one_sentence_and_an_exit_code(
 
 def test_a_usage_error_names_the_help_of_its_command() -> None:
     context: Any = SimpleNamespace(command_path="tuner plan", command=click.Command("plan"))
-    error = click.UsageError("No such option (--x)")
+    error = click.UsageError("Got unexpected extra argument (x)")
     error.ctx = context
-    assert cli._usage_message(error) == "no such option (--x) Run 'tuner plan --help' for usage."
+    assert cli._usage_message(error) == "got unexpected extra argument (x). Run 'tuner plan --help' for usage."
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("evaluate corpus/enoki-h100.csv --seed 3", "--seed requires --calibrate-rows, whose rows it draws."),
+        ("doctor -o site.toml", "--output names the calibration file of --measure: give --measure with it."),
+        ("measure docs/example.log --explain --csv", "--explain and --csv exclude each other."),
+        ("compare --default gpu=H100-80GB-SXM", "--default completes the rows of a table: give --table with it."),
+    ],
+)
+def test_an_option_without_the_one_that_it_needs_is_refused(words: str, sentence: str, run: Run) -> None:
+    said = run(*words.split())
+    assert (said.code, said.out) == (2, "")
+    assert sentence in said.err
 
 
 def test_streams_that_were_closed_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +193,9 @@ def test_a_measured_machine_is_written_for_other_commands(
     monkeypatch.setattr("tuner.study.doctor.examine", lambda *_, **__: found)
     monkeypatch.setattr("tuner.costmodel.site_file.write_site", lambda *given, source: written.append((*given, source)))
     file = tmp_path / "new" / "site.toml"
-    assert f"wrote {file}; pass it to other commands with --calibration" in run("doctor", "-o", str(file)).out
+    assert (
+        f"wrote {file}; pass it to other commands with --calibration" in run("doctor", "--measure", "-o", str(file)).out
+    )
     assert json.loads(run("doctor", "--runs", str(tmp_path), "--json").out)["site"] == str(tmp_path / "site.toml")
     assert written == [
         (file, "calibration", "tuner doctor --measure"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -284,6 +285,8 @@ def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragment
     [
         ({"zero": 7}, r"zero must be 0, 1, 2 or 3 \(got 7\)"),
         ({"target": 2.0}, r"target must be above 0 and at most 1 \(got 2.0\)"),
+        ({"overhead": math.nan}, r"overhead must be at least 0 and below 1 \(got nan\)"),
+        ({"overhead": 1.0}, r"overhead must be at least 0 and below 1 \(got 1.0\)"),
         ({"gpus": 0}, r"gpus must be at least 1 \(got 0\)"),
         ({"multiple": 0}, r"multiple must be at least 1 \(got 0\)"),
         ({"optimizer": "adamw"}, "there is no optimizer called 'adamw'; did you mean"),

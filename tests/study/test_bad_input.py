@@ -50,6 +50,8 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--node-hours", "nan"), "not a positive number"),
         (("--node-hours", "1e308"), "'1e308' is too large; give a number below 1e+30."),
         (("--node-hours", "inf"), "'inf' is too large"),
+        (("--node-hours", "1e-300"), "'1e-300' is too small; give a number from 1e-30 on."),
+        (("--default", "gpu=H100-80GB-SXM"), "--default completes the rows of a table"),
         (("--deadline", "soon"), "is not a duration"),
         (("--deadline", "0s"), "--deadline must be greater than 0"),
         (("--seed", "-1"), "--seed must be between 0 and 4,294,967,295 (got -1)"),

@@ -19,6 +19,7 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
+from tuner.launch.virtual.simulated import SpeedChange
 from tuner.study import api, loop, manage, setup
 from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
@@ -243,6 +244,10 @@ def test_a_study_has_one_job_of_seed_0_that_measures_the_second_iteration() -> N
         ({"command": "x", "launcher": "local", "log": "x"}, ""),
         ({"launcher": "replay"}, "needs a table of measurements"),
         ({"noise": 0.1}, "--noise requires --launcher replay"),
+        ({"group": "g"}, "--group requires --launcher replay"),
+        ({"over": "openmpi"}, "--over requires --launcher hostfile"),
+        ({"drift": SpeedChange(factor=1.05, after_jobs=2)}, ""),
+        ({"drift": SpeedChange(factor=1.05, after_jobs=2), "launcher": "local"}, "--drift requires --launcher simul"),
         ({"launcher": "hostfile"}, "give --hostfile FILE and no --command"),
         ({"launcher": "hostfile", "hostfile": Path("x")}, ""),
         ({"launcher": "local", "hostfile": Path("x")}, "--hostfile requires --launcher hostfile"),

@@ -187,9 +187,10 @@ def test_gpus_in_a_node_are_what_most_rows_make_of_their_nodes() -> None:
 BAD_CELLS = [
     ("mbs", "two", "mbs must be a whole number of at least 1, not 'two'."),
     ("tp", "1.5", "tp must be a whole number of at least 1, not '1.5'."),
-    ("sec_per_iter", "-3", "sec_per_iter must be a positive number, not '-3'."),
-    ("sec_per_iter", "soon", "sec_per_iter must be a positive number, not 'soon'."),
-    ("mem_gib", "1e99", "mem_gib must be a positive number, not '1e99'."),
+    ("sec_per_iter", "-3", "sec_per_iter must be a positive number from 1e-12 to 1e15, not '-3'."),
+    ("sec_per_iter", "soon", "sec_per_iter must be a positive number from 1e-12 to 1e15, not 'soon'."),
+    ("sec_per_iter", "1e-308", "sec_per_iter must be a positive number from 1e-12 to 1e15, not '1e-308'."),
+    ("mem_gib", "1e99", "mem_gib must be a positive number from 1e-12 to 1e15, not '1e99'."),
     ("gpu", "A100", "there is no GPU called 'A100'"),
     ("status", "LOST", "status must be OK, OOM, FAIL or HANG, not 'LOST'."),
     ("mem_kind", "felt", "mem_kind must be smi, reserved or allocated, not 'felt'."),

@@ -132,7 +132,8 @@ def _run(arguments: list[str]) -> int:
             return _abandon_stdout(0)  # the reader has closed the pipe, as `head` does
         return _abandon_stdout(_fail(f"cannot write the output: {error.cause.strerror or error.cause}.", 1))
     except OSError as error:
-        subject = "a system call failed" if error.filename is None else shown(str(error.filename))
+        unnamed = "the current folder" if isinstance(error, FileNotFoundError) else "a system call failed"
+        subject = unnamed if error.filename is None else shown(str(error.filename))
         return _fail(f"{subject}: {error.strerror or error}.", 1)
     except click.exceptions.NoArgsIsHelpError as error:
         print(error.format_message(), file=sys.stderr)
@@ -152,7 +153,7 @@ def _usage_message(error: click.UsageError) -> str:
     """Return click's message with the command whose help explains it: `missing argument 'KEY'. Run 'tuner ...'.`"""
     message = error.format_message()
     message = message[:1].lower() + message[1:].rstrip()
-    if not message.endswith((".", "?", ")")):
+    if not message.endswith((".", "?")):
         message += "."
     return f"{message} Run '{error.ctx.command_path} --help' for usage." if error.ctx else message
 

@@ -35,6 +35,9 @@ takes_log: Final = click.option(
 LARGEST_NUMBER: Final = 1e30
 """Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""
 
+SMALLEST_NUMBER: Final = 1e-30
+"""Positive numbers below are refused, so that quotients stay finite too."""
+
 
 class Positive(click.ParamType[float]):
     """A positive number."""
@@ -51,6 +54,8 @@ class Positive(click.ParamType[float]):
             self.fail(f"{value!r} is not a positive number.", param=param, ctx=ctx)
         if number >= LARGEST_NUMBER:
             self.fail(f"{value!r} is too large; give a number below {LARGEST_NUMBER:g}.", param=param, ctx=ctx)
+        if number < SMALLEST_NUMBER:
+            self.fail(f"{value!r} is too small; give a number from {SMALLEST_NUMBER:g} on.", param=param, ctx=ctx)
         return number
 
 

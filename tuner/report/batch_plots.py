@@ -117,9 +117,9 @@ def _save(figure: Figure, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, image.getvalue())
     except ValueError as error:
-        raise InputError(f"Cannot draw {path}: {error}.") from None
+        raise InputError(f"cannot draw {path}: {error}.") from None
     except OSError as error:
-        raise InputError(f"Cannot write {path}: {error.strerror or error}.") from None
+        raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
 
 
 def _memory(axis: Any, panel: Panel) -> None:

@@ -97,7 +97,12 @@ def max_batch(
         raise InputError("--step-pattern reads the output of your own trainer: give --command with it.")
     if site_profile is not None and launcher != "slurm":
         raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
+    if table is None and (group is not None or tuple(defaults)):
+        raise InputError("--group and --default select and complete the rows of a table: give --table with them.")
     _check_numbers(margin=margin, start=start, most=most, increment=increment, limit=limit)
+    if start is not None and most is not None and start > most:
+        raise InputError(f"--start {start} is larger than --most {most}.")
+    seconds = duration(timeout, "--timeout") if isinstance(timeout, str) else timeout
     described = _unless_named(
         space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
     )
@@ -173,7 +178,7 @@ def max_batch(
         step_pattern=step_pattern,
         folder=Path(runs) / "max-batch",
         iterations=iterations_of(iterations),
-        timeout=duration(timeout, "--timeout") if isinstance(timeout, str) else timeout,
+        timeout=seconds,
         site_profile=None if site_profile is None else Path(site_profile),
         on_attempt=on_attempt or (lambda _result: None),
     ) as jobs:
@@ -203,6 +208,8 @@ def compare(
     >>> [option.label for option in found.models[0]]
     ['tp=1', 'tp=4']
     """
+    if table is None and tuple(defaults):
+        raise InputError("--default completes the rows of a table: give --table with it.")
     _check_numbers(margin=margin, most=most)
     space = _unless_named(space_or(space, description, lambda given: space_for(**of_a_job(given))))
     model = cost_model(calibration)

@@ -176,7 +176,15 @@ def memory(
     >>> [(budget.ranks, budget.recommended) for budget in found.budgets]
     [(1, 2), (2, 2)]
     """
-    _check(optimizer=optimizer, precision=precision, gpus=gpus, zero=zero, target=target, multiple=multiple)
+    _check(
+        optimizer=optimizer,
+        precision=precision,
+        gpus=gpus,
+        zero=zero,
+        target=target,
+        overhead=overhead,
+        multiple=multiple,
+    )
     request = MemoryRequest(
         frozen=tuple(part(text) for text in texts_of("frozen", frozen)),
         trainable=parameters_of(trainable),
@@ -197,7 +205,9 @@ def memory(
     return MemoryPlan(request=request, budgets=budgets, claims=tuple(judged(claimed(claims), request, budgets[0])))
 
 
-def _check(*, optimizer: str, precision: str, gpus: int, zero: int, target: float, multiple: int) -> None:
+def _check(
+    *, optimizer: str, precision: str, gpus: int, zero: int, target: float, overhead: float, multiple: int
+) -> None:
     """Check values that the command line has checked already."""
     if optimizer not in get_args(Optimizer):
         raise UnknownName("optimizer", optimizer, get_args(Optimizer))
@@ -207,6 +217,8 @@ def _check(*, optimizer: str, precision: str, gpus: int, zero: int, target: floa
         raise InputError(f"zero must be 0, 1, 2 or 3 (got {zero}).")
     if not 0 < target <= 1:
         raise InputError(f"target must be above 0 and at most 1 (got {target}).")
+    if not 0 <= overhead < 1:
+        raise InputError(f"overhead must be at least 0 and below 1 (got {overhead}).")
     for name, count in (("gpus", gpus), ("multiple", multiple)):
         if count < 1:
             raise InputError(f"{name} must be at least 1 (got {count}).")

@@ -128,6 +128,8 @@ def study_settings(
     if fitted is not None:
         fitted.check(space.workload.model)
     cells = Defaults.parse(defaults)
+    if cells.cells and table is None and start_from is None:
+        raise InputError("--default completes the rows of a table: give --table or --from with it.")
     if table is not None and not isinstance(table, Table):
         table = read_table(Path(table), cells)
     found = StudySettings(

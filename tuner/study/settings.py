@@ -27,8 +27,11 @@ MAX_SEED: Final = 2**32 - 1
 """The largest seed that every sampler accepts."""
 
 _ONLY_WITH: Final = {
+    "drift": ("simulated", "--drift"),
     "noise": ("replay", "--noise"),
+    "group": ("replay", "--group"),
     "hostfile": ("hostfile", "--hostfile"),
+    "over": ("hostfile", "--over"),
     "site_profile": ("slurm", "--site-profile"),
     "within_allocation": ("slurm", "--within-allocation"),
 }
@@ -136,7 +139,7 @@ class StudySettings:
         if self.launcher != "replay" and self.table is not None:
             raise InputError(f"--table requires --launcher replay, not {self.launcher}.")
         for setting, (launcher, option) in _ONLY_WITH.items():
-            if getattr(self, setting) and self.launcher != launcher:
+            if getattr(self, setting) != getattr(StudySettings, setting) and self.launcher != launcher:
                 raise InputError(f"{option} requires --launcher {launcher}, not {self.launcher}.")
         if self.launcher == "hostfile" and (self.hostfile is None or self.command is not None):
             raise InputError(

@@ -14,13 +14,13 @@ _MAY_BE_ZERO: Final = frozenset(
 
 
 def number_in(cells: Mapping[str, str], column: str) -> float:
-    """Return a positive number; raise `InputError` with the column for anything else."""
+    """Return a positive number of a size that can be computed with; raise `InputError` with the column otherwise."""
     try:
         number = float(cells[column])
     except ValueError:
         number = -1.0
-    if not 0 < number < 1e15:
-        raise InputError(f"{column} must be a positive number, not {shown(cells[column])}.")
+    if not 1e-12 <= number < 1e15:
+        raise InputError(f"{column} must be a positive number from 1e-12 to 1e15, not {shown(cells[column])}.")
     return number
 
 

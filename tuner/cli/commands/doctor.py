@@ -54,6 +54,8 @@ def doctor(
 
     if command is None and any(_was_given(value) for value in (step_pattern, log, trainer, *description.values())):
         raise InputError("the options that describe a model, a cluster or a log need --command, whose job they are of.")
+    if output is not None and not measure:
+        raise InputError("--output names the calibration file of --measure: give --measure with it.")
     job = None
     if command is not None:
         with progress("running one job"):

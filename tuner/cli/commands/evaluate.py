@@ -43,6 +43,8 @@ def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: i
 
     if calibration and calibrate_rows:
         raise click.UsageError("--calibration and --calibrate-rows exclude each other.")
+    if seed and not calibrate_rows:
+        raise click.UsageError("--seed requires --calibrate-rows, whose rows it draws.")
     known = read_site(Path(calibration)) if calibration else None
     made = evaluate(table, known, calibrate_rows=calibrate_rows, seed=seed)
     if as_json:

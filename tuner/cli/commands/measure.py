@@ -49,6 +49,8 @@ def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) 
 
     if as_csv and as_json:
         raise click.UsageError("--csv and --json exclude each other.")
+    if explain and as_csv:
+        raise click.UsageError("--explain and --csv exclude each other.")
     if explain:
         _print_explanation(log, given["step_pattern"], as_json)
         return
