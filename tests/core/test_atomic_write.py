@@ -70,6 +70,6 @@ def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_to_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="cannot be written: Not a directory"):
+    with pytest.raises(InputError, match=r"cannot be written: Not a directory; choose a folder"):
         write_files(tmp_path / "file" / "folder", {"report.md": "new"})
     assert DiskFull.exit_code == 1

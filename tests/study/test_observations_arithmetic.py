@@ -129,11 +129,16 @@ def test_a_full_disk_has_a_remedy(cause: str, remedy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "package"), [("postgresql://h/d", "'tuner[postgres]'"), ("mysql://h/d", "pymysql beside tuner")]
+    ("url", "driver", "package"),
+    [
+        ("postgresql://h/d", "psycopg2", "'tuner[postgres]'"),
+        ("mysql+pymysql://h/d", "pymysql", "pymysql beside tuner"),
+        ("mysql://h/d", "MySQLdb", "mysqlclient beside tuner"),
+    ],
 )
-def test_a_driver_that_is_missing_is_named(url: str, package: str) -> None:
+def test_a_driver_that_is_missing_is_named(url: str, driver: str, package: str) -> None:
     with pytest.raises(MissingDependency, match=f"pip install {re.escape(package)}"), understood(url):
-        raise ImportError("no driver", name="pymysql")
+        raise ImportError("no driver", name=driver)
 
 
 def test_a_password_is_masked() -> None:

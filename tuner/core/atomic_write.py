@@ -52,9 +52,10 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
                     temporary.replace(path)
             failed.pop_all()
     except OSError as error:
-        kind = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else InputError
-        raise kind(
-            f"{path} cannot be written: {error.strerror or error}; make room there or choose a folder with -o DIR."
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        room = "make room there or " if full else ""
+        raise (DiskFull if full else InputError)(
+            f"{path} cannot be written: {error.strerror or error}; {room}choose a folder with -o DIR."
         ) from None
     return [folder / name for name in files]
 

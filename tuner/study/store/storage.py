@@ -164,6 +164,10 @@ def _opened(url: str, **arguments: Any) -> RDBStorage:
     return RDBStorage(url, **arguments)
 
 
+_PACKAGES: Final = {"MySQLdb": "mysqlclient"}
+"""Packages of drivers that are imported by another name."""
+
+
 @contextmanager
 def understood(url: str) -> Iterator[None]:
     """Convert database errors to errors with one-sentence messages."""
@@ -171,7 +175,9 @@ def understood(url: str) -> Iterator[None]:
         yield
     except ImportError as error:
         missing = error.__context__ if isinstance(error.__context__, ImportError) else error
-        package = "'tuner[postgres]'" if url.startswith("postgresql") else f"{missing.name or 'it'} beside tuner"
+        package = "'tuner[postgres]'"
+        if not url.startswith("postgresql"):
+            package = f"{_PACKAGES.get(missing.name or '', missing.name or 'it')} beside tuner"
         raise MissingDependency(f"{masked(url)} needs a driver that is not here; pip install {package}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
