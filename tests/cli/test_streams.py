@@ -76,7 +76,7 @@ def test_what_fails_beside_the_output_is_not_told_as_the_output(tmp_path: Path) 
     words = [*TUNER, "optimize", *own, "--runs", str(runs)]
     said = in_shell("", "sh", "-c", f'cd {gone}; rmdir {gone}; exec "$@"', "sh", *words)
     assert said.returncode == 1
-    assert said.stderr == "tuner: a system call failed: No such file or directory.\n"
+    assert said.stderr == "tuner: the current folder: No such file or directory.\n"
 
 
 SCRIPT = read_toml(ROOT / "pyproject.toml")["project"]["scripts"]["tuner"].replace(":", " import ")
