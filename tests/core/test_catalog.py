@@ -72,6 +72,11 @@ def test_an_unknown_gpu_suggests_the_closest() -> None:
         catalog.gpu("A100-80G-SXM")
 
 
+def test_the_beginning_of_a_name_suggests_the_names_that_start_with_it() -> None:
+    with pytest.raises(UnknownName, match="did you mean H100-80GB-PCIe, H100-80GB-SXM or H100-96GB-SXM"):
+        catalog.gpu("h100")
+
+
 def test_the_default_cluster_is_the_reports() -> None:
     cluster = catalog.cluster("bloom-48")
     assert (cluster.nodes, cluster.gpus_per_node, cluster.gpus) == (48, 8, 384)

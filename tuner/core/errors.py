@@ -35,13 +35,14 @@ class InputError(TunerError):
 
 
 class UnknownName(InputError):
-    """A name is not in the catalog."""
+    """A name is not in the catalog; suggests the names that start with it, then the closest ones."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], *, remedy: str = "") -> None:
         names = sorted(known)
         by_folded = {known_name.casefold(): known_name for known_name in names}
+        begun = [folded for folded in by_folded if name and folded.startswith(name.casefold())]
         close = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.4)
-        near = [by_folded[match] for match in close]
+        near = [by_folded[match] for match in dict.fromkeys([*begun, *close])][:3]
         advice = f"did you mean {either(near)}?" if near else f"known are {listed(names, limit=12)}."
         super().__init__(f"there is no {kind} called {name!r}; {advice}{' ' + remedy if remedy else ''}")
 
