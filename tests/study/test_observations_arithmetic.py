@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
@@ -126,6 +127,29 @@ def test_a_full_disk_has_a_remedy(cause: str, remedy: str) -> None:
         raise sqlite3.OperationalError(cause)
     assert str(caught.value).startswith(f"the study's storage sqlite:///x.db refused: {cause}")
     assert remedy in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("url", "free", "end"),
+    [
+        (
+            "sqlite:///x.db",
+            24 * 1024,
+            "24 KiB free; make room there and run the same command again.",
+        ),
+        ("sqlite:///x.db", 2**30, "disk I/O error."),
+        ("postgresql://h/d", 24 * 1024, "disk I/O error."),
+    ],
+)
+def test_an_error_of_a_nearly_full_disk_names_the_cause(
+    url: str, free: int, end: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+    with pytest.raises(StudyError) as caught, understood(url):
+        raise sqlite3.OperationalError("disk I/O error")
+    assert "refused: disk I/O error" in str(caught.value)
+    assert str(caught.value).endswith(end)
 
 
 @pytest.mark.parametrize(

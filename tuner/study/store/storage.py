@@ -6,6 +6,7 @@ import os
 import random
 import re
 import shlex
+import shutil
 import sqlite3
 import time
 import warnings
@@ -168,6 +169,20 @@ _PACKAGES: Final = {"MySQLdb": "mysqlclient"}
 """Packages of drivers that are imported by another name."""
 
 
+MIN_FREE_BYTES: Final = 2**20
+"""Free bytes below which a disk is too full for SQLite, which then fails to map or extend the index of its journal."""
+
+
+def _free_bytes(url: str) -> int | None:
+    """Return the free bytes of the disk that holds a SQLite file; None for another database."""
+    parsed = parse(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return None
+    with suppress(OSError):
+        return shutil.disk_usage(Path(parsed.database).absolute().parent).free
+    return None
+
+
 @contextmanager
 def understood(url: str) -> Iterator[None]:
     """Convert database errors to errors with one-sentence messages."""
@@ -183,9 +198,10 @@ def understood(url: str) -> Iterator[None]:
         raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
         cause = _cause(error, url)
-        remedy = (
-            "; make room there and run the same command again" if re.search(r"\bfull\b|No space left", cause) else ""
-        )
+        full = re.search(r"\bfull\b|No space left", cause) is not None
+        if "disk I/O error" in cause and (free := _free_bytes(url)) is not None and free < MIN_FREE_BYTES:
+            full, cause = True, f"{cause}, with {free / 1024:.0f} KiB free"
+        remedy = "; make room there and run the same command again" if full else ""
         raise StudyError(f"the study's storage {masked(url)} refused: {cause}{remedy}.") from None
     except RuntimeError as error:
         raise StudyError(f"the study's storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
