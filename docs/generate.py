@@ -1,8 +1,8 @@
-"""Writes the pages that are made from the product: `docs/cli.md`, `frameworks.md`, `rules.md` and `formats.md`.
+"""Generates `docs/cli.md`, `frameworks.md`, `rules.md` and `formats.md` from the code.
 
     python docs/generate.py
 
-A test compares them with what this module would write, so that they cannot fall behind.
+A test compares the pages with the output of this module, so they stay up to date.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tuner.space.rules import RULES, Level
 HERE = Path(__file__).resolve().parent
 
 LEVELS: dict[Level, str] = {
-    "law": "DeepSpeed, Megatron or arithmetic refuses anything else. No law can be switched off.",
-    "policy": "This site's choice; `--allow NAME` switches it off.",
-    "advice": "Slow where it is not followed; never rejects.",
+    "law": "Constraints of DeepSpeed, Megatron or arithmetic; they cannot be disabled.",
+    "policy": "Choices of this site; `--allow NAME` disables one.",
+    "advice": "Training is slow if it is not followed; it never rejects a topology.",
 }
 
 
 def cli_page() -> str:
     """Every command's `--help`, as a terminal of 100 columns shows it."""
-    parts = ["# Command line", "", "Made from `--help` by `python docs/generate.py`.", ""]
+    parts = ["# Command line", "", "Generated from `--help` by `python docs/generate.py`.", ""]
     with app.make_context("tuner", [], resilient_parsing=True, **_WIDTH) as group:
         parts += _help(group)
         for name, command in sorted(app.commands.items()):
@@ -42,10 +42,10 @@ def cli_page() -> str:
 def rules_page() -> str:
     """The table of rules by level."""
     parts = [
-        *("# Rules", "", "Made from the rules' table by `python docs/generate.py`; `tuner rules` prints the same."),
+        *("# Rules", "", "Generated from the rules by `python docs/generate.py`; `tuner rules` prints the same."),
         *(
             "",
-            "A topology is legal when it breaks no law and no policy. `tuner explain KEY` judges one by all of them.",
+            "A topology is legal if it breaks no law and no policy. `tuner explain KEY` checks one against all rules.",
         ),
     ]
     for level, meaning in LEVELS.items():
@@ -55,7 +55,7 @@ def rules_page() -> str:
             "",
             meaning,
             "",
-            "| rule | what must hold | source |",
+            "| rule | condition | source |",
             "|---|---|---|",
         ]
         parts += [
@@ -69,7 +69,7 @@ def rules_page() -> str:
 def formats_page() -> str:
     """How each export format treats each property of a run."""
     parts = [
-        *("# Properties and formats", "", "Made from the formats' declarations by `python docs/generate.py`.", ""),
+        *("# Properties and formats", "", "Generated from the formats' declarations by `python docs/generate.py`.", ""),
         "Every property of a model, workload and topology, and how each format of [`tuner export`](export.md)",
         "expresses it. A value that a format does not express is refused with the property named, never dropped.",
         *(
@@ -112,12 +112,12 @@ def frameworks_page() -> str:
             "tuner plan --model llama-3-8b --gpu H100-80GB-SXM --nodes 8 --framework torchtitan",
         ),
         *("tuner plan --model llama-3-8b --gpu H100-80GB-SXM --nodes 8 --framework all", "```", ""),
-        "The framework is part of the workload: a topology that it cannot run is not searched, and the laws named",
-        "`framework-...` say which other framework could run it. A preset names the framework that trained it (BLOOM:",
-        "megatron-deepspeed); jobs of tuner's own worker are DeepSpeed; everything else is megatron-core unless",
-        "`--framework` says otherwise. `--framework any` applies no framework's laws, as do studies that began before",
-        "frameworks were recorded, `evaluate` and `--table`. `--framework all` compares the best topology of each.",
-        "Made from the records by `python docs/generate.py`; `tuner catalog frameworks` prints the same.",
+        "The framework is part of the workload: topologies that it cannot run are not searched, and the laws named",
+        "`framework-...` list the frameworks that can run them. A preset defines the framework that trained it (BLOOM:",
+        "megatron-deepspeed); jobs of tuner's own worker use DeepSpeed; otherwise the default is megatron-core.",
+        "`--framework any` applies no framework's laws; nor do `evaluate`, `--table` and studies started before",
+        "frameworks were recorded. `--framework all` compares the best topology of each framework.",
+        "Generated from the records by `python docs/generate.py`; `tuner catalog frameworks` prints the same.",
         "",
         *(f"| {' | '.join(row)} |" for row in table),
     ]
