@@ -100,7 +100,7 @@ def test_the_heads_that_the_author_tried_pass(heads: int) -> None:
 
 
 def test_80_layers_on_exactly_48_nodes_are_empty_with_a_remedy() -> None:
-    """384 = 3 x 128: 80 layers take no factor 3, so it lands in dp, and 2048 does not divide by 3."""
+    """384 = 3 x 128: 80 layers take no factor 3, so it lands in dp, and 2048 is not divisible by 3."""
     with pytest.raises(EmptySpace) as empty:
         plan(space_for(model="bloom-14400x80", exact_nodes=True))
     said = str(empty.value)

@@ -48,8 +48,8 @@ def test_published_recipes_state_their_sizes_and_their_tflops(name: str) -> None
 @pytest.mark.parametrize(
     ("ep", "dp", "message"),
     [
-        ("3", "9", "128 experts and tp x cp x dp = 9 ranks do not divide evenly by ep(3) and etp(1)"),
-        ("16", "8", "128 experts and tp x cp x dp = 8 ranks do not divide evenly by ep(16) and etp(1)"),
+        ("3", "9", "128 experts and tp x cp x dp = 9 ranks are not divisible by ep(3) and etp(1)"),
+        ("16", "8", "128 experts and tp x cp x dp = 8 ranks are not divisible by ep(16) and etp(1)"),
         ("8", "8", ""),
     ],
 )

@@ -30,7 +30,7 @@ def test_explain_keeps_its_json_contract(run: Run) -> None:
 def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs2-z1")
     assert "tp8-pp12-dp4-mbs2-z1: legal on 48 nodes" in said.out
-    assert "! advice  uneven-stages: the output layer weighs 1.42 layers" in said.out
+    assert "! advice  uneven-stages: the output layer is as much work as 1.42 layers" in said.out
     assert "nearest legal" not in said.out
 
 

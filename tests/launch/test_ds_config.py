@@ -94,7 +94,7 @@ def test_a_bucket_is_not_larger_than_what_a_rank_has_to_send() -> None:
     [
         (replace(WORKLOAD, precision="fp8"), {}, "no precision fp8"),
         (replace(WORKLOAD, optimizer="adam8bit"), {}, "no optimizer adam8bit"),
-        (WORKLOAD, {"dp": 3}, "global batch 8 does not divide by micro_batch x dp = 4 x 3 = 12"),
+        (WORKLOAD, {"dp": 3}, "global batch 8 is not divisible by micro_batch x dp = 4 x 3 = 12"),
     ],
 )
 def test_what_has_no_config_is_refused(workload: Workload, axes: dict[str, Any], said: str) -> None:

@@ -146,7 +146,7 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp4-mbs3-z1",
             "batch-by-dp",
-            "global batch 2048 does not divide by micro_batch x dp = 3 x 4 = 12; micro_batch may be 1, 2, 4, 8, ",
+            "global batch 2048 is not divisible by micro_batch x dp = 3 x 4 = 12; micro_batch may be 1, 2, 4, 8, ",
         ),
         (
             "tp8-pp12-dp4-mbs2-z2",
@@ -166,12 +166,13 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp4-mbs2-z1-vpp4",
             "layers-by-vpp",
-            "72 layers do not divide by pp x vpp = 12 x 4 = 48; with pp=12, vpp may be 1, 2, 3 or 6",
+            "72 layers are not divisible by pp x vpp = 12 x 4 = 48; with pp=12, vpp may be 1, 2, 3 or 6",
         ),
         (
             "tp8-pp12-dp5-mbs1-z1",
             "enough-nodes",
-            "it takes 60 nodes and there are 48; dp may be 1, 2, 3 or 4; with dp=5, pp may be 1, 2, 3, 4, 6, 8 or 9",
+            "it needs 60 nodes, and the cluster has 48; dp may be 1, 2, 3 or 4; "
+            "with dp=5, pp may be 1, 2, 3, 4, 6, 8 or 9",
         ),
     ],
 )
@@ -229,7 +230,7 @@ def test_a_key_with_heads_of_another_width_is_explained(default_space: Space) ->
     """The rule names the width, the numbers of heads that have a kernel, and the closest legal topology."""
     explanation = explain(default_space, asked("tp8-pp12-dp4-mbs2-z1-h16", default_space))
     (verdict,) = explanation.violations
-    assert (verdict.rule, verdict.message) == ("head-size", "16 heads of hidden 14336 are 896 wide, not 64 to 256")
+    assert (verdict.rule, verdict.message) == ("head-size", "16 heads of hidden 14336 have size 896, not 64 to 256")
     assert [str(remedy) for remedy in verdict.remedies] == ["heads may be 64, 112, 128 or 224"]
     assert verdict.nearest is not None
     assert verdict.nearest.key == "tp8-pp12-dp4-mbs2-z1"

@@ -330,12 +330,12 @@ def test_the_tables_that_the_examples_use_are_there() -> None:
 @pytest.mark.parametrize(
     ("model", "setting", "sentence"),
     [
-        ("llama-3-8b", "ep=2", "llama-3-8b has no experts, and ep=2, etp=1 and alltoall need some; correct --set"),
-        ("qwen3-30b-a3b", "ep=3", "128 experts do not divide by ep=3; correct --set"),
-        ("qwen3-30b-a3b", "ep=64", "= 32 ranks do not divide by etp x ep = 1 x 64 = 64; correct --set"),
+        ("llama-3-8b", "ep=2", "llama-3-8b has no experts, which ep=2, etp=1 and alltoall need; correct --set"),
+        ("qwen3-30b-a3b", "ep=3", "128 experts are not divisible by ep=3; correct --set"),
+        ("qwen3-30b-a3b", "ep=64", "= 32 ranks are not divisible by etp x ep = 1 x 64 = 64; correct --set"),
         ("qwen3-30b-a3b", "ep=8", ""),
-        ("llama-3-8b", "tp=3", "32 heads do not divide by tp=3; correct --set"),
-        ("llama-3-8b", "pp=3", "32 layers do not divide into pp=3 stages; correct --set"),
+        ("llama-3-8b", "tp=3", "32 heads are not divisible by tp=3; correct --set"),
+        ("llama-3-8b", "pp=3", "32 layers cannot be divided into pp=3 stages; correct --set"),
         ("llama-3-8b", "vpp=2", "vpp=2 .*; correct --set"),
     ],
 )

@@ -50,7 +50,7 @@ def test_every_grid_point_is_legal_or_removed_by_one_rule(space: Space) -> None:
 
 
 def test_values_given_that_no_legal_topology_has_are_named() -> None:
-    """A dense model has no experts to spread, and its heads do not divide by 3."""
+    """A dense model has no experts to spread, and its heads are not divisible by 3."""
     given = ("ep=1,2", "tp=2,3", "zero=1", "recompute=none,full")
     tally = Tally()
     for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2, settings=given).blocks(tally):

@@ -45,7 +45,7 @@ def test_three_jobs_that_fail_alike_end_the_search(reasons: list[str], jobs: int
 
 def test_an_exception_that_names_another_figure_each_time_may_be_cured_by_a_topology() -> None:
     streaks = Streaks(keep_going=False)
-    assert not any(streaks.after(crashed(RAISED, f"{heads} heads do not divide by 3")) for heads in (4, 8, 16, 32))
+    assert not any(streaks.after(crashed(RAISED, f"{heads} heads are not divisible by 3")) for heads in (4, 8, 16, 32))
     assert not any(streaks.after(crashed(RAISED, "")) for _ in range(4))
     assert not any(streaks.after(crashed(MISSING, outcome=Outcome.OOM)) for _ in range(4))
 

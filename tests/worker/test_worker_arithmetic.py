@@ -273,7 +273,7 @@ def test_stages_divide_the_list_of_layers(
 
 @pytest.mark.parametrize(("layers", "partition"), [(5, "layers"), (4, "embedding")])
 def test_layers_that_do_not_divide_are_refused(layers: int, partition: Partition) -> None:
-    with pytest.raises(InputError, match=f"{layers} layers do not divide over 4 stages by {partition}"):
+    with pytest.raises(InputError, match=f"{layers} layers cannot be divided evenly over 4 stages by {partition}"):
         model.stage_bounds(tiny(layers=layers), topology(pp=4, partition=partition))
 
 

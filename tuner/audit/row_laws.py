@@ -206,7 +206,7 @@ def experts(evidence: Evidence) -> Iterator[Finding]:
             continue
         if model.experts.count % topology.ep or ranks % (topology.etp * topology.ep):
             message = (
-                f"{model.experts.count} experts and tp x cp x dp = {ranks} ranks do not divide evenly by "
+                f"{model.experts.count} experts and tp x cp x dp = {ranks} ranks are not divisible by "
                 f"ep({topology.ep}) and etp({topology.etp})"
             )
             yield about(

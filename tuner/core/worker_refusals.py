@@ -178,9 +178,9 @@ def _features(workload: Workload) -> Named:
 def _shards(model: Model, topology: Topology) -> Named:
     tp = topology.tp
     if not model.head_size and model.hidden % model.heads:
-        yield "heads", f"hidden {model.hidden} does not divide by {model.heads} heads."
+        yield "heads", f"hidden {model.hidden} is not divisible by {model.heads} heads."
     if model.heads % model.kv_heads:
-        yield "kv_heads", f"{model.heads} heads do not divide by {model.kv_heads} key/value heads."
+        yield "kv_heads", f"{model.heads} heads are not divisible by {model.kv_heads} key/value heads."
     named = {
         "heads": model.heads,
         "hidden": model.hidden,
@@ -189,15 +189,15 @@ def _shards(model: Model, topology: Topology) -> Named:
     }
     for name, size in named.items():
         if size % tp:
-            yield "tp", f"{name} ({size}) does not divide by tp={tp}."
+            yield "tp", f"{name} ({size}) is not divisible by tp={tp}."
     if model.kv_heads % tp and tp % model.kv_heads:
-        yield "tp", f"{model.kv_heads} key/value heads and tp={tp} do not divide one another."
+        yield "tp", f"neither {model.kv_heads} key/value heads nor tp={tp} divides the other."
     if topology.sequence_parallel and tp == 1:
         yield "sequence_parallel", "sequence parallelism shares work among tensor parallel ranks, and tp is 1."
     if topology.sequence_parallel and model.seq % tp:
         yield (
             "sequence_parallel",
-            f"sequence length {model.seq} does not divide by tp={tp}, which sequence parallelism needs.",
+            f"sequence length {model.seq} is not divisible by tp={tp}, which sequence parallelism needs.",
         )
     size = model.query_width // model.heads
     if model.positions == "rotary" and int(size * model.rotary_fraction) % 2:
@@ -221,14 +221,14 @@ def _experts(workload: Workload, topology: Topology) -> Named:
     if workload.precision == "fp16":
         yield "experts", "the worker's experts train in fp32 or bf16, not in fp16; use bf16."
     if experts.count % ep:
-        yield "ep", f"{experts.count} experts do not divide by ep={ep}."
+        yield "ep", f"{experts.count} experts are not divisible by ep={ep}."
     ranks = topology.tp * topology.dp
     if ranks % ep:
-        yield "ep", f"tp x dp = {topology.tp} x {topology.dp} = {ranks} ranks do not divide by ep={ep}."
+        yield "ep", f"tp x dp = {topology.tp} x {topology.dp} = {ranks} ranks are not divisible by ep={ep}."
     if ep > 1 and topology.zero > MAX_ZERO_WITH_EP:
         yield "zero", f"DeepSpeed's expert parallelism (ep={ep}) has no ZeRO {topology.zero}; use ZeRO 0, 1 or 2."
     if experts.shared_ffn % topology.tp:
-        yield "tp", f"the shared experts' width ({experts.shared_ffn}) does not divide by tp={topology.tp}."
+        yield "tp", f"the shared experts' width ({experts.shared_ffn}) is not divisible by tp={topology.tp}."
     first = (model.layers + 2 * (topology.partition == "embedding")) // topology.pp - (
         topology.partition == "embedding"
     )
@@ -258,16 +258,16 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
     step = topology.micro_batch * topology.dp
     if workload.global_batch % step:
         yield (
-            f"global batch {workload.global_batch} does not divide by micro_batch x dp = "
+            f"global batch {workload.global_batch} is not divisible by micro_batch x dp = "
             f"{topology.micro_batch} x {topology.dp} = {step}."
         )
     units = model.layers + 2 * (topology.partition == "embedding")
     if topology.partition == "layout":
         yield "the worker lays out no single stages (partition layout); choose pp that divides the layers."
     elif units % pp:
-        yield f"{units} layers, counted by {topology.partition}, do not divide by pp={pp}."
+        yield f"{units} layers, counted by {topology.partition}, are not divisible by pp={pp}."
     if topology.partition == "embedding" and pp > 1 and units < 2 * pp:
-        yield f"{model.layers} layers, embedding and head over pp={pp} stages leave the embedding alone."
+        yield f"{model.layers} layers, embedding and head over pp={pp} stages leave a stage with the embedding alone."
     wanted = {
         "train_batch_size": workload.global_batch,
         "train_micro_batch_size_per_gpu": topology.micro_batch,

@@ -200,7 +200,7 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
     step = topology.micro_batch * topology.dp
     if trained.global_batch % step:
         raise InputError(
-            f"global batch {trained.global_batch} does not divide by micro_batch x dp = "
+            f"global batch {trained.global_batch} is not divisible by micro_batch x dp = "
             f"{topology.micro_batch} x {topology.dp} = {step}."
         )
     config |= {

@@ -93,7 +93,9 @@ def stage_bounds(model: Model, topology: Topology) -> list[int]:
     whole = model.layers + 3 + model.final_norm
     share, counted = divmod(model.layers + 2 * (topology.partition == "embedding"), topology.pp)
     if counted:
-        raise InputError(f"{model.layers} layers do not divide over {topology.pp} stages by {topology.partition}.")
+        raise InputError(
+            f"{model.layers} layers cannot be divided evenly over {topology.pp} stages by {topology.partition}."
+        )
     first = 2 - (topology.partition == "embedding")
     return [0, *(first + share * stage for stage in range(1, topology.pp)), whole]
 

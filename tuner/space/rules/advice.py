@@ -44,7 +44,7 @@ ADVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="tile-quantisation",
         level="advice",
-        sentence="hidden and ffn / tp are multiples of a tile's 128",
+        sentence="hidden and ffn / tp are multiples of the tile size 128",
         source=_MATMUL_GUIDE + "Tile Quantization",
         reads=("hidden", "tp"),
         vary=("hidden", "tp"),
@@ -57,7 +57,7 @@ ADVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="wave-quantisation",
         level="advice",
-        sentence="the tiles of the MLP's first product leave less than a tenth of this GPU's SMs idle",
+        sentence="the tiles of the MLP's first product leave less than 10% of this GPU's SMs idle",
         source=_MATMUL_GUIDE + "Wave Quantization; tiles of 256 x 128; SMs from the catalog",
         reads=("micro_batch", "cp", "hidden", "tp"),
         vary=("micro_batch",),
@@ -70,14 +70,14 @@ ADVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="uneven-stages",
         level="advice",
-        sentence="no pipeline stage has a tenth more to do than the average, the output layer included",
+        sentence="no pipeline stage, including the output layer, has over 10% more work than the average",
         source=MEGATRON_DS + "model/gpt_model.py: --pp-partition-method 'type:transformer|embedding'",
         reads=("layers", "hidden", "heads", "pp", "partition", "vpp"),
         vary=("pp", "partition"),
         broken=lambda c: stage_excess(c) > 0.1,
         numbers=lambda c: (
-            f"the output layer weighs {head_weight(c):.2f} layers, so that the last of pp={c.pp} "
-            f"stages has {100 * stage_excess(c):.0f}% more to do than the average"
+            f"the output layer is as much work as {head_weight(c):.2f} layers, so the last of pp={c.pp} "
+            f"stages has {100 * stage_excess(c):.0f}% more work than the average"
         ),
     ),
     Rule(

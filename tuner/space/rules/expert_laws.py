@@ -74,53 +74,53 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         vary=("ep", "etp", "dispatcher"),
         broken=lambda c: (c.ep > 1) | (c.etp > 1) | (c.dispatcher != _ALL_TO_ALL),
         numbers=lambda c: (
-            f"{c.workload.model.name} has no experts, and ep={c.ep}, etp={c.etp} and "
-            f"{DISPATCHERS[int(c.dispatcher)]} need some"
+            f"{c.workload.model.name} has no experts, which ep={c.ep}, etp={c.etp} and "
+            f"{DISPATCHERS[int(c.dispatcher)]} need"
         ),
         binding=_dense,
     ),
     Rule(
         name="experts-by-ep",
         level="law",
-        sentence="the experts divide by ep",
+        sentence="the number of experts is divisible by ep",
         source=_MOE + "moe_layer.py: config.num_moe_experts % ep_size",
         reads=("ep",),
         vary=("ep",),
         broken=lambda c: _count(c) % c.ep != 0,
-        numbers=lambda c: f"{_count(c)} experts do not divide by ep={c.ep}",
+        numbers=lambda c: f"{_count(c)} experts are not divisible by ep={c.ep}",
         binding=_experts,
     ),
     Rule(
         name="ep-in-stage",
         level="law",
-        sentence="tp x cp x dp, the ranks of a stage, divide by etp x ep",
+        sentence="tp x cp x dp, the ranks of a stage, is divisible by etp x ep",
         source=MEGATRON + "core/parallel_state.py: expert_tensor_model_pipeline_parallel_size",
         reads=("ep", "etp", "tp", "cp", "dp"),
         vary=("ep", "etp", "dp"),
         broken=lambda c: c.tp * c.copies % (c.etp * c.ep) != 0,
-        numbers=lambda c: f"{_ranks(c)} ranks do not divide by etp x ep = {c.etp} x {c.ep} = {c.etp * c.ep}",
+        numbers=lambda c: f"{_ranks(c)} ranks are not divisible by etp x ep = {c.etp} x {c.ep} = {c.etp * c.ep}",
         binding=_experts,
     ),
     Rule(
         name="shared-ffn-by-tp",
         level="law",
-        sentence="the width of the shared experts divides by tp",
+        sentence="the width of the shared experts is divisible by tp",
         source=MEGATRON + "core/transformer/moe/shared_experts.py: SharedExpertMLP is an MLP over the tp ranks",
         reads=("tp",),
         vary=("tp",),
         broken=lambda c: _shared_ffn(c) % c.tp != 0,
-        numbers=lambda c: f"the shared experts' width of {_shared_ffn(c)} does not divide by tp={c.tp}",
+        numbers=lambda c: f"the shared experts' width of {_shared_ffn(c)} is not divisible by tp={c.tp}",
         binding=_experts,
     ),
     Rule(
         name="expert-ffn-by-etp",
         level="law",
-        sentence="an expert's width divides by etp",
+        sentence="an expert's width is divisible by etp",
         source=MEGATRON + "core/tensor_parallel/layers.py: divide(output_size, world_size)",
         reads=("etp",),
         vary=("etp",),
         broken=lambda c: _expert_ffn(c) % c.etp != 0,
-        numbers=lambda c: f"an expert's width of {_expert_ffn(c)} does not divide by etp={c.etp}",
+        numbers=lambda c: f"an expert's width of {_expert_ffn(c)} is not divisible by etp={c.etp}",
         binding=_experts,
     ),
     Rule(
@@ -137,8 +137,8 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="one-dispatcher",
         level="law",
-        sentence="where no tokens are exchanged (ep = etp = 1), only the dispatcher alltoall counts",
-        source="tuner: all dispatchers are then the same, which counts once",
+        sentence="without an exchange of tokens (ep = etp = 1), the dispatcher is alltoall",
+        source="tuner: all dispatchers are then equivalent, and one of them is searched",
         reads=("dispatcher", "ep", "etp"),
         vary=("dispatcher", "ep"),
         broken=lambda c: (c.dispatcher != _ALL_TO_ALL) & (c.ep * c.etp == 1),
@@ -156,7 +156,7 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         broken=lambda c: (c.ep > 1) & (c.pp > 1) & (c.zero > 0) & (_first_layers(c) < _layers_to_experts(c)),
         numbers=lambda c: (
             f"the first of pp={c.pp} stages has {counted(int(_first_layers(c)), 'layer')}, and only layer "
-            f"{_layers_to_experts(c)} has experts, which ep={c.ep} and ZeRO {c.zero} want on every stage"
+            f"{_layers_to_experts(c)} has experts; ep={c.ep} with ZeRO {c.zero} needs experts on every stage"
         ),
         binding=lambda workload: _experts(workload) and workload.framework == "deepspeed",
     ),

@@ -102,14 +102,14 @@ def _no_fork_offloads(columns: Columns, record: FrameworkRecord) -> Any:
 
 
 FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
-    _degree_law("pp", "the framework has a pipeline (pp > 1)", "has no pipeline"),
-    _degree_law("cp", "the framework has context parallelism (cp > 1)", "has no context parallelism"),
-    _degree_law("vpp", "the framework interleaves its pipeline (vpp > 1)", "does not interleave a pipeline"),
-    _degree_law("ep", "the framework has expert parallelism (ep > 1)", "has no expert parallelism"),
-    _degree_law("etp", "the framework splits single experts (etp > 1)", "does not split single experts"),
+    _degree_law("pp", "the framework supports pipelines (pp > 1)", "has no pipeline"),
+    _degree_law("cp", "the framework supports context parallelism (cp > 1)", "has no context parallelism"),
+    _degree_law("vpp", "the framework supports interleaved pipelines (vpp > 1)", "does not interleave a pipeline"),
+    _degree_law("ep", "the framework supports expert parallelism (ep > 1)", "has no expert parallelism"),
+    _degree_law("etp", "the framework supports expert tensor parallelism (etp > 1)", "does not split single experts"),
     _law(
         "zero-with-ep",
-        "the framework has the stage of ZeRO with expert parallelism (ep > 1)",
+        "the framework supports the ZeRO stage with expert parallelism (ep > 1)",
         reads=("ep", "zero"),
         vary=("zero", "ep"),
         lacks=lambda record: record.ep.value and set(record.zero_with_ep.value) != set(record.zero.value),
@@ -120,7 +120,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "dispatcher",
-        "the framework has the dispatcher",
+        "the framework supports the dispatcher",
         reads=("dispatcher",),
         vary=("dispatcher",),
         lacks=lambda record: set(record.dispatcher.value) != set(DISPATCHERS),
@@ -135,7 +135,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "partition",
-        "the framework has the partition of layers over its stages",
+        "the framework supports the partition of layers over stages",
         reads=("partition", "pp", "vpp"),
         vary=("partition", "pp"),
         lacks=lambda record: "layout" not in record.partition.value,
@@ -146,7 +146,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "sequence-parallel",
-        "the framework has sequence parallelism",
+        "the framework supports sequence parallelism",
         reads=("sequence_parallel", "tp"),
         vary=("sequence_parallel",),
         lacks=lambda record: not record.sequence_parallel.value,
@@ -155,7 +155,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "zero",
-        "the framework has the stage of ZeRO; full sharding is 3",
+        "the framework supports the ZeRO stage; full sharding is 3",
         reads=("zero",),
         vary=("zero",),
         lacks=lambda record: set(record.zero.value) != {0, 1, 2, 3},
@@ -164,7 +164,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "recompute",
-        "the framework has the granularity of recompute",
+        "the framework supports the recompute granularity",
         reads=("recompute", "layers"),
         vary=("recompute",),
         lacks=lambda record: set(record.recompute.value) != set(RECOMPUTE),
@@ -176,7 +176,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "hsdp",
-        "the framework has hybrid sharding (hsdp > 1)",
+        "the framework supports hybrid sharding (hsdp > 1)",
         reads=("hsdp",),
         vary=("hsdp",),
         lacks=lambda record: not record.hsdp.value,
@@ -185,7 +185,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "offload",
-        "the framework can offload what is to lie in the node's main memory",
+        "the framework supports the offload",
         reads=("offload", "partition", "zero", "recompute"),
         vary=("offload",),
         lacks=lambda record: set(record.offload.value) != set(OFFLOAD) or bool(record.forks),
@@ -199,7 +199,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "fork",
-        "one of the framework's forks has all of partition, recompute, ZeRO stage, attention kernel and model",
+        "one of the framework's forks supports the partition, recompute, ZeRO stage, attention kernel and model",
         reads=("partition", "pp", "zero", "recompute"),
         vary=("recompute", "zero", "pp", "partition"),
         lacks=lambda record: bool(record.forks),

@@ -47,92 +47,92 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="enough-nodes",
         level="law",
-        sentence="no more nodes are used than there are",
+        sentence="the topology uses at most the nodes of the cluster",
         source="arithmetic",
         reads=("nodes",),
         vary=("dp", "pp", "tp", "nodes"),
         broken=lambda c: c.nodes > c.cluster.nodes,
-        numbers=lambda c: f"it takes {counted(c.nodes, 'node')} and there are {c.cluster.nodes}",
+        numbers=lambda c: f"it needs {counted(c.nodes, 'node')}, and the cluster has {c.cluster.nodes}",
     ),
     Rule(
         name="heads-by-tp",
         level="law",
-        sentence="heads divide by tp",
+        sentence="heads are divisible by tp",
         source=MEGATRON + "core/transformer/transformer_config.py: num_attention_heads",
         reads=("heads", "tp"),
         vary=("heads", "tp"),
         broken=lambda c: c.heads % c.tp != 0,
-        numbers=lambda c: f"{c.heads} heads do not divide by tp={c.tp}",
+        numbers=lambda c: f"{c.heads} heads are not divisible by tp={c.tp}",
     ),
     Rule(
         name="hidden-by-tp",
         level="law",
-        sentence="hidden divides by tp",
+        sentence="hidden is divisible by tp",
         source=MEGATRON + "core/tensor_parallel/layers.py: divide(output_size, world_size)",
         reads=("hidden", "tp"),
         vary=("tp", "hidden"),
         broken=lambda c: c.hidden % c.tp != 0,
-        numbers=lambda c: f"hidden {c.hidden} does not divide by tp={c.tp}",
+        numbers=lambda c: f"hidden {c.hidden} is not divisible by tp={c.tp}",
     ),
     Rule(
         name="ffn-by-tp",
         level="law",
-        sentence="the MLP's width divides by tp",
+        sentence="the MLP's width is divisible by tp",
         source=MEGATRON + "core/tensor_parallel/layers.py: divide(output_size, world_size)",
         reads=("hidden", "tp"),
         vary=("tp", "hidden"),
         broken=lambda c: c.ffn % c.tp != 0,
-        numbers=lambda c: f"the MLP's width {c.ffn} does not divide by tp={c.tp}",
+        numbers=lambda c: f"the MLP's width {c.ffn} is not divisible by tp={c.tp}",
         binding=lambda workload: workload.model.dense_mlp_layers > 0,
     ),
     Rule(
         name="vocab-by-tp",
         level="law",
-        sentence="the padded vocabulary divides by tp",
+        sentence="the padded vocabulary is divisible by tp",
         source=MEGATRON + "training/tokenizer/tokenizer.py: _vocab_size_with_padding",
         reads=("tp",),
         vary=("tp",),
         broken=lambda c: c.padded_vocab % c.tp != 0,
-        numbers=lambda c: f"the vocabulary of {c.padded_vocab}, which is not padded, does not divide by tp={c.tp}",
+        numbers=lambda c: f"the vocabulary of {c.padded_vocab}, which is not padded, is not divisible by tp={c.tp}",
     ),
     Rule(
         name="kv-heads-with-tp",
         level="law",
-        sentence="key/value heads and tp divide one another",
+        sentence="key/value heads are divisible by tp, or tp by key/value heads",
         source=MEGATRON + "core/transformer/attention.py: num_query_groups per partition",
         reads=("heads", "tp"),
         vary=("tp", "heads"),
         broken=lambda c: (c.kv_heads % c.tp != 0) & (c.tp % c.kv_heads != 0),
-        numbers=lambda c: f"{c.kv_heads} key/value heads and tp={c.tp} do not divide one another",
+        numbers=lambda c: f"neither {c.kv_heads} key/value heads nor tp={c.tp} divides the other",
         binding=lambda workload: workload.model.kv_heads != workload.model.heads,
     ),
     Rule(
         name="heads-by-kv-heads",
         level="law",
-        sentence="heads divide by key/value heads",
+        sentence="heads are divisible by key/value heads",
         source=MEGATRON + "core/transformer/attention.py: heads per query group",
         reads=("heads",),
         vary=("heads",),
         broken=lambda c: c.heads % c.kv_heads != 0,
-        numbers=lambda c: f"{c.heads} heads do not divide by {c.kv_heads} key/value heads",
+        numbers=lambda c: f"{c.heads} heads are not divisible by {c.kv_heads} key/value heads",
         binding=lambda workload: workload.model.kv_heads != workload.model.heads,
     ),
     Rule(
         name="hidden-by-heads",
         level="law",
-        sentence="hidden divides by heads, unless the model fixes the head size",
+        sentence="hidden is divisible by heads, unless the model fixes the head size",
         source=MEGATRON_DS + "arguments.py: kv_channels",
         reads=("hidden", "heads"),
         vary=("heads", "hidden"),
         broken=lambda c: c.hidden % c.heads != 0,
-        numbers=lambda c: f"hidden {c.hidden} does not divide by {c.heads} heads",
+        numbers=lambda c: f"hidden {c.hidden} is not divisible by {c.heads} heads",
         binding=lambda workload: not (workload.model.head_size or workload.model.latent),
     ),
     Rule(
         name="layers-by-pp",
         level="law",
-        sentence="layers divide by pp; or layers + 2 do, where embedding and head count as layers; or a layout says "
-        "how many each stage has",
+        sentence="layers are divisible by pp; or layers + 2, if embedding and head count as layers; or a layout sets "
+        "the layers of each stage",
         source=MEGATRON + "training/arguments.py: num_layers; type:transformer|embedding in Megatron-DeepSpeed",
         reads=("layers", "pp", "partition"),
         vary=("pp", "partition", "layers"),
@@ -142,7 +142,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="layer-on-every-stage",
         level="law",
-        sentence="every stage, or chunk of one, holds a layer beside the embedding or the head that counts as one",
+        sentence="every stage or chunk has a layer besides an embedding or head that counts as a layer",
         source=BLOOM + "DeepSpeed breaks where a GPU has no transformer block",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("pp", "vpp"),
@@ -151,16 +151,16 @@ LAWS: Final[tuple[Rule, ...]] = (
             | ((c.partition == LAYOUT) & (layout_chunks(c.layers, c.pp * c.vpp)[1] < 1))
         ),
         numbers=lambda c: (
-            f"{c.layers} layers, embedding and head over pp x vpp = {c.pp} x {c.vpp} leave the "
-            + ("embedding alone" if c.partition == COUNTED else "head alone")
+            f"{c.layers} layers, embedding and head over pp x vpp = {c.pp} x {c.vpp} leave a "
+            + ("stage with the embedding alone" if c.partition == COUNTED else "chunk with the head alone")
         ),
     ),
     Rule(
         name="one-partition",
         level="law",
-        sentence="embedding and head count as layers only where the layers alone do not divide by pp x vpp, and a "
-        "layout is only where neither divides",
-        source="tuner: where both divide, pp is 1 or 2 and the two splits are the same, which counts once",
+        sentence="embedding and head count as layers only if the layers alone are not divisible by pp x vpp, and a "
+        "layout is used only if neither is divisible",
+        source="tuner: if both are divisible, pp is 1 or 2 and the two splits are the same, which counts once",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("partition",),
         broken=lambda c: (
@@ -168,9 +168,9 @@ LAWS: Final[tuple[Rule, ...]] = (
             | ((c.partition == LAYOUT) & ((c.layers + 2) % (c.pp * c.vpp) == 0))
         ),
         numbers=lambda c: (
-            f"{c.layers} layers divide by pp x vpp = {c.pp} x {c.vpp} "
+            f"{c.layers} layers are divisible by pp x vpp = {c.pp} x {c.vpp} "
             + ("as they are" if c.layers % (c.pp * c.vpp) == 0 else "with embedding and head")
-            + ", and that split counts"
+            + ", and that partition takes precedence"
         ),
     ),
     Rule(
@@ -181,17 +181,17 @@ LAWS: Final[tuple[Rule, ...]] = (
         reads=("vpp", "pp"),
         vary=("vpp", "pp"),
         broken=lambda c: (c.vpp > 1) & (c.pp == 1),
-        numbers=lambda c: f"vpp={c.vpp} interleaves a pipeline and pp is 1",
+        numbers=lambda c: f"vpp={c.vpp} interleaves a pipeline, and pp is 1",
     ),
     Rule(
         name="layers-by-vpp",
         level="law",
-        sentence="a stage's layers divide by vpp",
+        sentence="a stage's layers are divisible by vpp",
         source=MEGATRON + "training/arguments.py: num_layers_per_virtual_pipeline_stage",
         reads=("layers", "pp", "partition", "vpp"),
         vary=("vpp", "pp"),
         broken=lambda c: (c.vpp > 1) & (c.partition != LAYOUT) & (c.units % (c.pp * c.vpp) != 0),
-        numbers=lambda c: f"{c.units} layers do not divide by pp x vpp = {c.pp} x {c.vpp} = {c.pp * c.vpp}",
+        numbers=lambda c: f"{c.units} layers are not divisible by pp x vpp = {c.pp} x {c.vpp} = {c.pp * c.vpp}",
     ),
     Rule(
         name="microbatches-by-pp",
@@ -201,18 +201,18 @@ LAWS: Final[tuple[Rule, ...]] = (
         reads=("vpp", "pp", "global_batch", "micro_batch", "dp"),
         vary=("micro_batch", "vpp", "pp"),
         broken=lambda c: (c.vpp > 1) & (c.microbatches % c.pp != 0),
-        numbers=lambda c: f"{c.microbatches} microbatches do not divide by pp={c.pp}, which vpp={c.vpp} needs",
+        numbers=lambda c: f"{c.microbatches} microbatches are not divisible by pp={c.pp}, which vpp={c.vpp} needs",
     ),
     Rule(
         name="batch-by-dp",
         level="law",
-        sentence="the global batch divides by micro_batch x dp",
+        sentence="the global batch is divisible by micro_batch x dp",
         source=MEGATRON_DS + "arguments.py: global_batch_size; DeepSpeed config: train_batch_size",
         reads=("global_batch", "micro_batch", "dp"),
         vary=("micro_batch", "global_batch"),
         broken=lambda c: c.global_batch % (c.micro_batch * c.dp) != 0,
         numbers=lambda c: (
-            f"global batch {c.global_batch} does not divide by micro_batch x dp = "
+            f"global batch {c.global_batch} is not divisible by micro_batch x dp = "
             f"{c.micro_batch} x {c.dp} = {c.micro_batch * c.dp}"
         ),
     ),
@@ -242,12 +242,12 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="hsdp-by-dp",
         level="law",
-        sentence="dp divides into hsdp replica groups of two ranks or more",
+        sentence="dp can be divided into hsdp replica groups of two ranks or more",
         source="accelerate at 0422db7e, parallelism_config.py; torchtitan at b5bcd76, distributed/parallel_dims.py",
         reads=("hsdp", "dp"),
         vary=("hsdp", "dp"),
         broken=lambda c: (c.hsdp > 1) & ((c.dp % c.hsdp != 0) | (c.dp < 2 * c.hsdp)),
-        numbers=lambda c: f"dp={c.dp} does not divide into hsdp={c.hsdp} replica groups of two ranks or more",
+        numbers=lambda c: f"dp={c.dp} cannot be divided into hsdp={c.hsdp} replica groups of two ranks or more",
     ),
     Rule(
         name="hsdp-needs-sharding",
@@ -262,13 +262,13 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="host-memory",
         level="law",
-        sentence="the offloaded states of a node's ranks fit in its main memory, where the cluster specifies it",
+        sentence="the offloaded states of a node's ranks fit in its main memory, if the cluster specifies it",
         source="counted: weights, gradients and Adam's moments in fp32",
         reads=("offload", "zero", "tp", "pp", "cp", "dp", "layers", "hidden", "heads", "hsdp"),
         vary=("offload", "nodes"),
         broken=lambda c: (c.cluster.host_memory > 0) & (host_bytes(c) > c.cluster.host_memory),
         numbers=lambda c: (
-            f"offloaded states take {host_bytes(c) / 2**30:.0f} GiB of a node's main memory, and it has "
+            f"offloaded states take {host_bytes(c) / 2**30:.0f} GiB of a node's main memory, which has "
             f"{c.cluster.host_memory / 2**30:.0f}"
         ),
     ),
@@ -280,29 +280,29 @@ LAWS: Final[tuple[Rule, ...]] = (
         reads=("sequence_parallel", "tp"),
         vary=("sequence_parallel", "tp"),
         broken=lambda c: (c.sequence_parallel == 1) & (c.tp == 1),
-        numbers=lambda c: f"sequence parallelism shares work among tensor-parallel ranks and tp is {c.tp}",
+        numbers=lambda c: f"sequence parallelism splits work among tensor-parallel ranks, and tp is {c.tp}",
     ),
     Rule(
         name="seq-by-tp",
         level="law",
-        sentence="sequence parallelism needs a sequence (or its share by cp) that divides by tp",
+        sentence="sequence parallelism needs a sequence length (per cp rank) that is divisible by tp",
         source=MEGATRON + "core/tensor_parallel/mappings.py: _split_along_first_dim",
         reads=("sequence_parallel", "tp", "cp"),
         vary=("tp", "sequence_parallel"),
         broken=lambda c: (c.sequence_parallel == 1) & (c.workload.model.seq % (c.tp * c.cp) != 0),
         numbers=lambda c: (
-            f"sequence length {c.workload.model.seq} does not divide by tp x cp = {c.tp} x {c.cp} = {c.tp * c.cp}"
+            f"sequence length {c.workload.model.seq} is not divisible by tp x cp = {c.tp} x {c.cp} = {c.tp * c.cp}"
         ),
     ),
     Rule(
         name="seq-by-cp",
         level="law",
-        sentence="context parallelism needs a sequence that divides by 2 x cp",
+        sentence="context parallelism needs a sequence length that is divisible by 2 x cp",
         source=MEGATRON + "core/utils.py: get_batch_on_this_cp_rank",
         reads=("cp",),
         vary=("cp",),
         broken=lambda c: (c.cp > 1) & (c.workload.model.seq % (2 * c.cp) != 0),
-        numbers=lambda c: f"sequence length {c.workload.model.seq} does not divide by 2 x cp = {2 * c.cp}",
+        numbers=lambda c: f"sequence length {c.workload.model.seq} is not divisible by 2 x cp = {2 * c.cp}",
     ),
     Rule(
         name="cp-needs-flash",
@@ -312,23 +312,23 @@ LAWS: Final[tuple[Rule, ...]] = (
         reads=("cp",),
         vary=("cp",),
         broken=lambda c: c.cp > 1,
-        numbers=lambda c: f"cp={c.cp} needs flash attention and this workload runs {c.workload.attention}",
+        numbers=lambda c: f"cp={c.cp} needs flash attention, and this workload uses {c.workload.attention}",
         hint="or a flash kernel with --attention flash2",
         binding=lambda workload: workload.attention not in ("flash1", "flash2"),
     ),
     Rule(
         name="cp-by-heads",
         level="law",
-        sentence="context parallel ranks that exchange heads for tokens (attention sinks) need a rank's heads, and "
-        "those of its keys, to divide by cp",
+        sentence="with attention sinks, context parallel ranks exchange heads for tokens: a rank's heads and "
+        "key/value heads are divisible by cp",
         source="NVIDIA/TransformerEngine, pytorch/attention/dot_product_attention/context_parallel.py: "
         "AttnFuncWithCPAndQKVOA2A",
         reads=("cp", "tp", "heads"),
         vary=("cp", "tp"),
         broken=lambda c: (c.heads // c.tp % c.cp != 0) | (np.maximum(1, c.kv_heads // c.tp) % c.cp != 0),
         numbers=lambda c: (
-            f"{c.heads} heads and {c.kv_heads} key/value heads over tp={c.tp} do not divide by cp={c.cp}, which the "
-            "all-to-all exchange of this model requires"
+            f"{c.heads} heads and {c.kv_heads} key/value heads over tp={c.tp} are not divisible by cp={c.cp}, which "
+            "the all-to-all exchange of this model requires"
         ),
         binding=lambda workload: context_exchange(workload) == "a2a",
     ),
@@ -347,7 +347,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="fp8-sizes",
         level="law",
-        sentence="each rank's matrices have sizes that divide by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
+        sentence="in fp8, the sizes of each rank's matrices are divisible by 16, with mxfp8 by 32 (Transformer Engine)",
         source=_FP8,
         reads=("tp", "hidden", "heads"),
         vary=("tp",),
@@ -359,7 +359,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="fp8-expert-sizes",
         level="law",
-        sentence="each rank's experts have a width that divides by 16 in fp8, with mxfp8 by 32 (Transformer Engine)",
+        sentence="in fp8, the width of each rank's experts is divisible by 16, with mxfp8 by 32 (Transformer Engine)",
         source=_FP8,
         reads=("etp", "hidden"),
         vary=("etp",),
@@ -371,7 +371,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="flash-precision",
         level="law",
-        sentence="flash attention computes in fp16 or bf16 (a model in fp8 runs it in bf16)",
+        sentence="flash attention needs fp16 or bf16 (an fp8 model uses bf16 for it)",
         source=_FLASH + "datatype fp16 and bf16",
         reads=("tp",),
         vary=("tp",),
@@ -383,7 +383,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="flash-head-size",
         level="law",
-        sentence="flash attention takes heads of up to 256 (its first version 128)",
+        sentence="flash attention supports head sizes up to 256 (version 1: up to 128)",
         source=_FLASH + "head dimensions up to 256; version 1: up to 128",
         reads=("hidden", "heads"),
         vary=("heads",),

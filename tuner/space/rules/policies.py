@@ -28,7 +28,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="dp-multiple-of-4",
         level="policy",
-        sentence="dp is a multiple of 4: shorthand for a batch-size ramp-up, replaced by --ramp",
+        sentence="dp is a multiple of 4: approximates a batch-size ramp-up; replaced by --ramp",
         source=BLOOM + "Choosing the fastest 3D Topology: DP % 4 = 0",
         reads=("dp",),
         vary=("pp", "dp", "nodes", "tp"),
@@ -39,7 +39,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="batch-multiple-of-32",
         level="policy",
-        sentence="the global batch is a multiple of 32: shorthand for a batch-size ramp-up, replaced by --ramp",
+        sentence="the global batch is a multiple of 32: approximates a batch-size ramp-up; replaced by --ramp",
         source=BLOOM + "Choosing the fastest 3D Topology: GBS % 32 = 0",
         reads=("global_batch",),
         vary=("global_batch",),
@@ -50,7 +50,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="ramp-up",
         level="policy",
-        sentence="with --ramp: every batch of the ramp-up divides by micro_batch x dp, and its steps end at the batch",
+        sentence="with --ramp: every batch of the ramp-up is divisible by micro_batch x dp, and the last is the batch",
         source=MEGATRON + "core/num_microbatches_calculator.py: RampupBatchsizeNumMicroBatchesCalculator",
         reads=("global_batch", "micro_batch", "dp"),
         vary=("micro_batch", "pp", "nodes", "global_batch"),
@@ -61,7 +61,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="fused-softmax",
         level="policy",
-        sentence="fused attention meets the conditions of Megatron's softmax kernel; else the slow path would run",
+        sentence="fused attention meets the conditions of Megatron's softmax kernel; otherwise the slow path runs",
         source=MEGATRON + "core/fusions/fused_softmax.py: is_kernel_available; scaled_masked_softmax.h",
         reads=("heads", "tp", "micro_batch"),
         vary=("heads", "micro_batch", "tp"),
@@ -93,7 +93,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="head-size",
         level="policy",
-        sentence=f"a number of heads other than the model's own makes heads {NARROWEST_HEAD} to {WIDEST_HEAD} wide",
+        sentence=f"if heads are not the model's own, the head size is {NARROWEST_HEAD} to {WIDEST_HEAD}",
         source="FlashAttention, hopper/generate_kernels.py: head dimensions 64 to 256; its README: up to 256",
         reads=("hidden", "heads"),
         vary=("heads",),
@@ -101,7 +101,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
             (c.heads != c.workload.model.heads) & ((c.head_size < NARROWEST_HEAD) | (c.head_size > WIDEST_HEAD))
         ),
         numbers=lambda c: (
-            f"{c.heads} heads of hidden {c.hidden} are {c.head_size:g} wide, not {NARROWEST_HEAD} to {WIDEST_HEAD}"
+            f"{c.heads} heads of hidden {c.hidden} have size {c.head_size:g}, not {NARROWEST_HEAD} to {WIDEST_HEAD}"
         ),
         binding=lambda workload: not (workload.model.head_size or workload.model.latent),
     ),

@@ -80,7 +80,7 @@ def uneven_fp8_sizes(columns: Columns, sizes: Mapping[str, Any], split: str) -> 
     """Return a message with the sizes that do not divide, by a degree."""
     unit = fp8_unit(columns.workload)
     uneven = [f"{size:g} ({name})" for name, size in sizes.items() if size % unit]
-    return f"{listed(uneven)} of a rank's columns at {split} do not divide by {unit}, which fp8 needs"
+    return f"{listed(uneven)} of a rank's columns at {split} are not divisible by {unit}, which fp8 needs"
 
 
 def attention_mask(workload: Workload) -> str:
@@ -154,9 +154,9 @@ def fused_softmax(columns: Columns) -> str:
     """Return a message about the kernel's condition that fails."""
     seq, block = columns.workload.model.seq, softmax_block(columns.workload.model.seq)
     if columns.workload.precision not in ("fp16", "bf16"):
-        return f"the kernel takes fp16 or bf16, not {columns.workload.precision}"
+        return f"the kernel supports fp16 or bf16, not {columns.workload.precision}"
     if not 16 < seq <= LONGEST_FUSED or seq % 4:
-        return f"the kernel takes sequences of 20 to {LONGEST_FUSED} tokens in multiples of 4, not {seq}"
+        return f"the kernel supports sequences of 20 to {LONGEST_FUSED} tokens in multiples of 4, not {seq}"
     batches = columns.heads * columns.micro_batch / columns.tp
     return (
         f"(heads/tp) x micro_batch = ({columns.heads}/{columns.tp}) x {columns.micro_batch} = {batches:g} "
@@ -176,11 +176,11 @@ def gpus(columns: Columns) -> str:
 
 
 def stages(columns: Columns) -> str:
-    """Return a message about the layers that do not divide by the stages."""
+    """Return a message about the layers that are not divisible by the stages."""
     if columns.partition == COUNTED:
         units = f"{columns.layers} layers, embedding and head make {columns.units}"
         return f"{units}, which pp={columns.pp} does not divide"
-    return f"{columns.layers} layers do not divide into pp={columns.pp} stages"
+    return f"{columns.layers} layers cannot be divided into pp={columns.pp} stages"
 
 
 def ramp(columns: Columns) -> str:
@@ -190,5 +190,5 @@ def ramp(columns: Columns) -> str:
         return ""
     step = f"micro_batch x dp = {columns.micro_batch} x {columns.dp} = {columns.micro_batch * columns.dp}"
     if ramp.start % (columns.micro_batch * columns.dp) or ramp.increment % (columns.micro_batch * columns.dp):
-        return f"the ramp-up from {ramp.start} by {ramp.increment} has batches that do not divide by {step}"
+        return f"the ramp-up from {ramp.start} by {ramp.increment} has batches that are not divisible by {step}"
     return f"the ramp-up from {ramp.start} by {ramp.increment} never reaches global batch {columns.global_batch}"
