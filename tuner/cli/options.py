@@ -18,18 +18,19 @@ Command = Callable[..., Any]
 takes_step_pattern: Final = click.option(
     "--step-pattern",
     metavar="REGEX",
-    help="Lines of an unknown trainer: named groups iteration, seconds or ms, tokens_per_sec, loss, memory (GiB).",
+    help="Pattern for the log lines of an unknown trainer, with named groups iteration, seconds or ms, tokens_per_sec, "
+    "loss, memory (GiB).",
 )
 
 takes_trainer: Final = click.option(
     "--trainer",
     metavar="NAME",
-    help="Append each topology's flags to --command, without fields in braces, in the words of megatron-lm, "
-    "megatron-deepspeed, nemo, torchtitan, hf or accelerate; evaluation and checkpoints are switched off.",
+    help="Append each topology's flags to --command instead of filling in fields: megatron-lm, megatron-deepspeed, "
+    "nemo, torchtitan, hf or accelerate. Evaluation and checkpoints are disabled.",
 )
 
 takes_log: Final = click.option(
-    "--log", metavar="FILE", help="Log file that --command writes, with its fields: 'logs/{key}/rank0.log'."
+    "--log", metavar="FILE", help="Log file that --command writes; may use fields: 'logs/{key}/rank0.log'."
 )
 
 LARGEST_NUMBER: Final = 1e30
@@ -55,7 +56,7 @@ class Positive(click.ParamType[float]):
         if number >= LARGEST_NUMBER:
             self.fail(f"{value!r} is too large; give a number below {LARGEST_NUMBER:g}.", param=param, ctx=ctx)
         if number < SMALLEST_NUMBER:
-            self.fail(f"{value!r} is too small; give a number from {SMALLEST_NUMBER:g} on.", param=param, ctx=ctx)
+            self.fail(f"{value!r} is too small; give a number of at least {SMALLEST_NUMBER:g}.", param=param, ctx=ctx)
         return number
 
 
@@ -81,12 +82,12 @@ ALL: Final = "all"
 
 def _framework_option(*more: str) -> Callable[[Command], Command]:
     names = ("megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan", "any")
-    compares = " With all: compare the frameworks." if more else ""
+    compares = " all compares the frameworks." if more else ""
     return click.option(
         "--framework",
         type=click.Choice([*names, *more]),
-        help=f"Framework that runs the training: what it lacks is not searched ('tuner catalog frameworks').{compares} "
-        "[default: the preset's; deepspeed for tuner's own worker; else megatron-core]",
+        help="Training framework; topologies that it does not support are not searched ('tuner catalog frameworks')."
+        f"{compares} [default: the preset's; deepspeed for tuner's own worker; else megatron-core]",
     )
 
 
@@ -146,7 +147,7 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--routing",
         type=click.Choice(["balanced", "natural"]),
-        help="How tokens spread over experts: equally, as benchmarks force it, or as a trained router sends them. "
+        help="How tokens are distributed over experts: equally, as in benchmarks, or as by a trained router. "
         "[default: balanced]",
     ),
     click.option(

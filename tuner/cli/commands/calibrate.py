@@ -32,7 +32,7 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     """Calibrate the cost model on the measurements of a table or a study.
 
     Fits ten factors with priors from the catalog, then a residual by kernel, shape and speed period. A single row
-    already helps, and runs out of memory count too. Estimates are for the speed period of the last row.
+    already helps, and out-of-memory runs count too. Estimates are for the speed period of the last row.
     """
     from pathlib import Path
 

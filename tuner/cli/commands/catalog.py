@@ -13,9 +13,9 @@ from tuner.cli.options import as_json
 @click.argument("kind", type=click.Choice(["gpus", "clusters", "models", "frameworks"]))
 @as_json
 def catalog(kind: str, as_json: bool) -> None:
-    """List the GPUs, clusters, models and frameworks that --gpu, --cluster, --model and --framework know by name.
+    """List the GPUs, clusters, models and frameworks that --gpu, --cluster, --model and --framework accept by name.
 
-    Of a framework, the table shows what it can run, and below it the source of each entry.
+    For frameworks, the table shows what each can run, followed by the source of each entry.
     """
     from tuner.cli.output import print_json, print_table
 

@@ -30,13 +30,13 @@ _GIB: Final = 2.0**30
 @click.option(
     "--against", metavar="KEY", shell_complete=completion.keys, help="Compare with another topology, by term."
 )
-@click.option("--rules", "all_rules", is_flag=True, help="List all rules, also those that hold or do not apply.")
+@click.option("--rules", "all_rules", is_flag=True, help="List all rules, including those that hold or do not apply.")
 @as_json
 def explain(key: str, space: Space, model: CostModel, against: str | None, all_rules: bool, as_json: bool) -> None:
     """Check a topology against every rule, and show where its time and memory would go.
 
-    KEY looks like tp8-pp12-dp4-mbs2-z1; dp may be left out and then follows from the number of nodes. Rules that hold
-    are listed with --rules only.
+    KEY looks like tp8-pp12-dp4-mbs2-z1; if dp is omitted, it follows from the number of nodes. Rules that hold are
+    listed only with --rules.
     """
     from tuner.core.keys import parse_key
     from tuner.planning.cost import cost, fitting_neighbours

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "launched_by",
     metavar="NAME",
     shell_complete=completion.formats,
-    help="What to export for, such as slurm or megatron-core (docs/export.md). [default: by the study's framework]",
+    help="Export format, such as slurm or megatron-core (docs/export.md). [default: by the study's framework]",
 )
 @click.option(
     "--command",
@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     "--zero-plus-plus",
     type=click.Choice(["hpz", "qwz", "qgz"]),
     multiple=True,
-    help="ZeRO++ for ZeRO 3: partition in each node (hpz), weights in 8 bits (qwz), gradients in 4 bits (qgz). "
-    "Repeatable.",
+    help="ZeRO++ for ZeRO 3: secondary partition in each node (hpz), weights in 8 bits (qwz), gradients in 4 bits "
+    "(qgz). Repeatable.",
 )
 @as_json
 def export(

@@ -27,8 +27,8 @@ def flops(key: str, space: Space, seconds: float | None, price: float | None, as
     """Count the FLOPs of one iteration, and convert a measured time to TFLOPs, MFU and days of training.
 
     KEY looks like tp8-pp12-dp4-mbs2-z1. The formula is Megatron-LM's corrected one; it covers gated MLPs, grouped-query
-    attention, the vocabulary and recompute. Of a mixture of experts it counts what each token passes through, with the
-    router, latent attention and multi-token prediction.
+    attention, the vocabulary and recompute. For a mixture of experts, it counts what each token passes through,
+    including the router, latent attention and multi-token prediction.
     """
     from tuner.planning.flop_count import flops as counted
 

@@ -14,7 +14,7 @@ from tuner.cli.options import as_json
 @stored_at
 @as_json
 def list_(runs: str, storage: str | None, as_json: bool) -> None:
-    """List all studies of a folder or storage, the one that changed last first.
+    """List all studies of a folder or storage, most recently changed first.
 
     The state is running (a tuner process watches its jobs), orphaned (jobs without such a process: continue the study,
     or stop it with 'tuner stop') or idle.

@@ -23,20 +23,22 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 @click.option(
     "--fidelity",
     metavar="MODE",
-    help="full: every trial at full size; auto: reduced sizes first, the leaders at full size. [default: auto where a "
-    "trial at full size costs a node-hour or more, else full]",
+    help="full: every trial at full size; auto: reduced sizes first, the leaders at full size. [default: auto if a "
+    "full-size trial costs a node-hour or more, else full]",
 )
 @click.option(
     "--trial-nodes",
     type=int,
     metavar="N",
-    help="Nodes that a trial may have at most; the answer is then extrapolated. [default: all nodes]",
+    help="Maximum number of nodes per trial; the result is then extrapolated. [default: all nodes]",
 )
 @click.option(
     "--sampler", default="guided", metavar="NAME", help="guided, tpe, gp, random, grid or plan. [default: guided]"
 )
 @click.option(
-    "--memory-filter", is_flag=True, help="Skip what is likely to run out of memory, with a sampler other than guided."
+    "--memory-filter",
+    is_flag=True,
+    help="With a sampler other than guided, skip topologies that are likely to run out of memory.",
 )
 @click.option("--launcher", metavar="NAME", help="simulated, replay, local, hostfile or slurm. [default: simulated]")
 @click.option("--hostfile", metavar="FILE", help="Machines of --launcher hostfile: one line HOST slots=N each.")
@@ -54,21 +56,23 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 )
 @click.option("--within-allocation", is_flag=True, help="Run jobs as steps of the surrounding Slurm allocation.")
 @click.option("--table", metavar="FILE", help="Table of measurements for --launcher replay.")
-@click.option("--group", metavar="NAME", help="Group of the table's rows to search. [default: its only one]")
+@click.option("--group", metavar="NAME", help="Group of the table's rows to search. [default: the only group]")
 @takes_defaults
 @click.option(
     "--from", "start_from", metavar="TABLE|STUDY", help="Calibrate on earlier measurements: a table or a study."
 )
-@click.option("--calibration", metavar="FILE", help="Calibration file from tuner calibrate. [default: none]")
-@click.option("--study", metavar="NAME", help="Name of the study. [default: made from launcher, model and cluster]")
-@click.option("--runs", default="runs", metavar="DIR", help="Folder of studies. [default: runs]")
-@click.option("--storage", metavar="URL", help="Any Optuna database. [default: a SQLite file in the study's folder]")
-@click.option("--jobs", type=int, default=1, metavar="N", help="Jobs at a time, as nodes allow. [default: 1]")
+@click.option("--calibration", metavar="FILE", help="Calibration file written by 'tuner calibrate'. [default: none]")
+@click.option("--study", metavar="NAME", help="Name of the study. [default: from launcher, model and cluster]")
+@click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
+@click.option("--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]")
+@click.option("--jobs", type=int, default=1, metavar="N", help="Maximum number of concurrent jobs. [default: 1]")
 @click.option(
     "--iterations", default="2", metavar="N[-M]", help="Iterations to measure; their median counts. [default: 2]"
 )
 @click.option("--retry-hang-sync", is_flag=True, help="Retry a job that hangs with CUDA_LAUNCH_BLOCKING=1.")
-@click.option("--keep-going", is_flag=True, help="Continue after three jobs that fail alike, whatever the topology.")
+@click.option(
+    "--keep-going", is_flag=True, help="Continue after three jobs that fail in the same way, whatever the topology."
+)
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of the sampler and of the simulated cluster.")
 @click.option("--track", metavar="NAME", help="Log finished trials to mlflow or wandb. [default: none]")
 @click.option("--drift", metavar="FACTOR@JOBS", help="Change the simulated cluster's speed: 1.05@20.")
@@ -83,8 +87,8 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 def optimize(as_json: bool, **given: Any) -> None:
     """Search for the topology that finishes training soonest.
 
-    Each job is the one expected to gain most, given all measurements so far. Without --launcher the cluster is
-    SIMULATED. Rerun the same command to continue an interrupted study.
+    The next job is always the one with the largest expected improvement, given all measurements so far. Without
+    --launcher, the cluster is SIMULATED. Rerun the same command to continue an interrupted study.
     """
     from tuner.cli.live import EventLines, LiveView
     from tuner.cli.optimize_output import answer_document, print_answer

@@ -25,8 +25,8 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
     """Write the report of a study, by default of the one that changed last. Nothing is launched.
 
     The folder receives report.md (tables in the layout of the BLOOM report), report.html (a single file),
-    measurements.csv (a table that 'tuner evaluate', 'tuner calibrate' and 'tuner optimize --from' read) and plots/ with
-    PNG and SVG.
+    measurements.csv (a table for 'tuner evaluate', 'tuner calibrate' and 'tuner optimize --from') and plots/ with PNG
+    and SVG.
     """
     from pathlib import Path
 

@@ -7,12 +7,12 @@ import click
 from tuner.cli.options import as_json
 
 
-@click.command(short_help="List the rules that a legal topology keeps.", epilog="Example: tuner rules")
+@click.command(short_help="List the rules for legal topologies.", epilog="Example: tuner rules")
 @as_json
 def rules(as_json: bool) -> None:
-    """List the rules that a legal topology keeps, with their level, their condition and its source.
+    """List the rules for legal topologies, with their level, condition and source.
 
-    Laws always hold, policies can be disabled with --allow, advice never rejects a topology.
+    Laws always apply, policies can be disabled with --allow, advice never rejects a topology.
     """
     from tuner.cli.output import print_json, print_table
     from tuner.space.rules import RULES
