@@ -103,6 +103,6 @@ def test_a_study_is_measured_by_a_log_file(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_log_needs_a_command_and_known_fields(run: Run) -> None:
-    assert "--log is about your own trainer" in run("optimize", "--launcher", "local", "--log", "x").err
+    assert "--log applies to your own trainer" in run("optimize", "--launcher", "local", "--log", "x").err
     said = run("optimize", "--launcher", "local", *SMALL, "--command", "true", "--log", "{rank}.log")
     assert "--log: unknown field {rank}" in said.err

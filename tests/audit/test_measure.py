@@ -264,7 +264,7 @@ def test_what_the_user_says_stands_before_what_the_log_says(run: Run) -> None:
     own = document(run, log("megatron-deepspeed"))["measurement"]["tflops"]
     shorter = document(run, log("megatron-deepspeed"), "--seq", "1024")
     assert 0.49 < shorter["measurement"]["tflops"] / own < 0.5
-    assert shorter["difference"]["reason"] == "it takes a sequence of 2048, not 1024"
+    assert shorter["difference"]["reason"] == "it assumes a sequence of 2048, not 1024"
 
 
 def test_a_row_of_the_measurement_table_comes_out(run: Run) -> None:
@@ -307,12 +307,12 @@ BAD_INPUT = [
     (
         ("measure", str(LOGS / "README.md")),
         1,
-        "see with --explain which lines look like iterations, and recognise them with --step-pattern.",
+        "run with --explain to see which lines look like iterations, and match them with --step-pattern.",
     ),
     (("measure", "a\0b"), 2, "there is no file a b."),
     (("measure", EXAMPLE, "--iterations", "5-2"), 2, "the range 5-2 runs backwards; write 2-5."),
     (("measure", EXAMPLE, "--iterations", "5;2"), 2, "--iterations '5;2' is neither a range nor a list"),
-    (("measure", EXAMPLE, "--run", "3"), 2, "--run 3 is not there: the log has 1 run."),
+    (("measure", EXAMPLE, "--run", "3"), 2, "--run 3 does not exist: the log has 1 run."),
     (("measure", EXAMPLE, "--csv"), 2, "--csv needs a topology: it does not print the arguments of its model"),
     (("measure", EXAMPLE, KEY, "--csv", "--json"), 2, "--csv and --json exclude each other."),
     (("measure", EXAMPLE, "tp8"), 2, "'tp8' lacks pp, mbs and z"),

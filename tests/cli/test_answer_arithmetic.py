@@ -98,7 +98,7 @@ def test_the_answer_is_the_best_topology_of_the_model_as_it_is() -> None:
         "As another model: t2, with 16 heads, takes 2.00 s per iteration, 8.0 days (7.2 to 9.6), 20.0% sooner."
     )
     alone = _answer(study(other))
-    assert alone[0] == "No topology of the model as it is, with 8 heads, was measured."
+    assert alone[0] == "No topology with the model's own 8 heads was measured."
     assert alone[-1].endswith("8.0 days (7.2 to 9.6).")
 
 
@@ -256,5 +256,5 @@ def test_an_extrapolated_answer_says_so_first(extrapolated: bool, capsys: pytest
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tuner.cli.optimize_output.study_command", lambda command, name: f"{command} {name}")
         print_answer(made, loop)
-    words = "SIMULATED: The answer is extrapolated from trials at a reduced size: nothing was measured at full size."
+    words = "SIMULATED: The result is extrapolated from trials at a reduced size: nothing was measured at full size."
     assert (lines(capsys)[0] == words) is extrapolated

@@ -74,9 +74,9 @@ def test_a_usage_error_names_the_help_of_its_command() -> None:
     ("words", "sentence"),
     [
         ("evaluate corpus/enoki-h100.csv --seed 3", "--seed requires --calibrate-rows, whose rows it draws."),
-        ("doctor -o site.toml", "--output names the calibration file of --measure: give --measure with it."),
+        ("doctor -o site.toml", "--output is the calibration file of --measure: add --measure."),
         ("measure docs/example.log --explain --csv", "--explain and --csv exclude each other."),
-        ("compare --default gpu=H100-80GB-SXM", "--default completes the rows of a table: give --table with it."),
+        ("compare --default gpu=H100-80GB-SXM", "--default completes the rows of a table: add --table."),
     ],
 )
 def test_an_option_without_the_one_that_it_needs_is_refused(words: str, sentence: str, run: Run) -> None:

@@ -45,9 +45,9 @@ def test_every_part_of_a_model_is_read_as_it_was_written(name: str, tmp_path: Pa
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"iterations": 0}, "iterations must be a whole number from 1, not 0"),
-        ({"iterations": True}, "iterations must be a whole number from 1, not True"),
-        ({"seed": "1"}, "seed must be a whole number from 0, not '1'"),
+        ({"iterations": 0}, "iterations must be a whole number of at least 1, not 0"),
+        ({"iterations": True}, "iterations must be a whole number of at least 1, not True"),
+        ({"seed": "1"}, "seed must be a whole number of at least 0, not '1'"),
         ({"timeout": float("inf")}, "timeout must be finite and positive, not inf"),
         ({"result": 3}, "result must be a path, not 3"),
         ({"speed": 3}, "assignment has no field speed"),

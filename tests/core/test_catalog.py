@@ -170,12 +170,12 @@ def test_the_environment_adds_files_to_the_catalog(
         (
             "m.json",
             '{"model_type": "whisper", "d_model": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}',
-            "is not known",
+            "is unknown",
         ),
         (
             "m.json",
             '{"hidden_size": 8, "n_layer": 2, "n_head": 2, "vocab_size": 9}',
-            "model_type None is not known",
+            "model_type None is unknown",
         ),
         ("m.json", '{"model_type": "gpt2", "n_embd": "a", "n_layer": 2, "n_head": 2, "vocab_size": 9}', "whole number"),
     ],
@@ -283,7 +283,7 @@ def test_a_family_that_shares_known_keys_is_read_as_those_with_a_note(tmp_path: 
     """Yi, OLMo and many others are LLaMAs by their keys."""
     config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "newcomer"}))
-    with pytest.warns(TunerWarning, match="model_type 'newcomer' is not known; its keys are those of llama"):
+    with pytest.warns(TunerWarning, match="model_type 'newcomer' is unknown; it is read as llama"):
         assert catalog.model(str(tmp_path)).parameters == PUBLISHED["llama-7b"]["parameters"]
     said = run("plan", "--json", "--model", str(tmp_path))
     assert said.code == 0
@@ -311,7 +311,7 @@ def test_another_gpu_keeps_the_network_that_the_cluster_states(tmp_path: Path) -
 
 
 RUBBISH = [
-    ("[gpu.X]\naliases = 3\n", "aliases must be a list of texts, not 3."),
+    ("[gpu.X]\naliases = 3\n", "aliases must be a list of strings, not 3."),
     ("[gpu.X]\naliases = [1]\n", "aliases must be a list of texts"),
     ("[family.f]\nvocab = 3\n", "lacks its field members."),
     ('[family.f]\nmembers = [4]\nlayers_per_4_heads = "x"\nhidden_per_head = 3\n', "are whole numbers"),

@@ -30,5 +30,5 @@ def test_a_toml_text_has_ten_thousand_tables_and_keys_of_some_parts(monkeypatch:
     deepest = ".".join("a" * (catalog.MAX_TOML_DEPTH + 1))
     assert catalog.toml_of(f"{deepest} = 1", "x")
     for wrong in (f"{text}[more]\n", f"{deepest}.a = 1"):
-        with pytest.raises(InputError, match="x is not TOML that can be used: it has more than 3 tables, or keys of"):
+        with pytest.raises(InputError, match="x is not valid TOML: it has more than 3 tables, or keys of"):
             catalog.toml_of(wrong, "x")

@@ -94,7 +94,7 @@ def test_a_toml_file_describes_experts_and_latent_attention(tmp_path: Path) -> N
 def test_experts_of_an_unknown_family_are_refused_by_their_key(tmp_path: Path) -> None:
     config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "num_local_experts": 8}))
-    expected = r"mixture of experts \(num_local_experts=8\) of a family that is not known"
+    expected = r"mixture of experts \(num_local_experts=8\) of an unknown family"
     with pytest.raises(InputError, match=expected):
         catalog.model(str(tmp_path))
     (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "newcomer", "num_local_experts": 8}))

@@ -141,7 +141,7 @@ def test_a_default_workload_is_one_that_the_framework_can_train(record: Framewor
             {"framework": "megatron-core", "precision": "fp8", "precision_recipe": "rowwise"},
             "megatron-core has no rowwise recipe; use --framework torchtitan or --precision-recipe delayed, tensor",
         ),
-        ({"precision_recipe": "mxfp8"}, "--precision-recipe mxfp8 scales fp8 tensors and the precision is bf16"),
+        ({"precision_recipe": "mxfp8"}, "--precision-recipe mxfp8 scales fp8 tensors, but the precision is bf16"),
         ({"precision": "fp8", "precision_recipe": "mxfp8"}, "H100-80GB-SXM has no mxfp8, whose scales of 32"),
         ({"framework": "wombat"}, "wombat"),
     ],

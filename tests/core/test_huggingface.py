@@ -235,7 +235,7 @@ def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, 
     (tmp_path / "config.json").write_text(json.dumps(config))
     document = json.loads(run("plan", "--json", "--top", "1", "--model", str(tmp_path)).out)
     assert [note.split(";")[0].split(":")[0] for note in document["notes"]] == [
-        "The model's family is not known",
+        "The model's family is unknown",
         "Not understood of the model",
     ]
     assert "depth_scale" in document["notes"][1]

@@ -38,7 +38,7 @@ def test_the_enoki_family_follows_its_rule(heads: int) -> None:
 
 def test_any_member_of_a_family_can_be_named_but_no_impossible_one() -> None:
     assert catalog.model("enoki-64").layers == 48
-    with pytest.raises(InputError, match="heads must be a multiple of 4, for layers are 3/4 of them"):
+    with pytest.raises(InputError, match="heads must be a multiple of 4, because layers are 3/4 of them"):
         catalog.model("enoki-30")
 
 

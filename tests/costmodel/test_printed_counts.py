@@ -32,8 +32,8 @@ def test_another_sequence_batch_or_number_of_gpus_is_known_again() -> None:
     columns, shorter = _columns(), _columns(seq=1024)
     rate = float(per_gpu(hardware_flops(columns), 10.0, columns)[0])
     other = float(per_gpu(hardware_flops(shorter), 10.0, columns)[0])
-    assert likely_reason(columns, 10.0, other, 1e-9) == "it takes a sequence of 1024, not 4096"
-    doubled = "it takes a batch of 1024, not 512, or 8 GPUs, not 16"
+    assert likely_reason(columns, 10.0, other, 1e-9) == "it assumes a sequence of 1024, not 4096"
+    doubled = "it assumes a batch of 1024, not 512, or 8 GPUs, not 16"
     assert likely_reason(columns, 10.0, 2 * rate, 1e-9) == doubled
     assert likely_reason(columns, 10.0, 1.2345 * rate, 1e-9) == ""
 

@@ -107,9 +107,12 @@ PLANTS: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown key below": ({"pipeline": {"interval": 1}}, "at pipeline has no key 'interval'"),
     "a fraction of a sample": (
         {"train_micro_batch_size_per_gpu": 2.5},
-        "train_micro_batch_size_per_gpu must be a whole number from 1, not 2.5",
+        "train_micro_batch_size_per_gpu must be a whole number of at least 1, not 2.5",
     ),
-    "a flag for a number": ({"train_batch_size": True}, "train_batch_size must be a whole number from 1, not True"),
+    "a flag for a number": (
+        {"train_batch_size": True},
+        "train_batch_size must be a whole number of at least 1, not True",
+    ),
     "a text for a number": ({"gradient_clipping": "1.0"}, "gradient_clipping must be a number from 0, not '1.0'"),
     "no number": ({"gradient_clipping": float("nan")}, "gradient_clipping must be a number from 0, not nan"),
     "a stage": ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage must be 0, 1, 2 or 3, not 4"),

@@ -101,7 +101,7 @@ def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path)
 
 
 def test_an_empty_table_and_a_senseless_row_are_refused() -> None:
-    with pytest.raises(InputError, match="without a usable row"):
+    with pytest.raises(InputError, match="has no usable row"):
         ReplayLauncher([])
     with pytest.raises(InputError, match="measured and has no seconds"):
         answer("good")

@@ -114,7 +114,7 @@ def test_the_arguments_describe_the_model(command: str) -> None:
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        ("--num-experts 8", "does not understand --num-experts; describe the model by --model"),
+        ("--num-experts 8", "does not understand --num-experts; describe the model with --model"),
         ("--position-embedding-type yarn", "--position-embedding-type yarn is not understood"),
         ("--hidden-size big", "--hidden-size big of --command is not a whole number|--hidden-size 'big'"),
     ],

@@ -54,7 +54,7 @@ def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(kind: str, tmp_pat
     (tmp_path / "cut").write_bytes(packed[: len(packed) * 3 // 4])
     said = run("measure", str(tmp_path / "cut"), "--json")
     assert said.code == 0
-    assert said.err == f"tuner: warning: {tmp_path}/cut ends within its compressed data; what comes before is read.\n"
+    assert said.err == f"tuner: warning: {tmp_path}/cut ends within its compressed data; the part before is read.\n"
     assert 0 < len(json.loads(said.out)["iterations"]) < 20_000
 
 

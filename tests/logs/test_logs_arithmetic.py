@@ -119,7 +119,7 @@ def test_the_last_run_with_iterations_is_chosen_unless_another_is_named(number: 
 
 @pytest.mark.parametrize("number", [0, 4])
 def test_a_run_that_is_not_there_is_refused(number: int) -> None:
-    with pytest.raises(InputError, match=f"--run {number} is not there: the log has 3 runs"):
+    with pytest.raises(InputError, match=f"--run {number} does not exist: the log has 3 runs"):
         chosen_run(Log(runs=(run(), run(), run())), number)
     assert chosen_run(Log(runs=(run(), run(), run())), None) == 2
 

@@ -294,7 +294,7 @@ BAD = [
     (("--step", "x3"), "--step 'x3' is neither x2 nor a number from 1 to 4096."),
     (("--start", "9", "--most", "8"), "--start 9 is larger than --most 8."),
     (("--timeout", "soon"), "--timeout 'soon' is not a duration"),
-    (("--group", "g"), "give --table with them."),
+    (("--group", "g"), "add --table."),
     (("--set", "tp=2,4"), "pin tp and dp to one value, or use tuner compare for several."),
     (("--command", "python train.py {batch}"), "unknown field {batch}"),
     (("--command", "python train.py"), "does not pass the micro batch"),

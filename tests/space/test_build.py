@@ -74,14 +74,14 @@ def test_positions_that_a_description_states_are_the_models_at_any_sequence(
 
 def test_heads_that_key_value_heads_do_not_divide_are_no_model() -> None:
     odd = tiny(heads=6, kv_heads=4, hidden=96)
-    with pytest.raises(InputError, match="tiny: heads must be a multiple of kv_heads, and 6 is none of 4"):
+    with pytest.raises(InputError, match="tiny: heads must be a multiple of kv_heads, but 6 is no multiple of 4"):
         space_for(model=odd, nodes=1)
     assert space_for(model=odd, nodes=1, settings=["heads=8"]).axes["heads"] == (8,)
 
 
 @pytest.mark.parametrize("name", ["settings", "allow"])
 def test_a_text_is_no_list_of_texts(name: str) -> None:
-    with pytest.raises(InputError, match=rf"{name} is a list of texts, such as \['tp=4'\]; got 'tp=4'"):
+    with pytest.raises(InputError, match=rf"{name} is a list of strings, such as \['tp=4'\]; got 'tp=4'"):
         space_for(**{name: "tp=4"})  # type: ignore[arg-type]
 
 

@@ -72,7 +72,8 @@ MESSAGES = {
     "one-dispatcher": "deepep has nothing to exchange with ep=1 and etp=1",
     "dispatcher-for-gpu": "deepep does not run on H100-80GB-SXM",
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
-    "framework-etp": "deepspeed does not split single experts, and etp is 2; megatron-core could run it (--framework)",
+    "framework-etp": "deepspeed has no expert tensor parallelism, and etp is 2; megatron-core could run it "
+    "(--framework)",
     "framework-zero-with-ep": "deepspeed has ZeRO 0, 1 and 2 with ep=4, not 3; torchtitan could run it (--framework)",
     "experts-on-stages": "the first of pp=48 stages has 0 layers, and only layer 1 has experts; ep=4 with "
     "ZeRO 1 needs experts on every stage",

@@ -50,7 +50,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--node-hours", "nan"), "not a positive number"),
         (("--node-hours", "1e308"), "'1e308' is too large; give a number below 1e+30."),
         (("--node-hours", "inf"), "'inf' is too large"),
-        (("--node-hours", "1e-300"), "'1e-300' is too small; give a number from 1e-30 on."),
+        (("--node-hours", "1e-300"), "'1e-300' is too small; give a number of at least 1e-30."),
         (("--default", "gpu=H100-80GB-SXM"), "--default completes the rows of a table"),
         (("--deadline", "soon"), "is not a duration"),
         (("--deadline", "0s"), "--deadline must be greater than 0"),
@@ -204,4 +204,4 @@ def test_a_folder_that_sqlite_cannot_name_is_refused_in_one_sentence(tmp_path: P
     folder = f"{tmp_path}/caf\udce9"
     said = run("optimize", "--nodes", "8", "--budget", "1", "--runs", folder)
     assert said.code == 2
-    assert "is not UTF-8, as SQLite wants it; choose another --runs DIR." in said.err
+    assert "is not UTF-8, which SQLite requires; choose another --runs DIR." in said.err

@@ -125,7 +125,7 @@ def test_a_study_of_a_later_version_is_refused_by_its_schema(corrupt: Corrupt, r
     for arguments in (("report", "s"), ("optimize", *SMALL, "--study", "s"), ("stop", "s")):
         said = run(*arguments, "--runs", runs)
         assert said.code == 1
-        assert "was begun by a later version of tuner, with schema tuner/study/7" in said.err
+        assert "was started by a later version of tuner, with schema tuner/study/7" in said.err
         assert "pip install --upgrade tuner" in said.err
 
 

@@ -45,7 +45,7 @@ def test_a_machine_with_gpus_is_calibrated_by_its_products_alone(monkeypatch: py
 
 def test_doctors_storage_is_a_study_that_is_read_back() -> None:
     found = doctor._storage(None)
-    assert (found.name, found.verdict, found.evidence) == ("storage", "ok", "SQLite keeps and gives back a study")
+    assert (found.name, found.verdict, found.evidence) == ("storage", "ok", "SQLite stores and loads a study")
     assert doctor._storage("sqlite:////nowhere/at/all.db").verdict == "missing"
 
 

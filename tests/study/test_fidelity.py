@@ -152,7 +152,7 @@ def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Pa
     said = search("--trial-nodes", "2", "--budget", "10", folder=tmp_path)
     assert said.code == 0, said.err
     first = said.out.splitlines()[0]
-    assert first.startswith("SIMULATED: The answer is extrapolated from trials at a reduced size")
+    assert first.startswith("SIMULATED: The result is extrapolated from trials at a reduced size")
     assert "is predicted to" in said.out
     (folder,) = (tmp_path / "runs").iterdir()
     trials = kept(url_of(tmp_path, folder.name), folder.name)

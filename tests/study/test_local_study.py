@@ -121,7 +121,7 @@ def test_logs_without_a_measurable_iteration_end_the_study_after_three_jobs(
     assert {trial["ended"] for trial in found["trials"]} == {"no iteration could be measured"}
     assert all("log every iteration, or train for longer" in trial["evidence"] for trial in found["trials"])
     assert found["ended"] == (
-        "the last 3 jobs ended well and none could be measured: stdout.log has iteration 10 in 1 line, and line 2 is "
+        "the last 3 jobs succeeded, but none could be measured: stdout.log has iteration 10 in 1 line, and line 2 is "
         "measured; log every iteration, or train for longer"
     )
     line = "UNREADABLE stdout.log has iteration 10 in 1 line, and line 2 is measured; log every iteration, or train for"

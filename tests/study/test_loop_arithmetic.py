@@ -243,7 +243,7 @@ def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]
         made.step()
         assert (len(launcher.jobs), made.scheduler.finished) == (number, None)
     made.step()
-    assert made.scheduler.finished == "the last 3 jobs ended well and none could be measured: no line"
+    assert made.scheduler.finished == "the last 3 jobs succeeded, but none could be measured: no line"
     assert not made.step()
 
 

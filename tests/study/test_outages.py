@@ -89,7 +89,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> tuple[outages.Patient, list[flo
 def test_a_call_is_repeated_with_growing_pauses(patience: tuple[outages.Patient, list[float]]) -> None:
     call = Flaky(7)
     with pytest.warns(
-        TunerWarning, match=r"^postgresql://me:\*\*\*@db/studies is away; waiting up to 10 minutes\.$"
+        TunerWarning, match=r"^postgresql://me:\*\*\*@db/studies is unreachable; waiting up to 10 minutes\.$"
     ) as said:
         assert patience[0](call) == "answer"
     assert patience[1] == [0.5, 1, 2, 4, 8, 15, 15]

@@ -139,7 +139,7 @@ def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, progra
         trials = kept(made.url, "shared")
     assert_lawful(trials, budget=80)
     assert sum(trial.launched for trial in trials) >= 80 - Limits(budget=80).final
-    assert any("is away; waiting up to 10 minutes" in each.err for each in said)
+    assert any("is unreachable; waiting up to 10 minutes" in each.err for each in said)
 
 
 def _launchers(url: str) -> set[int]:

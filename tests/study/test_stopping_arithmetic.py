@@ -239,7 +239,7 @@ def test_a_study_has_one_job_of_seed_0_that_measures_the_second_iteration() -> N
         ({"command": "x {tp}", "launcher": "local"}, ""),
         ({"memory_filter": True}, "--memory-filter is unnecessary with --sampler guided"),
         ({"memory_filter": True, "sampler": "tpe"}, ""),
-        ({"log": "x"}, "--log is about your own trainer"),
+        ({"log": "x"}, "--log applies to your own trainer"),
         ({"command": "x"}, "--command runs real jobs"),
         ({"command": "x", "launcher": "local", "log": "x"}, ""),
         ({"launcher": "replay"}, "needs a table of measurements"),

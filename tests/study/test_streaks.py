@@ -38,8 +38,8 @@ def test_three_jobs_that_fail_alike_end_the_search(reasons: list[str], jobs: int
     if jobs is not None:
         remedy = REMEDIES.get(reasons[-1], SEE_LOGS)
         assert ends[-1] == (
-            "the last 3 jobs failed alike, and no other topology cures that: "
-            f"{reasons[-1]} (No module named x); {remedy}; to search on all the same, pass --keep-going"
+            "the last 3 jobs failed in the same way, whatever the topology: "
+            f"{reasons[-1]} (No module named x); {remedy}; to continue anyway, pass --keep-going"
         )
 
 
@@ -54,7 +54,7 @@ def test_keep_going_ends_nothing_but_a_search_that_measures_nothing() -> None:
     streaks = Streaks(keep_going=True)
     assert not any(streaks.after(crashed(MISSING)) for _ in range(4))
     unreadable = [streaks.after(crashed("x", "no line", Outcome.UNREADABLE)) for _ in range(3)]
-    assert unreadable == ["", "", "the last 3 jobs ended well and none could be measured: no line"]
+    assert unreadable == ["", "", "the last 3 jobs succeeded, but none could be measured: no line"]
 
 
 def test_the_evidence_is_cut_after_200_characters() -> None:

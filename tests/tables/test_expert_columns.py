@@ -42,7 +42,7 @@ def test_the_overlap_of_exchanges_is_read_and_off_unless_a_cell_states_it() -> N
     for cell, on in (("1", True), ("0", False), ("", False)):
         _, workload = described(header, f"{GROK},megatron-core,8,1,{cell}")
         assert terms_of(workload).moe_overlap is on
-        assert ("tokens are exchanged beside another microbatch's pass" in assumptions(workload)) is on
+        assert ("token exchange overlaps with another microbatch's pass" in assumptions(workload)) is on
 
 
 @pytest.mark.parametrize("cell", ["layernorm moe_act", "['layernorm', 'moe_act']", "layernorm,moe_act"])

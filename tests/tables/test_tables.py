@@ -358,7 +358,7 @@ def test_a_report_names_its_card_and_its_nodes() -> None:
 def test_a_table_that_names_no_degree_is_read_and_left_out() -> None:
     rows = [row for row in PREQUEL.rows if row.group.startswith("dealing with")]
     assert len(rows) == 8
-    assert {row.skipped for row in rows} == {"neither the row nor what stands around it names a parallel degree."}
+    assert {row.skipped for row in rows} == {"neither the row nor the text around it names a parallel degree."}
 
 
 TABLE = "tp,pp,mbs,sec_per_iter,note\n1,1,1,2.0,caf\N{LATIN SMALL LETTER E WITH ACUTE}\n"

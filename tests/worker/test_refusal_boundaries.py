@@ -126,7 +126,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (replace(FLASH, model=tiny(sliding_window=16)), {}, "flash kernel has no sliding_window .the model's: 16."),
     (replace(FLASH, model=tiny(attention_softcap=50.0)), {}, "flash kernel has no attention_softcap .the model's: 50."),
     (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts, which ep=2 would spread"),
-    (MIXTURE, {"dp": 2, "etp": 2}, "does not split single experts, and etp is 2"),
+    (MIXTURE, {"dp": 2, "etp": 2}, "has no expert tensor parallelism, and etp is 2"),
     (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "allgather"}, "no dispatcher allgather; use alltoall"),
     (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "ep=2. has no ZeRO 3; use ZeRO 0, 1 or 2"),
     (with_experts(count=6), {"dp": 4, "micro_batch": 2, "ep": 4}, "6 experts are not divisible by ep=4"),

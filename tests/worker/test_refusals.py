@@ -70,9 +70,9 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     ),
     "experts-need-sp": (MIXTURE, {"tp": 2}, "experts need sequence parallelism over tp=2 ranks"),
     "experts-on-stages": (MIXTURE, {"pp": 4, "dp": 2, "ep": 2, "zero": 1}, "hangs unless every stage has experts"),
-    "expert-ffn-by-etp": (MIXTURE, {"dp": 3, "etp": 3}, "does not split single experts"),
+    "expert-ffn-by-etp": (MIXTURE, {"dp": 3, "etp": 3}, "has no expert tensor parallelism"),
     "one-dispatcher": (MIXTURE, {"dispatcher": "deepep"}, "no dispatcher deepep"),
-    "framework-etp": (MIXTURE, {"dp": 2, "etp": 2}, "does not split single experts"),
+    "framework-etp": (MIXTURE, {"dp": 2, "etp": 2}, "has no expert tensor parallelism"),
     "framework-dispatcher": (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "deepep"}, "no dispatcher deepep"),
     "framework-partition": (
         replace(WORKLOAD, framework="deepspeed"),

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _NO_ITERATIONS: Final = (
-    "the log has no iterations; pass the log of the rank that prints them, or see with --explain which lines look like "
-    "iterations, and recognise them with --step-pattern."
+    "the log has no iterations; pass the log of the rank that prints them, or run with --explain to see which "
+    "lines look like iterations, and match them with --step-pattern."
 )
 _MIN_RANK_SPREAD: Final = 0.01
 """Relative difference between the times of ranks from which a note is given."""

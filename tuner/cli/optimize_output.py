@@ -26,7 +26,7 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
 
     label = "SIMULATED: " if study.simulated else ""
     if study.best is not None and study.best.extrapolated:
-        print(f"{label}The answer is extrapolated from trials at a reduced size: nothing was measured at full size.")
+        print(f"{label}The result is extrapolated from trials at a reduced size: nothing was measured at full size.")
     ended = f"Ended because {study.ended}." if study.ended else "Interrupted."
     print(f"{label}study {study.name}: {counted(len(study.launched), 'job')}, {node_time(study.node_hours)}. {ended}")
     for trial in study.running:
@@ -74,7 +74,7 @@ def _answer(study: StudyResult) -> list[str]:
     assert best is not None  # noqa: S101 - the caller has asked
     tokens = f"{format_count(study.workload.training_tokens)} tokens{tokens_origin(study.workload)}"
     if own is None:
-        lines = [f"No topology of the model as it is, with {study.workload.model.heads} heads, was measured."]
+        lines = [f"No topology with the model's own {study.workload.model.heads} heads was measured."]
     else:
         which = f" with {_model(study, own)}" if study.trains_other_models else ""
         lines = [

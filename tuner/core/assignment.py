@@ -50,7 +50,9 @@ class Assignment:
         for name, minimum in (("gpus_per_node", 1), ("iterations", 1), ("seed", 0)):
             value = getattr(self, name)
             if type(value) is not int or not minimum <= value < 2**31:
-                raise InputError(f"assignment field {name} must be a whole number from {minimum}, not {shown(value)}.")
+                raise InputError(
+                    f"assignment field {name} must be a whole number of at least {minimum}, not {shown(value)}."
+                )
         if type(self.timeout) not in (int, float) or not 0 < self.timeout < 1e7:
             raise InputError(f"assignment field timeout must be finite and positive, not {shown(self.timeout)}.")
         self._check_batches()

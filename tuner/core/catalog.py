@@ -241,7 +241,9 @@ def _check_family(table: Table, where: str) -> None:
     numbers = [need(table, "layers_per_4_heads", where), need(table, "hidden_per_head", where)]
     numbers += members if isinstance(members, list) else [members]
     if not isinstance(members, list) or not all(type(number) is int and number > 0 for number in numbers):
-        raise InputError(f"{where}: layers_per_4_heads and hidden_per_head are whole numbers, members a list of them.")
+        raise InputError(
+            f"{where}: layers_per_4_heads and hidden_per_head must be whole numbers, and members a list of them."
+        )
 
 
 def _family_member(name: str, table: Table, heads: int) -> Model:
@@ -250,7 +252,7 @@ def _family_member(name: str, table: Table, heads: int) -> Model:
     per_four, width = entry.pop("layers_per_4_heads"), entry.pop("hidden_per_head")
     entry.pop("members")
     if heads < 4 or heads % 4:
-        raise InputError(f"{name}: heads must be a multiple of 4, for layers are {per_four}/4 of them.")
+        raise InputError(f"{name}: heads must be a multiple of 4, because layers are {per_four}/4 of them.")
     sizes = {"heads": heads, "layers": per_four * heads // 4, "hidden": width * heads}
     return model_entry(name, {**entry, **sizes}, origin="the catalog")
 
@@ -300,13 +302,13 @@ def toml_of(text: str, name: str) -> Table:
     lines = text.splitlines()
     if sum(line.startswith("[") for line in lines) > MAX_TOML_TABLES or any(map(_is_too_deep, lines)):
         raise InputError(
-            f"{name} is not TOML that can be used: it has more than {MAX_TOML_TABLES:,} tables, or keys of more than "
+            f"{name} is not valid TOML: it has more than {MAX_TOML_TABLES:,} tables, or keys of more than "
             f"{MAX_TOML_DEPTH} parts."
         )
     try:
         table: Table = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # a number of too many digits is a plain ValueError
-        raise InputError(f"{name} is not TOML that can be used: {error}.") from None
+        raise InputError(f"{name} is not valid TOML: {error}.") from None
     return table
 
 
@@ -322,7 +324,7 @@ def _json(path: Path) -> Table:
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is neither TOML (by its name) nor JSON: {error}.") from None
     if not isinstance(data, dict):
-        raise InputError(f"{path} holds no JSON object.")
+        raise InputError(f"{path} does not contain a JSON object.")
     return data
 
 

@@ -85,7 +85,7 @@ def need(table: Table, key: str, where: str) -> Any:
 def texts(value: Any, label: str) -> None:
     """Raise `InputError` unless the value is a list of texts."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
-        raise InputError(f"{label} must be a list of texts, not {shown(value)}.")
+        raise InputError(f"{label} must be a list of strings, not {shown(value)}.")
 
 
 def only_known(table: Table, known: set[str], where: str) -> None:

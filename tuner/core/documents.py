@@ -42,7 +42,7 @@ def identity_document(model: Model) -> dict[str, Any]:
 
 def model_notes(model: Model) -> list[str]:
     """Return what a reader of figures for this model must know of its description."""
-    notes = [f"The model's family is not known; it is read as {model.read_as}."] if model.read_as else []
+    notes = [f"The model's family is unknown; it is read as {model.read_as}."] if model.read_as else []
     if model.not_understood:
         properties = listed(model.not_understood)
         notes.append(f"Not understood of the model: {properties}. It can be planned, but its export is refused.")

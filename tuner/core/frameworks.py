@@ -91,7 +91,7 @@ _RECORDS: Final = (
         zero=Capability(
             (0, 1),
             _LM_ARGUMENTS + "--use-distributed-optimizer",
-            "2 and 3 only through --use-megatron-fsdp or --use-torch-fsdp2, which want other launch settings and "
+            "2 and 3 only through --use-megatron-fsdp or --use-torch-fsdp2, which need other launch settings and "
             "checkpoints and are not searched",
         ),
         sharding_with_pp=Capability(False, _LM_ARGUMENTS + "--use-torch-fsdp2 excludes a pipeline"),
@@ -168,7 +168,7 @@ _RECORDS: Final = (
         precision=Capability(
             ("fp32", "fp16", "bf16"),
             _MDS_ARGUMENTS + "--fp16, --bf16",
-            "--fp8-hybrid wants Transformer Engine's layers, which its pipeline modules are not built from",
+            "--fp8-hybrid needs Transformer Engine's layers, which its pipeline modules are not built from",
         ),
         precision_recipe=Capability((), _MDS_ARGUMENTS + "no --fp8-recipe"),
         attention=Capability(
@@ -366,7 +366,7 @@ def check_supported(workload: Workload) -> None:
     """Raise `InputError` where the workload's framework lacks its precision, recipe or attention kernel."""
     if workload.precision_recipe and workload.precision != "fp8":
         raise InputError(
-            f"--precision-recipe {workload.precision_recipe} scales fp8 tensors and the precision is "
+            f"--precision-recipe {workload.precision_recipe} scales fp8 tensors, but the precision is "
             f"{workload.precision}; add --precision fp8."
         )
     record = record_of(workload)

@@ -22,10 +22,10 @@ from tuner.core.model import Shape
 from tuner.core.text import listed
 
 LOOKS_LIKE: Final = (
-    "a key looks like tp8-pp12-dp4-mbs2-z1, after which may stand vpp2, cp2, sp, rnone or rsel (recompute; left out: "
+    "a key looks like tp8-pp12-dp4-mbs2-z1, optionally followed by vpp2, cp2, sp, rnone or rsel (recompute; default: "
     "full), emb (embedding and head count as layers) or lay (fewer layers on the last stage), offopt or offall "
     "(offload of the optimizer, or of the parameters too), hsdp2 (replica groups of hybrid sharding), ep8 and etp2 "
-    "(expert and expert tensor parallelism), allgather, deepep or hybridep (dispatcher; left out: alltoall), h112 "
+    "(expert and expert tensor parallelism), allgather, deepep or hybridep (dispatcher; default: alltoall), h112 "
     "(heads), 13824x78 (hidden x layers) and gbs1920"
 )
 

@@ -80,5 +80,5 @@ def duration(text: str, option: str) -> float:
 def texts_of(name: str, values: Iterable[str]) -> tuple[str, ...]:
     """Return texts that an argument lists; raise for a single text, which would be taken for its letters."""
     if isinstance(values, str):
-        raise InputError(f"{name} is a list of texts, such as [{values!r}]; got {values!r}.")
+        raise InputError(f"{name} is a list of strings, such as [{values!r}]; got {values!r}.")
     return tuple(values)

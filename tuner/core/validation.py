@@ -80,7 +80,7 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, mi
         return "" if number and 0 <= value < 1e30 else f"a number from 0 to 1e30, not {shown(value)}"
     if hint is str:
         plain = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_TEXT
-        return "" if plain else f"a text of 1 to {_LONGEST_TEXT} printable characters, not {shown(value)}"
+        return "" if plain else f"a string of 1 to {_LONGEST_TEXT} printable characters, not {shown(value)}"
     return ""
 
 

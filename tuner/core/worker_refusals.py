@@ -84,7 +84,7 @@ def _parts(workload: Workload, topology: Topology) -> Named:
     if topology.hsdp > 1:
         yield "hsdp", f"DeepSpeed's ZeRO has no replica groups, and hsdp is {topology.hsdp}; use hsdp=1."
     if topology.etp > 1:
-        yield "etp", f"the worker does not split single experts, and etp is {topology.etp}; use etp=1."
+        yield "etp", f"the worker has no expert tensor parallelism, and etp is {topology.etp}; use etp=1."
     if topology.dispatcher != "alltoall":
         yield "dispatcher", f"the worker has no dispatcher {topology.dispatcher}; use alltoall."
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
@@ -193,7 +193,7 @@ def _shards(model: Model, topology: Topology) -> Named:
     if model.kv_heads % tp and tp % model.kv_heads:
         yield "tp", f"neither {model.kv_heads} key/value heads nor tp={tp} divides the other."
     if topology.sequence_parallel and tp == 1:
-        yield "sequence_parallel", "sequence parallelism shares work among tensor parallel ranks, and tp is 1."
+        yield "sequence_parallel", "sequence parallelism splits work among tensor-parallel ranks, and tp is 1."
     if topology.sequence_parallel and model.seq % tp:
         yield (
             "sequence_parallel",
@@ -263,7 +263,7 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
         )
     units = model.layers + 2 * (topology.partition == "embedding")
     if topology.partition == "layout":
-        yield "the worker lays out no single stages (partition layout); choose pp that divides the layers."
+        yield "the worker does not support partition layout; choose a pp that divides the layers."
     elif units % pp:
         yield f"{units} layers, counted by {topology.partition}, are not divisible by pp={pp}."
     if topology.partition == "embedding" and pp > 1 and units < 2 * pp:

@@ -186,9 +186,9 @@ def likely_reason(columns: Columns, seconds: float, printed: float, tolerance: f
         other = Columns(replace(workload, model=model), columns.cluster, columns.arrays)
         for name, count in (("", hardware_flops), (" by the formula from before February 2022", older_estimate)):
             if seq != workload.model.seq and fits(count(other)):
-                return f"it takes a sequence of {seq}, not {workload.model.seq}{name}"
+                return f"it assumes a sequence of {seq}, not {workload.model.seq}{name}"
     for ratio in _RATIOS:
         if fits(corrected * ratio):
             batch, gpus = float(columns.global_batch[0]), float((columns.replica * columns.dp)[0])
-            return f"it takes a batch of {batch * ratio:g}, not {batch:g}, or {gpus / ratio:g} GPUs, not {gpus:g}"
+            return f"it assumes a batch of {batch * ratio:g}, not {batch:g}, or {gpus / ratio:g} GPUs, not {gpus:g}"
     return ""

@@ -169,7 +169,7 @@ def described(workload: Workload) -> list[str]:
         "context parallel ranks gather all keys and values": exchange == "all_gather",
         "context parallel ranks exchange heads for tokens": exchange == "a2a",
         "sends are split over tensor parallel ranks": terms.split_sends,
-        "tokens are exchanged beside another microbatch's pass": terms.moe_overlap,
+        "token exchange overlaps with another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their products": terms.fused_accumulation,
         "whole gradients until the last microbatch's are reduced": terms.unsharded_gradients,
         "selective recomputation of every second product": terms.saved_products,

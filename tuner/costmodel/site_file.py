@@ -46,12 +46,12 @@ def site_text(calibration: Calibration, *, source: str) -> str:
     """The file's text."""
     known = calibration.known
     lines = [
-        "# What `tuner calibrate` learnt of a site; every command takes it by --calibration.",
+        "# Written by `tuner calibrate`; pass it to other commands with --calibration.",
         f"schema = {_text(SCHEMA)}",
         f"source = {_text(source)}",
         *(["simulated = true"] if calibration.simulated else []),
         "",
-        "# By which the model's own constants are multiplied.",
+        "# Factors for the cost model's constants.",
         "[factors]",
         *(f"{field.name} = {getattr(calibration.site, field.name):.6g}" for field in fields(SiteFactors)),
         "",
@@ -59,7 +59,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         f"deviation = {calibration.memory_deviation:.6g}",
         f"runs = {calibration.weighed}",
         "",
-        "# How sure the factors of time are: covariance of their logarithms, in the order above.",
+        "# Uncertainty of the time factors: covariance of their logarithms, in the order above.",
         "[time]",
         f"spread = [{', '.join(_numbers(row) for row in calibration.spread)}]",
         f"features = [{', '.join(_text(name) for name in SMOOTH)}]",
@@ -97,12 +97,12 @@ def site_of(text: str, name: str) -> Calibration:
 
 def _understood(table: Mapping[str, Any], name: str) -> Calibration:
     if table.get("schema") != SCHEMA:
-        raise InputError(f"{name} is no calibration of this version: its schema must be {SCHEMA!r}.")
+        raise InputError(f"{name} is not a calibration file of this version: its schema must be {SCHEMA!r}.")
     try:
         return _calibration(table)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
-            f"{name} is damaged ({type(error).__name__}: {error}); make it again with tuner calibrate."
+            f"{name} is damaged ({type(error).__name__}: {error}); recreate it with tuner calibrate."
         ) from None
 
 
@@ -168,7 +168,7 @@ def _word(value: Any) -> str:
 
 def _factor(value: Any) -> float:
     if not _is_number(value) or not 1e-12 < value < 1e6:
-        raise ValueError(f"{shown(value)} is no positive number")
+        raise ValueError(f"{shown(value)} is not a positive number")
     return float(value)
 
 

@@ -72,7 +72,7 @@ def _hostfile(run: ProductionRun, options: ExportOptions) -> Files:
         raise InputError("DeepSpeed's launcher starts the ranks, and so does --command; use --format torchrun.")
     if site.container:
         raise InputError(
-            "DeepSpeed's launcher starts no container, which the site profile asks for; use another format."
+            "DeepSpeed's launcher does not start containers, which the site profile requires; use another format."
         )
     if site.hosts and len(site.hosts) < run.topology.nodes:
         hosts = counted(len(site.hosts), "host")

@@ -18,8 +18,8 @@ from tuner.core.errors import InputError
 from tuner.core.resources import ds_config as base_file
 from tuner.core.text import either, listed, shown
 
-_COUNT: Final = "a whole number from 1"
-_WHOLE: Final = "a whole number from 0"
+_COUNT: Final = "a whole number of at least 1"
+_WHOLE: Final = "a whole number of at least 0"
 _NUMBER: Final = "a number from 0"
 _FLAG: Final = "true or false"
 _PAIR: Final = "two numbers from 0 and below 1"
@@ -116,7 +116,7 @@ def check(config: Any, *, data_parallel: int) -> None:
     product = micro_batch * microbatches * data_parallel
     if batch != product:
         raise InputError(
-            f"the DeepSpeed config's batch does not multiply: train_batch_size {batch} is not "
+            f"the DeepSpeed config's batch sizes are inconsistent: train_batch_size {batch} is not "
             f"train_micro_batch_size_per_gpu x gradient_accumulation_steps x dp = "
             f"{micro_batch} x {microbatches} x {data_parallel} = {product}."
         )
@@ -194,7 +194,7 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
     config: Config = json.loads(base_file(topology.zero).read_text())
     config.pop("bf16", None)
     if trained.precision not in _PRECISIONS:
-        raise InputError(f"DeepSpeed's config knows no precision {trained.precision}; it has fp32, bf16 and fp16.")
+        raise InputError(f"DeepSpeed does not support precision {trained.precision}; it has fp32, bf16 and fp16.")
     if trained.optimizer not in _OPTIMIZERS:
         raise InputError(f"DeepSpeed has no optimizer {trained.optimizer}; it has adam, sgd and adafactor.")
     step = topology.micro_batch * topology.dp

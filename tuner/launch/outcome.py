@@ -193,7 +193,7 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
         return _outcome(first), first.meaning, first.failure.evidence
     last = _last_line(folder / "stderr.log") or _last_line(folder / "stdout.log")
     if not folder.is_dir():
-        return Outcome.CRASHED, "killed from outside", "its folder is gone, and with it what its job printed"
+        return Outcome.CRASHED, "killed from outside", "its folder is gone, and with it the job's output"
     if ended.get("why") == "killed":
         return Outcome.CRASHED, "killed from outside", "its supervisor was killed"
     if isinstance(code, int) and code < 0:

@@ -174,7 +174,7 @@ def extensions() -> CheckResult:
         return CheckResult(
             name="extensions",
             verdict="warning",
-            evidence=f"nothing is compiling, yet {locks[0]} is there: programs that use the extension wait for ever",
+            evidence=f"nothing is compiling, yet {locks[0]} is there: programs that use the extension wait forever",
             remedy=f"rm {shlex.join(map(str, locks))}",
         )
     return CheckResult(name="extensions", verdict="ok", evidence=f"no stale lock in {folder}")

@@ -206,7 +206,7 @@ class CommandTemplate:
         except ValueError as error:
             raise InputError(f"--command {shown(text)} is not a valid shell command: {error}.") from None
         if not words:
-            raise InputError("--command is empty; give for example --command 'torchrun train.py --tp {tp}'.")
+            raise InputError("--command is empty; pass for example --command 'torchrun train.py --tp {tp}'.")
         for word in words:
             _check_fields(word)
         if log is not None:

@@ -14,9 +14,9 @@ from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, Source
 from tuner.logs.runs import LogRun
 
 NO_LINE: Final = (
-    "no line of its output has the time of an iteration; recognise yours with --step-pattern, such as "
-    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms', which `tuner measure stdout.log --explain` suggests, or where "
-    "there is none call step() of tuner.step in the trainer"
+    "no line of its output has the time of an iteration; match its lines with --step-pattern, such as "
+    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms' (`tuner measure stdout.log --explain` suggests one), or call "
+    "step() of tuner.step in the trainer"
 )
 
 NO_OUTPUT: Final = (
@@ -54,7 +54,7 @@ def chosen_run(log: Log, number: int | None) -> int:
     """Return the index of run `number`, by default of the last run with iterations."""
     if number is not None:
         if not 1 <= number <= len(log.runs):
-            raise InputError(f"--run {number} is not there: the log has {counted(len(log.runs), 'run')}.")
+            raise InputError(f"--run {number} does not exist: the log has {counted(len(log.runs), 'run')}.")
         return number - 1
     with_iterations = [index for index, run in enumerate(log.runs) if run.iterations]
     return with_iterations[-1] if with_iterations else len(log.runs) - 1
@@ -72,7 +72,7 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     starts_at_second = _starts_untimed(run, numbers[0]) or (numbers[0] == 2 and interval == 1)
     if len(numbers) == 1 and not (starts_at_second or numbers[0] > interval or run.source in _WITHOUT_FIRST):
         iterations = f"iterations 1 to {numbers[0]} in one line were" if numbers[0] > 1 else "iteration 1 was"
-        return (), f"only {iterations} found, which pays for compilation and warm-up; run the job for longer."
+        return (), f"only {iterations} found, which includes compilation and warm-up; run the job for longer."
     later = numbers if starts_at_second or len(numbers) == 1 else numbers[1:]
     skipped = {iteration.number for iteration in run.iterations if iteration.skipped}
     chosen = next((number for number in later if number not in skipped), None)

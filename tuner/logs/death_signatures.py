@@ -57,9 +57,9 @@ DEATH_SIGNATURES: Final = (
         r"|^Illegal instruction\s*$|on signal 4\b|with signal SIGILL"
         r"|(?:S|Caught s)ignal 4 \((?:SIGILL|Illegal instruction)|Fatal Python error: Illegal instruction",
         Outcome.CRASHED,
-        "a rank died of an illegal instruction",
+        "a rank crashed with an illegal instruction",
         "Linux",
-        "a package was built for another processor: install one that is built for this machine",
+        "a package was built for another processor: install one built for this machine",
         words=("Illegal instruction", "on signal 4", "SIGILL"),
     ),
     signature(
@@ -68,7 +68,7 @@ DEATH_SIGNATURES: Final = (
         r"|with signal SIGFPE|(?:S|Caught s)ignal 8 \((?:SIGFPE|Floating point exception)"
         r"|Fatal Python error: Floating point exception",
         Outcome.CRASHED,
-        "a rank died of an arithmetic error",
+        "a rank crashed with an arithmetic error",
         "Linux",
         "often a division by zero in an extension; read the first error of the rank that ended first",
         words=("Floating point exception", "Unexpected floating-point exception", "on signal 8", "SIGFPE"),
@@ -77,7 +77,7 @@ DEATH_SIGNATURES: Final = (
         r"(?:^|[\]:] )(?:free\(\): |malloc(?:_consolidate)?\(\): |realloc\(\): |munmap_chunk\(\): "
         r"|double free or corruption|corrupted (?:double-linked list|size vs))|\*\*\* stack smashing detected",
         Outcome.CRASHED,
-        "a rank corrupted its memory",
+        "a rank has corrupted memory",
         "glibc",
         "rebuild extensions for this torch; `tuner doctor`",
         weight=DEATH,
@@ -117,7 +117,7 @@ DEATH_SIGNATURES: Final = (
         Outcome.CRASHED,
         KILLED,
         "torchrun, DeepSpeed, bash, srun",
-        "ask for more host memory; `dmesg` on the node names the process",
+        "request more host memory; `dmesg` on the node names the process",
         weight=SIGNAL,
         words=(
             *_END_WORDS,
@@ -127,7 +127,7 @@ DEATH_SIGNATURES: Final = (
     signature(
         _ended_by(7, "SIGBUS"),
         Outcome.CRASHED,
-        "a rank died of a bus error",
+        "a rank crashed with a bus error",
         "torchrun, DeepSpeed",
         weight=SIGNAL,
         words=_END_WORDS,
@@ -135,7 +135,7 @@ DEATH_SIGNATURES: Final = (
     signature(
         _ended_by(11, "SIGSEGV"),
         Outcome.CRASHED,
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "torchrun, DeepSpeed",
         weight=SIGNAL,
         words=_END_WORDS,
@@ -143,7 +143,7 @@ DEATH_SIGNATURES: Final = (
     signature(
         _ended_by(4, "SIGILL"),
         Outcome.CRASHED,
-        "a rank died of an illegal instruction",
+        "a rank crashed with an illegal instruction",
         "torchrun, srun",
         weight=SIGNAL,
         words=_END_WORDS,
@@ -151,7 +151,7 @@ DEATH_SIGNATURES: Final = (
     signature(
         _ended_by(8, "SIGFPE"),
         Outcome.CRASHED,
-        "a rank died of an arithmetic error",
+        "a rank crashed with an arithmetic error",
         "torchrun, srun",
         weight=SIGNAL,
         words=_END_WORDS,
@@ -188,7 +188,7 @@ DEATH_SIGNATURES: Final = (
         r"|Received (?:1|2|15) death signal|Received Signals\.SIGTERM death signal"
         rf"|{_ended_by(15, 'SIGTERM')}|{_SIGNAL}[12]\b|died with <Signals\.SIG(?:INT|HUP)|{_CODE}(?:-2|130)\b",
         Outcome.CANCELLED,
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "Megatron-LM, torchrun",
         weight=ENDED,
         words=(

@@ -82,7 +82,7 @@ DEVICE_SIGNATURES: Final = (
         Outcome.OOM,
         "NCCL found no GPU memory for its buffers",
         "NCCL",
-        "leave NCCL 1 to 3 GiB beside PyTorch's memory",
+        "leave 1 to 3 GiB for NCCL in addition to PyTorch's memory",
         weight=OUT_OF_MEMORY,
         words=("NCCL WARN ", "Cuda failure ", "Failed to CUDA "),
     ),
@@ -154,7 +154,7 @@ DEVICE_SIGNATURES: Final = (
         Outcome.CRASHED,
         "no usable GPU",
         "PyTorch",
-        "ask for as many GPUs as ranks, and install a torch that is built for them: `tuner doctor`",
+        "request as many GPUs as ranks, and install a torch built for them: `tuner doctor`",
         words=(
             *_ERROR_WORDS,
             "Cuda failure ",

@@ -295,7 +295,7 @@ def _raised(number: int, evidence: str) -> Sighting:
     if FOLLOWED.search(evidence):
         return _sighting(number, evidence, Outcome.CRASHED, "a rank failed", REPORT)
     if WAITED.search(evidence):
-        return _sighting(number, evidence, Outcome.HUNG, "something was waited for in vain")
+        return _sighting(number, evidence, Outcome.HUNG, "waiting for another process timed out")
     meaning = next((meaning for pattern, meaning in MEANINGS if pattern.search(evidence)), "an exception ended a rank")
     weight = LOST if meaning == NCCL or LOST_PEER.search(evidence) else CAUSE
     return _sighting(number, evidence, Outcome.CRASHED, meaning, weight, passing=True)

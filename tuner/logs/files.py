@@ -87,9 +87,7 @@ def _pieces(text: IO[bytes], where: str) -> Iterator[bytes]:
     except _BROKEN as error:
         if not read:
             raise InputError(f"{where} cannot be decompressed: {error}.") from None
-        warnings.warn(
-            TunerWarning(f"{where} ends within its compressed data; what comes before is read."), stacklevel=2
-        )
+        warnings.warn(TunerWarning(f"{where} ends within its compressed data; the part before is read."), stacklevel=2)
 
 
 def _first(pieces: Iterable[bytes], size: int) -> Iterator[bytes]:

@@ -16,7 +16,7 @@ LAUNCH_SIGNATURES: Final = (
         r"|\b(?:OCI runtime|crun: |nvidia-container-cli: )"
         r"(?![^|]{0,400}executable file not found)[^|]{0,200}?(?:error|failed|cannot|not found)",
         Outcome.CRASHED,
-        "the container was not started",
+        "the container could not be started",
         "pyxis, Apptainer, Docker, Kubernetes",
         "correct the image in the site profile or in --command, and start it once by hand on a node",
         words=(
@@ -34,7 +34,7 @@ LAUNCH_SIGNATURES: Final = (
     signature(
         r"\bpyxis: (?:container start failed|couldn't start container)|required plugin spank_\w+\.so: \w+\(\) failed",
         Outcome.CRASHED,
-        "the container was not started",
+        "the container could not be started",
         "pyxis",
         weight=DEATH,
         words=("pyxis: ", "required plugin spank_"),
@@ -190,7 +190,7 @@ LAUNCH_SIGNATURES: Final = (
         Outcome.CRASHED,
         KILLED,
         "srun",
-        "ask for more host memory; `dmesg` on the node names the process",
+        "request more host memory; `dmesg` on the node names the process",
         weight=REPORT,
         words=(": Killed",),
     ),

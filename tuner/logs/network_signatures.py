@@ -36,7 +36,7 @@ NETWORK_SIGNATURES: Final = (
         Outcome.CRASHED,
         "a connection between ranks failed",
         "NCCL",
-        "if no rank ended before, name the network with NCCL_SOCKET_IFNAME",
+        "if no rank ended before, select the network with NCCL_SOCKET_IFNAME",
         weight=DEATH,
         passing=True,
         words=("NCCL WARN ", "include/socket.h:", "nvshmem/src/", ": Call to "),
@@ -83,7 +83,7 @@ NETWORK_SIGNATURES: Final = (
         r"|\bDid not get (?:initial|subsequent) heartbeat\. Waited "
         r"|DistStoreError: wait timeout|store->get\('[^']{0,80}'\) got error: wait timeout",
         Outcome.HUNG,
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "PyTorch",
         "look for the rank whose log ends first",
         words=("no heartbeat for ", "no output for ", "no progress for ", "wait timeout", "Did not get "),
@@ -92,7 +92,7 @@ NETWORK_SIGNATURES: Final = (
         r"by subset of ranks and are waiting for remainder of ranks for more than [0-9]+ seconds"
         r"|[Hh]ang detected\b",
         Outcome.HUNG,
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "Horovod, nvidia-resiliency-ext",
         weight=DEATH,
         passing=True,
@@ -202,9 +202,9 @@ NETWORK_SIGNATURES: Final = (
         r"|was not reachable via ssh|^pdsh@\S{1,100}: \S{1,100}: connect: |kex_exchange_identification: "
         r"|\bORTE was unable to reliably start|\bAn (?:ORTE|PRTE) daemon has unexpectedly failed",
         Outcome.CRASHED,
-        "a node was not reached",
+        "a node could not be reached",
         "ssh, pdsh, DeepSpeed, mpirun",
-        "check the names of the hosts, and set up ssh between them without a password",
+        "check the host names, and set up passwordless ssh between the hosts",
         words=(
             "Host key verification failed",
             "Permission denied (",
@@ -221,7 +221,7 @@ NETWORK_SIGNATURES: Final = (
     signature(
         r"\[W[^\]]{1,80}\] \[c10d\] The client socket has failed",
         Outcome.CRASHED,
-        "the ranks did not find each other",
+        "the ranks could not find each other",
         "torchrun",
         weight=PEER,
         words=("The client socket has failed",),
@@ -237,7 +237,7 @@ NETWORK_SIGNATURES: Final = (
         r"|coordination service as cluster registration failed"
         r"|failed to listen on any local network address|\bhost not found: (?:Name|Temporary|No address)",
         Outcome.CRASHED,
-        "the ranks did not find each other",
+        "the ranks could not find each other",
         "torchrun",
         "check that every node starts as many ranks as torchrun expects, and the address and port of rank 0",
         words=(

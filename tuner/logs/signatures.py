@@ -53,7 +53,7 @@ SIGNATURES: Final = (
         r"|(?:WARNING\b[^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b"
         r"|\b[Tt]ermination is imminent\b|\b[Ss]pot(?: [Ii]nstance)? [Ii]nterruption [Nn]otice\b",
         Outcome.PREEMPTED,
-        "another job took its place",
+        "the job was preempted",
         "Slurm, LSF, submitit, Kubernetes, SkyPilot, Google Cloud",
         "use another partition or QOS",
         words=(
@@ -103,7 +103,7 @@ SIGNATURES: Final = (
     signature(
         r"\bthe actor's node was preempted\b",
         Outcome.PREEMPTED,
-        "another job took its place",
+        "the job was preempted",
         "Ray",
         passing=True,
         words=("actor's node was preempted",),
@@ -119,7 +119,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         HOST_MEMORY,
         "Slurm, Linux, Rust",
-        "ask for more host memory, or use fewer data loader workers",
+        "request more host memory, or use fewer data loader workers",
         words=(
             ": Out Of Memory",
             "DataLoader worker (pid",
@@ -149,7 +149,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         HOST_MEMORY,
         "Ray",
-        "ask for more host memory, or use fewer data loader workers",
+        "request more host memory, or use fewer data loader workers",
         passing=True,
         words=(" killed due to memory pressure", "how to address the out of memory issue"),
     ),
@@ -208,7 +208,7 @@ SIGNATURES: Final = (
     signature(
         r"^worker: rank [0-9]+ was killed by signal",
         Outcome.CRASHED,
-        "a rank died of a signal",
+        "a rank was killed by a signal",
         "tuner's worker",
         weight=DEATH,
         words=(" was killed by signal",),
@@ -230,7 +230,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         HOST_MEMORY,
         "Python, C++",
-        "ask for more host memory, or use fewer data loader workers",
+        "request more host memory, or use fewer data loader workers",
         words=("Cannot allocate memory", "MemoryError", "std::bad_alloc"),
     ),
     signature(
@@ -239,7 +239,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         DISK_FULL,
         "Python",
-        "free space, or let caches and checkpoints go elsewhere",
+        "free space, or move caches and checkpoints elsewhere",
         passing=True,
         words=(
             *("Disk quota exceeded", "Errno 122", "Insufficient disk space", "No space left on device"),
@@ -257,7 +257,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         "access was denied",
         "Hugging Face Hub, wandb, object stores",
-        "give the job its token and permissions, or switch the service off",
+        "give the job its token and permissions, or disable the service",
         passing=True,
         words=(
             " Client Error",
@@ -334,7 +334,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         "a download failed",
         "Hugging Face Hub, requests",
-        "download models and data before the study: nodes may lack access to the internet",
+        "download models and data before the study: nodes may have no internet access",
         passing=True,
         words=(
             "LocalEntryNotFoundError: ",
@@ -355,9 +355,9 @@ SIGNATURES: Final = (
     signature(
         r"wandb: ERROR Run initialization has timed out\b|\bwandb\.errors\.\w{0,20}CommError: ",
         Outcome.CRASHED,
-        "the experiment tracker was not reached",
+        "the experiment tracker could not be reached",
         "wandb",
-        "set WANDB_MODE=offline where the nodes have no access to it",
+        "set WANDB_MODE=offline if the nodes have no access to it",
         passing=True,
         words=("wandb: ERROR ", "CommError: "),
     ),
@@ -368,13 +368,13 @@ SIGNATURES: Final = (
 NOT_TOPOLOGICAL: Final = frozenset(
     {
         *("no usable GPU", "a port is in use", DISK_FULL, "access was denied", "the trainer refused its arguments"),
-        *("a download failed", "the container was not started", "a node was not reached"),
-        "the experiment tracker was not reached",
+        *("a download failed", "the container could not be started", "a node could not be reached"),
+        "the experiment tracker could not be reached",
         *(
             "a program or file is missing",
             "a dependency is missing",
             "a file is missing",
-            "the ranks did not find each other",
+            "the ranks could not find each other",
         ),
     }
 )

@@ -85,7 +85,7 @@ def flops(
         if value is not None and not 0 < value < math.inf:
             raise InputError(f"--{name} must be positive (got {value}).")
     if price is not None and seconds is None:
-        raise InputError("--price requires --seconds, from which the cost of the training follows.")
+        raise InputError("--price requires --seconds, to compute the cost of the training.")
     space = space_or(space, description)
     topology = parse_key(key, **space.key_context)
     workload = space.workload.as_in(topology)

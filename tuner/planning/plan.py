@@ -20,7 +20,7 @@ from tuner.space.relaxations import openings
 from tuner.space.rules import frameworks_with_more
 from tuner.space.space import Space, Tally
 
-ORDER: Final = "estimated time to train at equal compute over the chance that it fits, then grid order"
+ORDER: Final = "estimated time to train at equal compute divided by the probability of fitting, then grid order"
 """How rows are listed: by the throughput to expect of a topology that may run out of memory, the highest first."""
 
 
@@ -85,7 +85,7 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
     Raises `EmptySpace`, which says what removed everything and what would open it.
     """
     if top < 0:
-        raise InputError(f"top is {top}; give how many rows are wanted, or 0 for all of them.")
+        raise InputError(f"top must be a number of rows, or 0 for all (got {top}).")
     started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or CostModel()
     points: IntArray = np.empty(0, dtype=np.int64)
     keys: FloatArray = np.empty((2, 0))
@@ -105,7 +105,7 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
     if not tally.legal:
         raise EmptySpace(why_empty(space, tally))
     if not top and tally.legal > MOST_ROWS:
-        raise InputError(f"{tally.legal:,} rows are too many to list; say how many with --top, or pin axes with --set.")
+        raise InputError(f"{tally.legal:,} rows are too many to list; limit them with --top, or pin axes with --set.")
     points = points[np.lexsort((points, *keys))[:keep]]
     rows = costs(space.topologies(points), space.columns(points), known)
     remedy = "" if fitting else memory_remedy(space, known)
@@ -134,8 +134,8 @@ def why_empty(space: Space, tally: Tally) -> str:
     causes = ", ".join(removal(name, count, space.workload) for count, name in removed)
     found = openings(space)
     remedy = (
-        "it opens with " + either(f"{opening.change} ({opening.legal:,} legal)" for opening in found)
+        "try " + either(f"{opening.change} ({opening.legal:,} legal)" for opening in found)
         if found
-        else "no single change of nodes, global batch, policies or depth opens it"
+        else "no single change of nodes, global batch, policies or depth makes one legal"
     )
     return f"none of {tally.grid:,} topologies is legal (removed by {causes}); {remedy}."

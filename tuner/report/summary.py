@@ -61,7 +61,7 @@ def summary(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
 
 
 def _extrapolated(study: StudyResult) -> str:
-    return f"{simulated_label(study)}The answer is extrapolated from trials at a reduced size."
+    return f"{simulated_label(study)}The result is extrapolated from trials at a reduced size."
 
 
 def confirmations(study: StudyResult) -> list[str]:

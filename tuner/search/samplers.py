@@ -149,7 +149,7 @@ class _Optunas:
         try:
             return self._ask(open_to)
         except ImportError as error:
-            raise MissingDependency(f"this sampler needs {error.name or error}; pip install it beside tuner.") from None
+            raise MissingDependency(f"this sampler needs {error.name or error}; install it with pip.") from None
 
     def _ask(self, open_to: BoolArray) -> Suggestion:
         agreed = np.zeros(len(open_to), dtype=np.int64)

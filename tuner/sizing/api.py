@@ -94,11 +94,11 @@ def max_batch(
     if command and launcher not in ("local", "slurm"):
         raise InputError("--command runs real jobs and requires --launcher local or slurm.")
     if step_pattern is not None and not command:
-        raise InputError("--step-pattern reads the output of your own trainer: give --command with it.")
+        raise InputError("--step-pattern reads the output of your own trainer: add --command.")
     if site_profile is not None and launcher != "slurm":
         raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
     if table is None and (group is not None or tuple(defaults)):
-        raise InputError("--group and --default select and complete the rows of a table: give --table with them.")
+        raise InputError("--group and --default select and complete the rows of a table: add --table.")
     _check_numbers(margin=margin, start=start, most=most, increment=increment, limit=limit)
     if start is not None and most is not None and start > most:
         raise InputError(f"--start {start} is larger than --most {most}.")
@@ -209,7 +209,7 @@ def compare(
     ['tp=1', 'tp=4']
     """
     if table is None and tuple(defaults):
-        raise InputError("--default completes the rows of a table: give --table with it.")
+        raise InputError("--default completes the rows of a table: add --table.")
     _check_numbers(margin=margin, most=most)
     space = _unless_named(space_or(space, description, lambda given: space_for(**of_a_job(given))))
     model = cost_model(calibration)

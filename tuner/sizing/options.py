@@ -129,7 +129,9 @@ def stacked(workload: Workload, stack: Stack | None, *, zero: int) -> Workload:
     """
     if workload.framework is not None:
         if stack is not None:
-            raise InputError(f"--stack {stack} and --framework {workload.framework} both select the layers: give one.")
+            raise InputError(
+                f"--stack {stack} and --framework {workload.framework} both select the layers: use one of them."
+            )
         return workload
     plain = (stack or ("fsdp" if zero == 3 else "megatron")) == "fsdp"
     return replace(workload, plain_layers=plain, parallel_loss=not plain)

@@ -105,12 +105,12 @@ def space_for(
         pinned["shape"] = _shapes(pinned["shape"], workload.model)
         axes = with_shapes(axes, pinned["shape"], machines)
     if exact_nodes and "nodes" in pinned:
-        raise InputError("--exact-nodes uses all nodes and --set nodes names others; give one of the two.")
+        raise InputError("--exact-nodes uses all nodes, but --set nodes selects others; use one of the two.")
     if exact_nodes:
         axes["nodes"] = (machines.nodes,)
     if "heads" not in pinned and axes["heads"] == (described.heads,) and described.heads % described.kv_heads:
         raise InputError(
-            f"{described.name}: heads must be a multiple of kv_heads, and {described.heads} is none of "
+            f"{described.name}: heads must be a multiple of kv_heads, but {described.heads} is no multiple of "
             f"{described.kv_heads}."
         )
     return Space(

@@ -47,7 +47,7 @@ class Tally:
         pins = [f"{axis}={','.join(map(str, values))}" for axis, values in self.unused.items()]
         if not pins:
             return ""
-        return f"No legal topology has {either(pins)}; 'tuner plan --set {pins[0].partition(',')[0]}' says why."
+        return f"No legal topology has {either(pins)}; 'tuner plan --set {pins[0].partition(',')[0]}' explains why."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,12 +239,12 @@ def _only_dp(values: tuple[int, ...]) -> Rule:
     return Rule(
         name="dp-as-set",
         level="policy",
-        sentence="dp is one of the values asked for",
+        sentence="dp is one of the requested values",
         source="--set dp",
         reads=("dp",),
         vary=("pp", "tp", "nodes"),
         broken=lambda columns: ~np.isin(columns.dp, values),
-        numbers=lambda columns: f"dp={columns.dp} was not asked for",
+        numbers=lambda columns: f"dp={columns.dp} was not requested",
     )
 
 

@@ -129,7 +129,7 @@ def study_settings(
         fitted.check(space.workload.model)
     cells = Defaults.parse(defaults)
     if cells.cells and table is None and start_from is None:
-        raise InputError("--default completes the rows of a table: give --table or --from with it.")
+        raise InputError("--default completes the rows of a table: add --table or --from.")
     if table is not None and not isinstance(table, Table):
         table = read_table(Path(table), cells)
     found = StudySettings(
@@ -271,7 +271,7 @@ def _calibration(
 ) -> Calibration | None:
     """Return what is known before the first job: a calibration, or what a table or another study measured."""
     if given is not None and start_from is not None:
-        raise InputError("--calibration and --from exclude each other: both say what was measured before.")
+        raise InputError("--calibration and --from exclude each other: both provide earlier measurements.")
     if given is not None:
         return given if isinstance(given, Calibration) else read_site(Path(given))
     if start_from is None:

@@ -140,5 +140,5 @@ def _storage(url: str | None) -> CheckResult:
             name="storage", verdict="missing", evidence=str(error), remedy="see --storage of tuner optimize"
         )
     return CheckResult(
-        name="storage", verdict="ok" if read_back else "missing", evidence="SQLite keeps and gives back a study"
+        name="storage", verdict="ok" if read_back else "missing", evidence="SQLite stores and loads a study"
     )

@@ -120,7 +120,7 @@ class StudySettings:
             others = either([name for name in SAMPLERS if name != "guided"])
             raise InputError(
                 "--memory-filter is unnecessary with --sampler guided, which weighs the probability of running out of "
-                f"memory itself: drop it, or give --sampler {others}."
+                f"memory itself: drop it, or use --sampler {others}."
             )
         if self.launcher not in LAUNCHERS:
             raise UnknownName("launcher", self.launcher, LAUNCHERS)
@@ -148,9 +148,9 @@ class StudySettings:
             )
         for option, given in (("--step-pattern", self.step_pattern), ("--log", self.log), ("--trainer", self.trainer)):
             if given is not None and self.command is None:
-                raise InputError(f"{option} is about your own trainer: give --command with it.")
+                raise InputError(f"{option} applies to your own trainer: add --command.")
         if self.command is not None and self.launcher not in ("local", "slurm"):
-            raise InputError("--command runs real jobs: give --launcher local or --launcher slurm with it.")
+            raise InputError("--command runs real jobs: add --launcher local or --launcher slurm.")
 
     @property
     def fixed_size(self) -> str | None:

@@ -236,7 +236,7 @@ def _warn_of_axes_not_passed(command: str, pool: CandidatePool) -> None:
         fields = " ".join(f"{{{axis}}}" for axis in missing)
         warnings.warn(
             f"the command passes no {either(missing)} to its jobs, and the search varies "
-            f"{'it' if len(missing) == 1 else 'them'}: topologies that differ in nothing else would run alike; add "
+            f"{'it' if len(missing) == 1 else 'them'}: topologies that differ only in these would run identically; add "
             f"{fields} to --command, or pin one value with --set.",
             TunerWarning,
             stacklevel=3,

@@ -32,12 +32,12 @@ class Streaks:
         self._last = cause
         if self._unreadable >= MAX_ALIKE:
             why = f": {result.evidence}" if result.evidence else ""
-            return f"the last {self._unreadable} jobs ended well and none could be measured{why}"
+            return f"the last {self._unreadable} jobs succeeded, but none could be measured{why}"
         if self._alike >= MAX_ALIKE and not self._keep_going:
             remedy = REMEDIES.get(result.reason, SEE_LOGS)
             return (
-                f"the last {self._alike} jobs failed alike, and no other topology cures that: {result.reason} "
-                f"({result.evidence[:_MAX_EVIDENCE_CHARS]}); {remedy}; to search on all the same, pass --keep-going"
+                f"the last {self._alike} jobs failed in the same way, whatever the topology: {result.reason} "
+                f"({result.evidence[:_MAX_EVIDENCE_CHARS]}); {remedy}; to continue anyway, pass --keep-going"
             )
         return ""
 

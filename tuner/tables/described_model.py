@@ -115,7 +115,7 @@ def dispatcher_of(cells: Mapping[str, str]) -> Dispatcher:
     if len(found) != 1:
         raise InputError(f"dispatcher must be {either(get_args(Dispatcher))}, not {shown(cells['dispatcher'])}.")
     if "ep" not in cells and whole(cells, "experts", 0) and found[0] in ("deepep", "hybridep"):
-        raise InputError(f"ep is missing: {found[0]} sends tokens among ep > 1 ranks; state ep.")
+        raise InputError(f"ep is missing: {found[0]} sends tokens among ep > 1 ranks; add ep.")
     return cast("Dispatcher", found[0])
 
 

@@ -130,7 +130,7 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
                 {column: text_of_cell(value).strip() for column, value in zip(header, values, strict=True)},
             )
     except csv.Error as error:
-        raise InputError(f"{name}, line {reader.line_num}: not CSV that can be used: {error}.") from None
+        raise InputError(f"{name}, line {reader.line_num}: not valid CSV: {error}.") from None
 
 
 def _row(
@@ -155,7 +155,7 @@ def _row(
     try:
         understood |= left_to_one(given)
         if report and not {"tp", "pp", "dp"} & given.keys():
-            raise InputError("neither the row nor what stands around it names a parallel degree.")
+            raise InputError("neither the row nor the text around it names a parallel degree.")
         status = cast("Status", _one_of("status", understood["status"].upper(), get_args(Status)))
         kind = cast("MemoryKind", _one_of("mem_kind", understood["mem_kind"].lower(), get_args(MemoryKind)))
         stage = cast(

@@ -196,7 +196,7 @@ def check_precision(module: Any, mesh: Mesh) -> None:
             if part.dtype != mesh.dtype:
                 raise NothingUsable(
                     f"DeepSpeed initialized the parameter {name} in {part.dtype} instead of {mesh.dtype}: the job "
-                    "would train in another precision than it was asked for."
+                    "would train in a precision other than the requested one."
                 )
 
 

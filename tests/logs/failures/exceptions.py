@@ -352,7 +352,7 @@ CASES: Final = {
     "source: wandb init": (
         "wandb.errors.CommError: Run initialization has timed out after 90.0 sec. Please try increasing the timeout with the `init_timeout` setting: `wandb.init(settings=wandb.Settings(init_timeout=120))`.",
         "CRASHED",
-        "the experiment tracker was not reached",
+        "the experiment tracker could not be reached",
         "wandb.errors.CommError: Run initializati",
     ),
     "source: safetensors": (

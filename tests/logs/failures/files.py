@@ -22,13 +22,13 @@ CASES: Final = {
     "apptainer": (
         "FATAL:   Unable to handle docker://x uri: while building SIF from layers",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "FATAL",
     ),
     "pyxis": (
         "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:     [ERROR] No such file or directory: /images/x.sqsh",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd",
     ),
     "no torchrun": (
@@ -64,7 +64,7 @@ CASES: Final = {
     "pyxis seccomp": (
         "slurmstepd: error: pyxis: seccomp filter failed\nslurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\nslurmstepd: error: Failed to invoke spank plugin stack\nsrun: error: em-node0: task 0: Exited with exit code 1",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: seccomp filter",
     ),
     "lmod": (
@@ -106,13 +106,13 @@ CASES: Final = {
     "image not pulled": (
         '  Warning  Failed     12s   kubelet  Failed to pull image "nvcr.io/nvidia/nemo:99": rpc error: code = NotFound desc = failed to pull and unpack image\n  Warning  Failed     12s   kubelet  Error: ErrImagePull\n  Normal   BackOff    1s    kubelet  Back-off pulling image "nvcr.io/nvidia/nemo:99"',
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "Warning Failed 12s kubelet Failed to pul",
     ),
     "crun": (
         "Error: crun: cannot stat `/dev/nvidia0`: No such file or directory: OCI runtime attempted to invoke a command that was not found",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "Error: crun: cannot stat `/dev/nvidia0`:",
     ),
     "error opening launcher sh": (
@@ -148,13 +148,13 @@ CASES: Final = {
     "pyxis import": (
         "pyxis: importing docker image: nvcr.io/nvidia/nemo:25.04\nslurmstepd: error: pyxis: child 12345 failed with error code: 1\nslurmstepd: error: pyxis: failed to import docker image\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:     [ERROR] Could not process JSON input\nslurmstepd: error: pyxis: couldn't start container",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: child 12345 fa",
     ),
     "singularity": (
         "FATAL:   container creation failed: mount /lustre/data->/data error: while mounting /lustre/data: mount source /lustre/data doesn't exist",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "FATAL: container creation failed: mount ",
     ),
     "conda activate": (
@@ -166,7 +166,7 @@ CASES: Final = {
     "container nvml": (
         "docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create failed: runc create failed: unable to start container process: error during container init: error running hook #0: error running hook: exit status 1, stdout: , stderr: Auto-detected mode as 'legacy'\nnvidia-container-cli: initialization error: nvml error: driver/library version mismatch: unknown",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "docker: Error response from daemon: fail",
     ),
     "no data set": (
@@ -184,19 +184,19 @@ CASES: Final = {
     "enroot's hook": (
         "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:   nvidia-container-cli: container error: file lookup failed: /proc/4242/cwd/etc/debian_version: permission denied\nslurmstepd: error: pyxis:   [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\nslurmstepd: error: pyxis: couldn't start container\nslurmstepd: error: spank: required plugin spank_pyxis.so: task_init() failed with rc=-1\nsrun: error: node01: task 0: Exited with exit code 1",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: nvidia-container-cli:",
     ),
     "enroot's command": (
         "slurmstepd: error: pyxis: container start failed with error code: 1\nslurmstepd: error: pyxis:     enroot-switchroot: failed to execute: /bin/bash: No such file or directory\nslurmstepd: error: pyxis: couldn't start container",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: enroot-switchroot",
     ),
     "namespaces of users": (
         "slurmstepd: error: pyxis:     enroot-nsenter: failed to create user namespace: No space left on device",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: enroot-nsenter",
     ),
     "data of megatron": (
@@ -208,7 +208,7 @@ CASES: Final = {
     "hook of enroot": (
         "slurmstepd: error: pyxis:     /usr/bin/enroot: line 44: HOME: unbound variable\nslurmstepd: error: pyxis:     [ERROR] Command not found: nvidia-container-cli, see https://github.com/NVIDIA/libnvidia-container\nslurmstepd: error: pyxis:     [ERROR] /etc/enroot/hooks.d/98-nvidia.sh exited with return code 1\nslurmstepd: error: pyxis: couldn't start container",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: [ERROR] Command",
     ),
     "source: env python": (
@@ -226,25 +226,25 @@ CASES: Final = {
     "configuration: docker no gpu runtime": (
         'docker: Error response from daemon: could not select device driver "" with capabilities: [[gpu]].',
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "docker: Error response from daemon: coul",
     ),
     "configuration: nvidia container cli": (
         "nvidia-container-cli: initialization error: nvml error: driver not loaded: unknown",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "nvidia-container-cli: initialization err",
     ),
     "configuration: singularity image": (
         "FATAL:   could not open image /images/nemo.sif: failed to retrieve path for /images/nemo.sif: lstat /images/nemo.sif: no such file or directory",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "FATAL: could not open image /images/nemo",
     ),
     "configuration: enroot import": (
         "slurmstepd: error: pyxis: failed to import docker image\nslurmstepd: error: pyxis: printing enroot log file:\nslurmstepd: error: pyxis:     [ERROR] URL https://nvcr.io/v2/nvidia/nemo/manifests/25.99 returned error code: 404 Not Found",
         "CRASHED",
-        "the container was not started",
+        "the container could not be started",
         "slurmstepd: error: pyxis: failed to impo",
     ),
     "configuration: conda activate": (

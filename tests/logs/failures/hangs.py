@@ -34,7 +34,7 @@ CASES: Final = {
     "store, socket timeout": (
         'Traceback (most recent call last):\n  File "/opt/conda/lib/python3.7/site-packages/torch/distributed/elastic/utils/store.py", line 31, in get_all\n    data = store.get(f"{prefix}{idx}")\nRuntimeError: Socket Timeout',
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "RuntimeError: Socket Timeout",
     ),
     "gloo, barrier": (
@@ -58,7 +58,7 @@ CASES: Final = {
     "store get": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntorch.distributed.DistStoreError: wait timeout after 1800000ms, keys: /default_pg/0//cuda//0',
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "torch.distributed.DistStoreError: wait t",
     ),
     "deepep": (
@@ -70,25 +70,25 @@ CASES: Final = {
     "timeout store": (
         "[rank7]: Traceback (most recent call last):\n[rank7]:   File \"/opt/train.py\", line 9, in <module>\n[rank7]:     main()\n[rank7]: torch.distributed.DistBackendError: [7] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "torch.distributed.DistBackendError: [7] ",
     ),
     "stalled ranks": (
         "[2025-01-01 00:00:00: W /opt/horovod/common/stall_inspector.cc:107] One or more tensors were submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks for more than 60 seconds. This may indicate that different ranks are trying to submit different tensors or that only subset of ranks is submitting tensors, which will cause deadlock. \nMissing ranks:\n3: [x]",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "[2025-01-01 00:00:00: W /opt/horovod",
     ),
     "heartbeat": (
         "[2025-01-01 00:00:00,000] [WARNING] [RankMonitorServer:3] Did not get subsequent heartbeat. Waited 600.00 seconds.\n[2025-01-01 00:00:01,000] [ERROR] [ft_launcher@gpu01] failed (exitcode: -15) local_rank: 3 (pid: 1203) of binary: /usr/bin/python3",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "[2025-01-01 00:00:00,000] [WARNING] [Ran",
     ),
     "section timed out": (
         "[ERROR] [RankMonitorServer:3] Hang detected: section 'step' timed out after 180 seconds",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "[ERROR] [RankMonitorServer:3] Hang detec",
     ),
     "watchdog exception only": (
@@ -112,7 +112,7 @@ CASES: Final = {
     "ezpz watchdog": (
         "[2026-05-23 21:06:37][I][components/metrics:526:log] step: 36  loss: 11.86712  grad_norm: 1.7081  memory: 44.18GiB(69.05%)  tps: 3,960  tflops: 44.31  mfu: 14.86%\n[2026-05-23 21:06:41][I][components/metrics:526:log] step: 37  loss: 11.80276  grad_norm: 1.7319  memory: 44.18GiB(69.05%)  tps: 3,919  tflops: 43.85  mfu: 14.70%\n[2026-05-23 21:36:41][E][ezpz/launch:124:_run_with_watchdog] Watchdog: no output for 1800.0s (timeout=1800s). Sending SIGTERM to PID 191892.",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "[2026-05-23 21:36:41][E][ezpz/launch:124",
     ),
     "watchdog broken": (
@@ -142,7 +142,7 @@ CASES: Final = {
     "nvrx heartbeat": (
         "[2025-06-04 10:20:33,005] [ERROR] [RankMonitorServer@node7] Did not get subsequent heartbeat. Waited 182.73 seconds.\n[2025-06-04 10:20:33,105] [WARNING] [ft_launcher] Rank terminated by RankMonitorServer: rank=12",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "[2025-06-04 10:20:33,005] [ERROR] [RankM",
     ),
     "deepep dispatch": (
@@ -226,7 +226,7 @@ CASES: Final = {
     "message: torchft": (
         'TimeoutError: status: Cancelled, message: "Timeout expired", details: [], metadata: MetadataMap { headers: {} }',
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "TimeoutError: status: Cancelled, message",
     ),
     "message: flight recorder timeout": (
@@ -244,13 +244,13 @@ CASES: Final = {
     "message: nccl barrier timeout store": (
         "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "torch.distributed.DistStoreError: wait t",
     ),
     "source: store socket timeout": (
         "RuntimeError: [2] is setting up NCCL communicator and retrieving ncclUniqueId from [0] via c10d key-value store by key '0', but store->get('0') got error: Socket Timeout",
         "HUNG",
-        "something was waited for in vain",
+        "waiting for another process timed out",
         "RuntimeError: [2] is setting up NCCL com",
     ),
     "source: gloo pair closure": (

@@ -274,7 +274,7 @@ CASES: Final = {
     "wandb": (
         "wandb: Network error (ConnectTimeout), entering retry loop.\nProblem at: /opt/run.py 26 main\nError executing job with overrides: []\nwandb: ERROR Run initialization has timed out after 90.0 sec.",
         "CRASHED",
-        "the experiment tracker was not reached",
+        "the experiment tracker could not be reached",
         "wandb: ERROR Run initialization has timed out",
     ),
 }

@@ -22,7 +22,7 @@ CASES: Final = {
     "sigterm, torchrun": (
         "W0304 10:00:00.000000 4242 torch/distributed/elastic/agent/server/api.py:704] Received Signals.SIGTERM death signal, shutting down workers",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "W0304",
     ),
     "slurm, task launch": (
@@ -40,7 +40,7 @@ CASES: Final = {
     "somebody ends torchrun": (
         'WARNING:torch.distributed.elastic.agent.server.api:Received 15 death signal, shutting down workers\nTraceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 15',
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "WARNING:torch.distributed.elastic.agent",
     ),
     "slurm conf": (
@@ -52,7 +52,7 @@ CASES: Final = {
     "job requeue": (
         "submitit WARNING (2022-08-12 02:06:11,453) - Caught signal SIGUSR2 on node1: this job is preempted.\nslurmstepd: error: *** JOB 608 ON node1 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***\nslurmstepd: error: *** STEP 608.0 ON node1 CANCELLED AT 2022-08-12T02:06:12 DUE TO JOB REQUEUE ***\nsrun: error: node1: tasks 2-3: Exited with exit code 1",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "submitit WARNING (2022-08-12 02:06:11,45",
     ),
     "task launch StepId": (
@@ -76,13 +76,13 @@ CASES: Final = {
     "sighup, thread": (
         'WARNING:torch.distributed.elastic.agent.server.api:Received 1 death signal, shutting down workers\nWARNING:torch.distributed.elastic.multiprocessing.api:Sending process 2920926 closing signal SIGHUP\nTraceback (most recent call last):\n  File "/opt/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 2920830 got signal: 1',
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "WARNING:torch.distributed.elastic.agent",
     ),
     "death 15": (
         'W0409 07:28:49.530000 1359 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\nW0409 07:28:49.531000 1359 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 1365 closing signal SIGTERM\nTraceback (most recent call last):\n  File "/opt/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 1359 got signal: 15',
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "W0409 07:28:49.530000 1359 torch/distrib",
     ),
     "launch plugin": (
@@ -130,7 +130,7 @@ CASES: Final = {
     "lightning, SIGTERM": (
         "[rank: 0] Received SIGTERM: 15\nBypassing SIGTERM: 15",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "[rank: 0] Received SIGTERM: 15",
     ),
     "io error with slurmstepd": (
@@ -142,7 +142,7 @@ CASES: Final = {
     "axolotl ctrl-c": (
         '[2024-04-23 21:39:51,276] [INFO] [axolotl.train.log:61] [PID:1486799] [RANK:0] Starting trainer...\n^C[2024-04-23 22:04:33,011] torch.distributed.elastic.agent.server.api: [WARNING] Received Signals.SIGINT death signal, shutting down workers\n[2024-04-23 22:04:33,012] torch.distributed.elastic.multiprocessing.api: [WARNING] Sending process 1486799 closing signal SIGINT\nTraceback (most recent call last):\n  File "/opt/bin/accelerate", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 1486740 got signal: 2',
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "torch.distributed.elastic.multiprocessin",
     ),
     "lightning time limit": (
@@ -154,7 +154,7 @@ CASES: Final = {
     "submitit preempted": (
         "submitit WARNING (2022-07-12 04:18:45,706) - Bypassing signal SIGTERM\nsubmitit INFO (2022-07-12 04:18:45,881) - Job has not timed out. Ran 1 minutes out of requested 20 minutes.\nsubmitit WARNING (2022-07-12 04:18:45,881) - Caught signal SIGHUP on learnfair0293: this job is preempted.\nsubmitit INFO (2022-07-12 04:18:45,912) - Requeued job 60601445 (3 remaining timeouts)\nsubmitit INFO (2022-07-12 04:18:45,913) - Exiting gracefully after preemption/timeout.",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "submitit WARNING (2022-07-12 04:18:45,88",
     ),
     "gres": (
@@ -172,7 +172,7 @@ CASES: Final = {
     "deepspeed -2": (
         "[2026-05-18 03:37:03,778] [INFO] [launch.py:335:sigkill_handler] Killing subprocess 64724\n[2026-05-18 03:37:03,778] [ERROR] [launch.py:341:sigkill_handler] ['/opt/bin/python', '-u', 'train.py', '--local_rank=6'] exits with return code = -2",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "[2026-05-18 03:37:03,778] [ERROR] [launc",
     ),
     "due to signal": (
@@ -184,7 +184,7 @@ CASES: Final = {
     "sighup": (
         'W0601 08:12:14.123000 4242 torch/distributed/elastic/agent/server/api.py:723] Received 1 death signal, shutting down workers\nW0601 08:12:14.124000 4242 torch/distributed/elastic/multiprocessing/api.py:900] Sending process 4300 closing signal SIGHUP\nTraceback (most recent call last):\n  File "/opt/bin/torchrun", line 8, in <module>\n    sys.exit(main())\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 1',
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "W0601 08:12:14.123000 4242 torch/distrib",
     ),
     "lightning time limit with late bars": (
@@ -244,7 +244,7 @@ CASES: Final = {
     "torchrun was ended": (
         'W0408 06:11:40.220000 2087 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\nW0408 06:11:40.221000 2087 torch/distributed/elastic/multiprocessing/api.py:897] Sending process 2093 closing signal SIGTERM\nTraceback (most recent call last):\n  File "/opt/venv/bin/torchrun", line 8, in <module>\n    sys.exit(main())\n  File "/opt/venv/lib/python3.12/site-packages/torch/distributed/run.py", line 909, in run\n    elastic_launch(',
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "W0408 06:11:40.220000",
     ),
     "srun without pyxis": (
@@ -262,7 +262,7 @@ CASES: Final = {
     "actor's node was preempted": (
         "(TrainController pid=42) The actor died because its node has died. Node Id: 4242\n(TrainController pid=42) \tthe actor's node was preempted: node drain",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "(TrainController pid=42) the actor's node",
     ),
     "plugin of sbatch": (
@@ -274,13 +274,13 @@ CASES: Final = {
     "spot cluster": (
         "(bert pid=42) I 03-04 00:52:46 controller.py:100] The cluster is preempted.\n(bert pid=42) I 03-04 00:52:46 spot_state.py:99] === Recovering... ===\n(bert pid=42) E 03-04 00:53:16 backend_utils.py:998] Command failed with code 255: python3 -u -c 'from sky.skylet import job_lib, log_lib;job_lib.cancel_jobs(None)'",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "(bert pid=42) I 03-04 00:52:46 controller.py:100]",
     ),
     "Ctrl-C under torchrun": (
         "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 1383 closing signal SIGTERM\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 1313 got signal: 2",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "torch.distributed.elastic.multiprocessing.api.SignalException",
     ),
     "LSF's owner": (
@@ -292,19 +292,19 @@ CASES: Final = {
     "a cloud's notice": (
         "Dec 17 16:03:58Z linux-v100-gpu-4-1 start-worker 2024/12/17 16:03:58 GCP Metadata Service says termination is imminent\nDec 17 16:04:09Z linux-v100-gpu-4-1 systemd-logind Power key pressed.",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "Dec 17 16:03:58Z linux-v100-gpu-4-1 start-worker",
     ),
     "message: worker terminated": (
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Terminated. ",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "RuntimeError: DataLoader worker (pid 424",
     ),
     "message: sigterm torchrun": (
         "W0501 10:00:00.000000 4242 torch/distributed/elastic/agent/server/api.py:719] Received 15 death signal, shutting down workers\ntorch.distributed.elastic.multiprocessing.api.SignalException: Process 4242 got signal: 15",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "W0501 10:00:00.000000 4242 torch/distrib",
     ),
     "message: scancel": (
@@ -328,19 +328,19 @@ CASES: Final = {
     "source: slurm requeue preempt": (
         "   JobState=PREEMPTED Reason=None Dependency=(null)",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "JobState=PREEMPTED Reason=None Dependenc",
     ),
     "source: k8s preempted": (
         "  Normal  Preempted  3m  default-scheduler  Preempted by pod 7b2f4 on node gpu-node-3",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "Normal Preempted 3m default-scheduler Pr",
     ),
     "source: kueue preempted": (
         "  Warning  Stopped  2m  job-controller  Preempted to accommodate a workload (UID: 1234, JobUID: 4321) due to prioritization in the ClusterQueue",
         "PREEMPTED",
-        "another job took its place",
+        "the job was preempted",
         "Warning Stopped 2m job-controller Preemp",
     ),
     "source: k8s node shutdown": (
@@ -364,7 +364,7 @@ CASES: Final = {
     "source: srun terminated": (
         "srun: error: n1: task 3: Terminated",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "srun: error: n1: task 3: Terminated",
     ),
     "source: cpu binding": (
@@ -382,13 +382,13 @@ CASES: Final = {
     "source: ds main process sigterm": (
         "[2024-05-01 10:00:00,000] [INFO] [launch.py:319:sigkill_handler] Main process received SIGTERM, exiting",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "[2024-05-01 10:00:00,000] [INFO] [launch",
     ),
     "source: accelerate sigterm": (
         "subprocess.CalledProcessError: Command '['/usr/bin/python', 'train.py']' died with <Signals.SIGTERM: 15>.",
         "CANCELLED",
-        "somebody ended the job (SIGTERM, SIGINT, SIGHUP)",
+        "the job was ended from outside (SIGTERM, SIGINT, SIGHUP)",
         "subprocess.CalledProcessError: Command '",
     ),
     "source: pbs walltime": (

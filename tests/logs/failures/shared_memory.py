@@ -28,13 +28,13 @@ CASES: Final = {
     "bus error, torch 2.0": (
         "WARNING:torch.distributed.elastic.multiprocessing.api:Sending process 5620 closing signal SIGTERM\nERROR:torch.distributed.elastic.multiprocessing.api:failed (exitcode: -7) local_rank: 1 (pid: 5621) of binary: /usr/bin/python3.10",
         "CRASHED",
-        "a rank died of a bus error",
+        "a rank crashed with a bus error",
         "ERROR:torch",
     ),
     "composer -7, thread": (
         "Building trainer...\nERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.",
         "CRASHED",
-        "a rank died of a bus error",
+        "a rank crashed with a bus error",
         "ERROR:composer.cli.launcher:Rank 2 crash",
     ),
     "shm nccl": (
@@ -58,7 +58,7 @@ CASES: Final = {
     "neox -7": (
         "[2023-05-18 02:58:46,147] [INFO] [launch.py:318:sigkill_handler] Killing subprocess 1234\n[2023-05-18 02:58:46,147] [ERROR] [launch.py:324:sigkill_handler] ['/usr/bin/python', '-u', 'train.py', '--local_rank=1', '--megatron_config', 'eyJ0'] exits with return code = -7",
         "CRASHED",
-        "a rank died of a bus error",
+        "a rank crashed with a bus error",
         "[2023-05-18 02:58:46,147] [ERROR] [launc",
     ),
     "srun bus": (
@@ -88,13 +88,13 @@ CASES: Final = {
     "composer -7": (
         "Building trainer...\nERROR:composer.cli.launcher:Rank 2 crashed with exit code -7.\nWaiting up to 30 seconds for all training processes to terminate. Press Ctrl-C to exit immediately.",
         "CRASHED",
-        "a rank died of a bus error",
+        "a rank crashed with a bus error",
         "ERROR:composer.cli.launcher:Rank 2 crash",
     ),
     "deepspeed -7": (
         "[2023-05-18 02:59:40,948] [INFO] [launch.py:428:sigkill_handler] Killing subprocess 13266\n[2023-05-18 02:59:41,100] [ERROR] [launch.py:434:sigkill_handler] ['/usr/bin/python', '-u', 'train.py', '--local_rank=1'] exits with return code = -7",
         "CRASHED",
-        "a rank died of a bus error",
+        "a rank crashed with a bus error",
         "[2023-05-18 02:59:41,100] [ERROR] [launc",
     ),
     "shared memory of nccl": (

@@ -28,25 +28,25 @@ CASES: Final = {
     "illegal instruction of the processor": (
         "./train.sh: line 3: 20121 Illegal instruction     (core dumped) python tools/train.py",
         "CRASHED",
-        "a rank died of an illegal instruction",
+        "a rank crashed with an illegal instruction",
         "./train.sh",
     ),
     "floating point exception": (
         "./train.sh: line 3:  1098 Floating point exception(core dumped) python train.py --batchsize=1",
         "CRASHED",
-        "a rank died of an arithmetic error",
+        "a rank crashed with an arithmetic error",
         "./train.sh",
     ),
     "invalid pointer": (
         "free(): invalid pointer\nAborted (core dumped)",
         "CRASHED",
-        "a rank corrupted its memory",
+        "a rank has corrupted memory",
         "free(): invalid pointer",
     ),
     "double free": (
         "*** Error in `python': double free or corruption (out): 0x0000000001db6160 ***\nAborted (core dumped)",
         "CRASHED",
-        "a rank corrupted its memory",
+        "a rank has corrupted memory",
         "*** Error in `python'",
     ),
     "segfault in ucx": (
@@ -58,19 +58,19 @@ CASES: Final = {
     "lightning seg": (
         "[rank: 1] Child process with PID 123456 terminated with code -11. Forcefully terminating all other processes to avoid zombies 🧟",
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "[rank: 1] Child process with PID 123456 ",
     ),
     "composer -11, thread": (
         "ERROR:composer.cli.launcher:Global rank 0 (PID 208865) exited with code -11",
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "ERROR:composer.cli.launcher:Global rank ",
     ),
     "docker 139": (
         "srun: error: node1: task 0: Exited with exit code 139",
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "srun: error: node1: task 0: Exited with ",
     ),
     "accelerate sigsegv": (
@@ -82,7 +82,7 @@ CASES: Final = {
     "status of a unit": (
         "systemd[1]: train.service: Main process exited, code=dumped, status=11/SEGV\nsystemd[1]: train.service: Failed with result 'core-dump'.",
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "systemd[1]: train.service: Main process ",
     ),
     "ucx segfault": (
@@ -100,7 +100,7 @@ CASES: Final = {
     "composer -11": (
         "2024-08-30 11:06:12,930: rank0[208865][MainThread]: INFO: composer.core.state: Automatically setting data_parallel_shard to have parallelization degree 8.\nGlobal rank 0 (PID 208865) exited with code -11\nERROR:composer.cli.launcher:Global rank 0 (PID 208865) exited with code -11",
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "Global rank 0 (PID 208865) exited with c",
     ),
     "spawned process, signal": (
@@ -112,37 +112,37 @@ CASES: Final = {
     "signal in other words": (
         'Magick: abort due to signal 11 (SIGSEGV) "Segmentation Fault"...\nAborted',
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "Magick: abort due to signal 11 (SIGSEGV)",
     ),
     "thread: illegal instruction in ucx": (
         "Starting training loop at iteration 0\n[n1:4242:0:4242] Caught signal 4 (Illegal instruction: illegal operand)\n==== backtrace (tid:   4242) ====\n 0  /opt/hpcx/ucx/lib/libucs.so.0(ucs_handle_error+0x2e4) [0x15551d4a3774]\nsrun: error: n1: tasks 0-7: Exited with exit code 132",
         "CRASHED",
-        "a rank died of an illegal instruction",
+        "a rank crashed with an illegal instruction",
         "[n1:4242:0:4242] Caught signal 4 (Illega",
     ),
     "thread: illegal instruction by exit code": (
         "srun: error: n1: tasks 0-7: Exited with exit code 132",
         "CRASHED",
-        "a rank died of an illegal instruction",
+        "a rank crashed with an illegal instruction",
         "srun: error: n1: tasks 0-7: Exited with ",
     ),
     "thread: arithmetic error by exit code": (
         "E0512 17:04:53.622000 4242 torch/distributed/elastic/multiprocessing/api.py:869] failed (exitcode: -8) local_rank: 6 (pid: 4248) of binary: /usr/bin/python3",
         "CRASHED",
-        "a rank died of an arithmetic error",
+        "a rank crashed with an arithmetic error",
         "E0512 17:04:53.622000 4242 torch/distrib",
     ),
     "thread: PyTorch's handler of signals": (
         "frame #3: ibv_get_async_event + 0x34 (0x7ff7386b54c4 in /lib/x86_64-linux-gnu/libibverbs.so.1)\n\nSIGSEGV(11), PID: 4242, Thread 4252: \n frame #0: c10::FatalSignalHandler::stacktraceSignalHandler(bool) + 0x6b (0x7ff7123b7e0b in /opt/torch/lib/libc10.so)",
         "CRASHED",
-        "a rank died of a segmentation fault",
+        "a rank crashed with a segmentation fault",
         "SIGSEGV(11), PID: 4242, Thread 4252:",
     ),
     "fastbin": (
         "malloc_consolidate(): unaligned fastbin chunk detected\nE0802 03:11:42.700912 2201 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: -6) local_rank: 1 (pid: 2211) of binary: python",
         "CRASHED",
-        "a rank corrupted its memory",
+        "a rank has corrupted memory",
         "malloc_consolidate(): unaligned fastbin",
     ),
     "message: worker segv": (
@@ -154,13 +154,13 @@ CASES: Final = {
     "message: worker fpe": (
         "ERROR: Unexpected floating-point exception encountered in worker.",
         "CRASHED",
-        "a rank died of an arithmetic error",
+        "a rank crashed with an arithmetic error",
         "ERROR: Unexpected floating-point excepti",
     ),
     "message: worker illegal": (
         "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Illegal instruction. ",
         "CRASHED",
-        "a rank died of an illegal instruction",
+        "a rank crashed with an illegal instruction",
         "RuntimeError: DataLoader worker (pid 424",
     ),
     "source: srun segv": (

@@ -40,9 +40,9 @@ def doctor(
 ) -> None:
     """Check what this machine can launch: Python, frameworks, accelerators, Slurm, ports, disk and storage.
 
-    With --command, run one job of two iterations with the topology that is predicted to be fastest, and say whether
-    'tuner optimize --launcher local' with the same options could measure it. With --measure, also time the machine and
-    write a calibration file for the --calibration option of other commands.
+    With --command, run one job of two iterations with the topology predicted to be fastest, and report whether 'tuner
+    optimize --launcher local' with the same options could measure it. With --measure, also time the machine and write a
+    calibration file for the --calibration option of other commands.
     """
     from dataclasses import asdict
     from pathlib import Path
@@ -53,9 +53,11 @@ def doctor(
     from tuner.study.doctor import examine, try_command
 
     if command is None and any(_was_given(value) for value in (step_pattern, log, trainer, *description.values())):
-        raise InputError("the options that describe a model, a cluster or a log need --command, whose job they are of.")
+        raise InputError(
+            "the options that describe a model, a cluster or a log apply to the job of --command: add --command."
+        )
     if output is not None and not measure:
-        raise InputError("--output names the calibration file of --measure: give --measure with it.")
+        raise InputError("--output is the calibration file of --measure: add --measure.")
     job = None
     if command is not None:
         with progress("running one job"):

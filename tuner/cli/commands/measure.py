@@ -32,17 +32,15 @@ _MAX_ROWS: Final = 12
 @click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
 @takes_step_pattern
 @takes_description
-@click.option(
-    "--explain", is_flag=True, help="Print which lines each reader recognises; else suggest a --step-pattern."
-)
+@click.option("--explain", is_flag=True, help="Print which lines each reader recognises, or suggest a --step-pattern.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the run as a CSV row of the measurement table.")
 @as_json
 def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) -> None:
     """Read a training log: time, TFLOPs and memory of its second iteration, and why the job failed.
 
-    LOG is a file, plain or compressed, or - for standard input, of a framework that docs/measure.md lists, or of any
-    trainer with --step-pattern. If the topology is known, from KEY or from arguments printed in the log, TFLOPs are
-    recomputed from the time and compared with the logged ones.
+    LOG is a plain or compressed file, or - for standard input. docs/measure.md lists the supported frameworks; for any
+    other trainer, use --step-pattern. If the topology is known, from KEY or from arguments printed in the log, TFLOPs
+    are recomputed from the time and compared with the logged ones.
     """
     from tuner.audit.measure import measure
     from tuner.core.errors import InputError, NothingUsable
@@ -68,7 +66,7 @@ def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) 
     if made.nothing:
         raise NothingUsable(made.nothing)
     if made.delivery and made.delivery.mismatch:
-        raise NothingUsable(f"{log} is of another job than {made.delivery.expected.key}: {made.delivery.mismatch}.")
+        raise NothingUsable(f"{log} is from a job other than {made.delivery.expected.key}: {made.delivery.mismatch}.")
 
 
 def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> None:

@@ -169,7 +169,7 @@ def _text_model(config: Config, name: str) -> Config:
     if not isinstance(text, dict):
         raise InputError(f"{name}: text_config must be an object, not {shown(text)}.")
     if config.get("vision_config") is not None:
-        _warn(f"{name} is read as its language model alone, without the vision tower.")
+        _warn(f"{name} is read without its vision tower, as a language model.")
     if config["model_type"] == "llama4":
         return {**text, "model_type": "llama4_text"}
     return {**_GEMMA3_SIZES, **text, "model_type": "gemma3_text"}
@@ -193,8 +193,8 @@ def _refuse_hybrids(config: Config, name: str) -> None:
 def _refuse_experts(config: Config, name: str) -> None:
     if key := next((key for key in _EXPERTS if config.get(key)), None):
         raise InputError(
-            f"{name} is a mixture of experts ({key}={shown(config[key])}) of a family that is not known; "
-            f"known are {listed(sorted(_MIXTURES), limit=40)}. Describe it in a TOML file with a table experts."
+            f"{name} is a mixture of experts ({key}={shown(config[key])}) of an unknown family; known "
+            f"families are {listed(sorted(_MIXTURES), limit=40)}. Describe it in a TOML file with a table experts."
         )
 
 
@@ -216,10 +216,12 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     kin = next((family for family, keys in _KIN.items() if keys <= set(config)), None)
     if kin is None:
         known = listed(FAMILIES, limit=40)
-        raise InputError(f"{name}: model_type {shown(given)} is not known, nor are its keys; known are {known}.")
+        raise InputError(
+            f"{name}: model_type {shown(given)} is unknown, and so are its keys; known families are {known}."
+        )
     _warn(
-        f"{name}: model_type {shown(given)} is not known; its keys are those of {kin} and it is read as one, so that "
-        "its parameter count may be off."
+        f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has, so its parameter count "
+        "may be wrong."
     )
     return kin, False
 

@@ -294,7 +294,7 @@ class LocalLauncher:
         """Return the job's result: by its result file, or else by its log."""
         local = self._find(handle)
         if local is None or not self._is_over(local):
-            raise LaunchError("a job that is not over has no result to collect.")
+            raise LaunchError("a job that has not ended has no result to collect.")
         ended = read_object(local.folder / "ended.json") or {"why": "killed", "exit": None}
         start = read_object(local.folder / "start.json")
         return outcome_of(

@@ -50,7 +50,7 @@ class Allocation:
             if other := [name for name in nodes if name not in named]:
                 raise InputError(
                     f"allocation {self.number} has {listed(other)}, which nodelist = {shown(site.nodelist)} of the "
-                    "site profile does not name; exclude them there, or remove nodelist."
+                    "site profile does not list; exclude them there, or remove nodelist."
                 )
         return nodes
 

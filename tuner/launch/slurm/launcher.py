@@ -93,7 +93,7 @@ class SlurmLauncher:
         if most is not None and self.nodes > most:
             sizes = listed(f"{name} has {count}" for name, count in found.items() if not wanted or name in wanted)
             raise InputError(
-                f"no partition has {counted(self.nodes, 'node')}: {sizes}; ask for at most {most} with --nodes."
+                f"no partition has {counted(self.nodes, 'node')}: {sizes}; request at most {most} with --nodes."
             )
 
     # -- submitting
@@ -275,7 +275,7 @@ class SlurmLauncher:
         note = read_object(job.folder / NOTE)
         job_id = submitted_id(job, handle)
         if job_id is None and job.folder.is_dir():
-            for _ in self._tracker.attempts(f"cannot find out whether {job.topology.key} was submitted"):
+            for _ in self._tracker.attempts(f"cannot determine whether {job.topology.key} was submitted"):
                 with suppress(ControllerUnreachable), self._tracker.submission_lock(job.folder):
                     job_id = self._found_id(job)
                     break

@@ -50,7 +50,7 @@ _REFUSED: Final = (
     ("[Ii]nvalid feature|constraint", "set another constraint (sinfo -o %f lists the features)"),
     ("reservation", "set another reservation (scontrol show reservation lists them)"),
     ("generic resource|gres", "set gres to what the nodes have (sinfo -o %G), or to \"\""),
-    ("[Nn]ode count|More processors|node configuration", "ask for fewer nodes or ranks: --nodes, --gpus-per-node"),
+    ("[Nn]ode count|More processors|node configuration", "request fewer nodes or ranks: --nodes, --gpus-per-node"),
     ("[Ii]nvalid node name", "set another exclude or nodelist"),
     ("policy|MaxSubmit|QOSMax|AssocMax|limit", "lower --jobs, or set another qos: the site's limits are reached"),
     ("denied|not permitted", "ask the site which account and partition may submit"),

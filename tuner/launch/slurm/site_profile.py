@@ -112,7 +112,7 @@ def _value(name: str, value: Any, origin: str) -> Any:
         return value
     if name == "cpus_per_task":
         if type(value) is not int or not 0 <= value < 10**6:
-            raise InputError(f"{origin}: {name} must be an integer from 0, not {shown(value)}.")
+            raise InputError(f"{origin}: {name} must be an integer of at least 0, not {shown(value)}.")
         return value
     if name == "time" and type(value) is int and value > 0:
         return str(value)
@@ -133,12 +133,12 @@ def _table(name: str, value: Any, origin: str) -> tuple[tuple[str, Any], ...]:
         raise InputError(f"{origin}: {name} must be a table, not {shown(value)}.")
     for key, entry in value.items():
         if not _PATTERNS[name].fullmatch(key):
-            raise InputError(f"{origin}: {shown(key)} is no name that {name} may have.")
+            raise InputError(f"{origin}: {shown(key)} is not a valid name in {name}.")
         text = isinstance(entry, str) and "\0" not in entry and "\n" not in entry
         if name == "environment" and not (text or type(entry) in (int, float)):
             raise InputError(f"{origin}: {name}.{key} must be one line of text or a number, not {shown(entry)}.")
         if name == "resources" and (type(entry) is not int or not 0 < entry < 10**6):
-            raise InputError(f"{origin}: {name}.{key} must be an integer from 1, not {shown(entry)}.")
+            raise InputError(f"{origin}: {name}.{key} must be an integer of at least 1, not {shown(entry)}.")
     return tuple((key, str(entry) if name == "environment" else entry) for key, entry in value.items())
 
 

@@ -113,7 +113,7 @@ class JobTracker:
         """Return the result of a job that is over."""
         tracked = self.find(handle)
         if tracked is None or not tracked.state.over:
-            raise LaunchError("a job that is not over has no result to collect.")
+            raise LaunchError("a job that has not ended has no result to collect.")
         program = self.program
         return result_of(
             tracked.job,

@@ -107,7 +107,7 @@ class TrainerCommand:
             found["model"] = kind.model(self.fixed)
         if found["model"] is None:
             raise InputError(
-                f"--command does not describe the model to --trainer {kind.name}; add for example --model config.json."
+                f"--command does not describe the model for --trainer {kind.name}; add for example --model config.json."
             )
         found["precision"] = self._precision(found.get("precision"))
         framework = kind.framework(self.fixed)

@@ -64,8 +64,8 @@ def _understood(flags: Flags) -> Flags:
     """Return the flags; raise for those of BigScience's fork."""
     if foreign := [flag for flag in _BIGSCIENCE if flag in flags]:
         raise InputError(
-            f"--trainer megatron-deepspeed sets the flags of deepspeedai/Megatron-DeepSpeed, and {listed(foreign)} is "
-            "of BigScience's fork; write a template with fields in --command, without --trainer."
+            f"--trainer megatron-deepspeed sets the flags of deepspeedai/Megatron-DeepSpeed, and {listed(foreign)} "
+            "belongs to BigScience's fork; write a template with fields in --command, without --trainer."
         )
     return flags
 
@@ -87,7 +87,7 @@ def _job_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path
 def _model(flags: Flags) -> Model:
     if unknown := [flag for flag in _CHANGES_MODEL if flag in flags]:
         raise InputError(
-            f"--trainer megatron-deepspeed does not understand {listed(unknown)}; describe the model by --model."
+            f"--trainer megatron-deepspeed does not understand {listed(unknown)}; describe the model with --model."
         )
     positions: Positions = "rotary" if "--use-rotary-position-embeddings" in flags else "learned"
     return dense_model(

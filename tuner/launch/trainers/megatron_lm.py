@@ -174,10 +174,12 @@ def dispatch(topology: Topology) -> list[tuple[str, ...]]:
 def megatron_model(flags: Flags) -> Model:
     """Return the model that Megatron-LM's arguments describe; raise for what they leave open."""
     if unknown := [flag for flag in _CHANGES_MODEL if flag in flags]:
-        raise InputError(f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model by --model.")
+        raise InputError(
+            f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model with --model."
+        )
     positions = flags.get("--position-embedding-type", "learned_absolute")
     if positions not in _POSITIONS:
-        raise InputError(f"--position-embedding-type {positions} is not understood; describe the model by --model.")
+        raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
     model = dense_model(
         flags,
         kv_heads="--num-query-groups",
@@ -193,7 +195,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
     """Return the model of the flags that all of Megatron's descendants have; raise for those that are missing."""
     needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
     if missing := [flag for flag in needed if flag not in flags]:
-        raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model by --model.")
+        raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
     hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
     channels = number(flags, "--kv-channels")
     gated = "--swiglu" in flags

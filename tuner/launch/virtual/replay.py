@@ -39,9 +39,13 @@ class ReplayedRun:
 
     def __post_init__(self) -> None:
         if self.outcome not in _ANSWERS:
-            raise InputError(f"{self.topology.key} answers {self.outcome.value}; a table says OK, OOM, FAIL or HANG.")
+            raise InputError(
+                f"{self.topology.key} has outcome {self.outcome.value}; a table has OK, OOM, FAIL or HANG."
+            )
         if self.outcome is Outcome.MEASURED and self.seconds is None:
-            raise InputError(f"{self.topology.key} is measured and has no seconds; a row that is OK has sec_per_iter.")
+            raise InputError(
+                f"{self.topology.key} is measured but has no seconds; a row with status OK needs sec_per_iter."
+            )
         if self.seconds is not None and not 0 < self.seconds < math.inf:
             raise InputError(f"{self.topology.key} took {self.seconds} seconds; a time is more than 0.")
 
@@ -74,7 +78,7 @@ class ReplayLauncher(VirtualLauncher):
             self._answers.setdefault(run_word(answer.workload, answer.cluster, answer.topology), []).append(answer)
             max_nodes = max(max_nodes, answer.topology.nodes)
         if not self._answers:
-            raise InputError("a table without a usable row answers nothing; give one with measured rows.")
+            raise InputError("the table has no usable row; give one with measured rows.")
         super().__init__(max_nodes if nodes is None else nodes, cluster="replay", clock=clock)
 
     def _run_key(self, job: Job) -> str:
@@ -86,7 +90,7 @@ class ReplayLauncher(VirtualLauncher):
             known = counted(len(self._answers), "topology").replace("topologys", "topologies")
             raise LaunchError(
                 f"the table has no row of {job.topology.key} on {counted(job.topology.nodes, 'node')}; "
-                f"it answers for {known}, and only these can be proposed."
+                f"it has rows of {known}, and only these can be proposed."
             )
         row = rows[earlier % len(rows)]
         outcome = row.outcome

@@ -106,7 +106,9 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     _degree_law("cp", "the framework supports context parallelism (cp > 1)", "has no context parallelism"),
     _degree_law("vpp", "the framework supports interleaved pipelines (vpp > 1)", "does not interleave a pipeline"),
     _degree_law("ep", "the framework supports expert parallelism (ep > 1)", "has no expert parallelism"),
-    _degree_law("etp", "the framework supports expert tensor parallelism (etp > 1)", "does not split single experts"),
+    _degree_law(
+        "etp", "the framework supports expert tensor parallelism (etp > 1)", "has no expert tensor parallelism"
+    ),
     _law(
         "zero-with-ep",
         "the framework supports the ZeRO stage with expert parallelism (ep > 1)",

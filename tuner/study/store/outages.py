@@ -106,7 +106,7 @@ class _Patience:
                     raise
             if pause == FIRST_PAUSE:
                 minutes = f"{self._limit / 60:.0f} minutes"
-                warnings.warn(f"{self._url} is away; waiting up to {minutes}.", TunerWarning, stacklevel=2)
+                warnings.warn(f"{self._url} is unreachable; waiting up to {minutes}.", TunerWarning, stacklevel=2)
             with suppress(sqlalchemy.exc.SQLAlchemyError):
                 self._database.remove_session()  # which forgets the broken connection
             time.sleep(pause)

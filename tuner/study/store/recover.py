@@ -67,7 +67,7 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     folder = Path(runs) / name
     database = folder / "study.db"
     if database.is_file() and database.stat().st_size >= MIN_SQLITE_BYTES:
-        raise InputError(f"{database} is there: move it away first if it is to be rebuilt from {folder / 'jobs'}.")
+        raise InputError(f"{database} exists: move it away first to rebuild it from {folder / 'jobs'}.")
     if not (folder / "jobs").is_dir():
         raise InputError(
             f"{folder} has no folder of jobs to recover study {shown(name)} from; correct STUDY or --runs."

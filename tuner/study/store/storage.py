@@ -45,7 +45,9 @@ def sqlite_url(path: Path) -> str:
     try:
         str(path.absolute()).encode()
     except UnicodeEncodeError:
-        raise InputError(f"{shown(str(path))} is not UTF-8, as SQLite wants it; choose another --runs DIR.") from None
+        raise InputError(
+            f"{shown(str(path))} is not UTF-8, which SQLite requires; choose another --runs DIR."
+        ) from None
     return str(sqlalchemy.URL.create("sqlite", database=str(path.absolute())))
 
 
@@ -125,7 +127,7 @@ def open_storage(url: str) -> Storage:
     """Open the storage at a URL. SQLite uses WAL mode, so that readers and the writer do not block each other."""
     read_only = _read_only(parse(url))
     if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
-        raise InputError(f"--storage {url} forgets the study at the end; name a file: sqlite:///study.db.")
+        raise InputError(f"--storage {url} is in memory and would lose the study; use a file: sqlite:///study.db.")
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
@@ -193,7 +195,7 @@ def understood(url: str) -> Iterator[None]:
         package = "'tuner[postgres]'"
         if not url.startswith("postgresql"):
             package = f"{_PACKAGES.get(missing.name or '', missing.name or 'it')} beside tuner"
-        raise MissingDependency(f"{masked(url)} needs a driver that is not here; pip install {package}.") from None
+        raise MissingDependency(f"{masked(url)} needs a driver that is not installed; pip install {package}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:

@@ -34,7 +34,7 @@ def settings_of(attribute: Any, study: str) -> dict[str, Any]:
         raise StudyError(f"study {study!r} was not created by tuner.")
     if int(version[1]) > SCHEMA_VERSION:
         raise StudyError(
-            f"study {study!r} was begun by a later version of tuner, with schema {schema}; {__version__} reads up to "
+            f"study {study!r} was started by a later version of tuner, with schema {schema}; {__version__} reads up to "
             f"{SCHEMA}: pip install --upgrade tuner."
         )
     wrong = [name for name in ("workload", "cluster", "rules", "axes") if not isinstance(attribute.get(name, {}), dict)]
