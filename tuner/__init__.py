@@ -1,11 +1,11 @@
 """Find the topology that finishes training soonest.
 
-`space_for` describes what is to be trained on what, `plan` ranks it by estimate, `plan_frameworks` compares training
-frameworks, `explain` judges one topology, `flops` counts its operations. `optimize` searches with jobs, `open_study`
+`space_for` describes the model and the cluster, `plan` ranks it by estimate, `plan_frameworks` compares training
+frameworks, `explain` checks one topology, `flops` counts its operations. `optimize` searches with jobs, `open_study`
 reads a study, `write_report` and `write_export` write its files, `list_studies`, `stop_study` and `recover_study`
 manage studies. `measure` reads a log, `read_table`, `evaluate` and `calibrate` work on tables of measurements, and
-`audit_file` finds what cannot be true in either. `memory` budgets a GPU, `max_batch` finds the largest batch that
-fits, and `compare` compares topologies by it; `plot_batches` and `write_comparison` write files of their results.
+`audit_file` finds what cannot be true in either. `memory` budgets a GPU, `max_batch` finds the largest batch that fits,
+and `compare` compares topologies by it; `plot_batches` and `write_comparison` write files of their results.
 
 Names are imported when they are first used, so that `import tuner` costs nothing.
 """

@@ -61,7 +61,7 @@ def _memory(case: PrintedRow) -> str:
 
 
 def swapped(evidence: Evidence) -> Iterator[Finding]:
-    """Seconds and TFLOPs stand in their own columns.
+    """Seconds and TFLOPs are in their own columns.
 
     Swapping them keeps their product, so only other rows reveal it: once exchanged, the figures agree with those of an
     equal run or of similar rows.

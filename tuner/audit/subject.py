@@ -23,7 +23,7 @@ class Subject:
 
 
 def subject_of(run: LogRun | None, space: Space, key: str | None = None) -> tuple[Subject | None, str]:
-    """Return the workload and topology of the run, from the key or the log's arguments; else None and what is missing.
+    """Return the workload and topology of the run from the key or the log's arguments, or None and what is missing.
 
     For the workload, the user's arguments of the space take precedence over the log, and the log over defaults.
     """

@@ -25,7 +25,7 @@ class EventLines:
 
     @contextmanager
     def live(self, loop: StudyLoop) -> Iterator[None]:
-        """Print what is searched; the lines follow."""
+        """Print the opening lines; event lines follow."""
         self._label = "SIMULATED " if loop.launcher.simulated else ""
         for line in opening(loop):
             print(line, file=sys.stderr, flush=True)

@@ -64,7 +64,8 @@ def _where(study: StudyResult, loop: StudyLoop) -> str:
 
 
 def _answer(study: StudyResult) -> list[str]:
-    """Return the best topology of the model as it is, its rivals, its gain, and what other models would gain."""
+    """Return the best topology of the specified model, the ones tied with it, its gain, and the gain of other
+    models."""
     from tuner.cli.output import tokens_origin
     from tuner.core.quantity import format_count
     from tuner.core.text import between, listed, seconds

@@ -30,4 +30,4 @@ def progress(what: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def _unheard(_done: int, _of: int) -> None:
-    """Nobody looks."""
+    """Do nothing."""

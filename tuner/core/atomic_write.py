@@ -94,7 +94,7 @@ def write_object(path: Path, document: Mapping[str, Any], *, private: bool = Fal
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Open a file to read. Raise an `OSError` for a pipe or a device, whose reader may wait, or read, for ever."""
+    """Open a file to read. Raise an `OSError` for a pipe or a device, which may block or never end."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)

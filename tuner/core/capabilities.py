@@ -71,7 +71,7 @@ class FrameworkRecord:
     log: str
     """The log that its jobs write."""
     forks: tuple[Fork, ...] = field(default=())
-    """The variants of which one must run the whole topology; empty: there is one."""
+    """Variants, one of which must run the whole topology; empty: a single one."""
 
     def capabilities(self) -> Iterator[tuple[str, Capability[Any]]]:
         """Yield every capability with its name, in order."""
@@ -99,7 +99,7 @@ class FrameworkRecord:
         }
 
     def kernels(self, model: Model) -> list[Attention]:
-        """Return the attention kernels with which some fork, if there are any, can train the model."""
+        """Return the attention kernels with which a fork can train the model."""
         forks = [fork for fork in self.forks if not fork.model_lacks(model)]
         return [
             kernel

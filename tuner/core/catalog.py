@@ -130,7 +130,7 @@ def known_model(name: str) -> Model | None:
 
 
 def states_positions(name: str) -> bool:
-    """Whether a model's description says how many positions it has, so that these are not those of the sequence."""
+    """Whether a model's description states its number of positions, instead of using the sequence length."""
     if not _is_path(name):
         return "max_positions" in (_found(name, catalog().model) or {})
     path = _described(name)
@@ -212,7 +212,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
 
 
 _RATES: Final = ("intra_node_gb_s", "node_gbit_s")
-"""Fields of a cluster that override what is typical of its GPU."""
+"""Fields of a cluster that override its GPU's typical values."""
 
 
 def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None) -> Cluster:

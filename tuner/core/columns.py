@@ -109,12 +109,12 @@ class Columns:
 
     @cached_property
     def replica(self) -> IntArray:
-        """GPUs that hold one copy of the model."""
+        """GPUs that share one copy of the model."""
         return self.tp * self.pp * self.cp
 
     @cached_property
     def copies(self) -> IntArray:
-        """GPUs that hold the same weights and reduce their gradients together: dp x cp."""
+        """GPUs that store the same weights and reduce their gradients together: dp x cp."""
         return self.dp * self.cp
 
     @cached_property
@@ -125,7 +125,7 @@ class Columns:
 
     @cached_property
     def expert_shards(self) -> IntArray:
-        """GPUs that hold the same experts, expert data parallelism: tp x cp x dp = etp x ep x these."""
+        """Expert data parallelism, the GPUs that store the same experts: tp x cp x dp = etp x ep x this."""
         ranks: IntArray = np.maximum(1, self.tp * self.copies // (self.etp * self.ep))
         return ranks
 

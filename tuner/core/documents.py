@@ -34,14 +34,14 @@ def model_of(document: Mapping[str, Any]) -> Model:
 
 
 def identity_document(model: Model) -> dict[str, Any]:
-    """Return everything that decides what is trained, with the activation named where it follows from the rest."""
+    """Return everything that determines what is trained; an implied activation is spelled out."""
     left_out = {"name", "frozen_params", "vocab_multiple", "read_as", "not_understood"}
     document = {**asdict(model), "activation": model.mlp_activation}
     return {name: value for name, value in document.items() if name not in left_out}
 
 
 def model_notes(model: Model) -> list[str]:
-    """Return what a reader of figures for this model must know of its description."""
+    """Return notes on the model's description that matter for its figures."""
     notes = [f"The model's family is unknown; it is read as {model.read_as}."] if model.read_as else []
     if model.not_understood:
         properties = listed(model.not_understood)

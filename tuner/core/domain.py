@@ -154,11 +154,11 @@ class Stack:
     """How a run's software stack departs from its framework's usual settings; None: as usual."""
 
     overlap_grad: float | None = None
-    """Share of the gradients' reduction that may run beside the last backward pass."""
+    """Share of the gradients' reduction that may overlap with the last backward pass."""
     overlap_param: float | None = None
-    """Share of the parameters' gathering that may run beside the first forward pass."""
+    """Share of the parameters' gathering that may overlap with the first forward pass."""
     overlap_tp: float | None = None
-    """Share of tensor parallel traffic that runs beside the products."""
+    """Share of tensor parallel traffic that overlaps with the products."""
     grad_precision: FloatPrecision | None = None
     """What gradients are added up and reduced in."""
     state_precision: FloatPrecision | None = None
@@ -170,7 +170,7 @@ class Stack:
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None
-    """Whether the exchange of tokens among experts runs beside another microbatch's pass."""
+    """Whether the exchange of tokens among experts overlaps with another microbatch's pass."""
     recompute_modules: tuple[RecomputeModule, ...] | None = None
     """What selective recomputation recomputes; None: the attention between its projections."""
     cuda_graph: CudaGraph | None = None

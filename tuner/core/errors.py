@@ -60,7 +60,7 @@ class EmptySpace(NothingUsable):
 
 
 class DiskFull(TunerError):
-    """A disk has no room for what is to be written."""
+    """The disk is full."""
 
 
 class LaunchError(TunerError):

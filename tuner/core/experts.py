@@ -38,8 +38,8 @@ class Experts:
     """A bias per expert that is added to the scores for the choice of experts alone and is balanced without a gradient
     (DeepSeek-V3's e_score_correction_bias)."""
     router_bias_rate: float = field(default=0.001, repr=False)
-    """Step by which `router_bias` is balanced (DeepSeek-V3: 0.001). No part of the repr, from which the simulated
-    cluster draws the luck of a run: it costs no time."""
+    """Step by which `router_bias` is balanced (DeepSeek-V3: 0.001). Not part of the repr, which seeds the simulated
+    noise of a run: it does not affect time."""
     router_linear_bias: bool = False
     """The router's projection has a trained bias (gpt-oss)."""
     router_groups: int = 0

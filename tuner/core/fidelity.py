@@ -43,7 +43,7 @@ class Fidelity:
         return tuple(count * self.dp * topology.micro_batch for count in self.micro_batches)
 
     def topologies(self, topology: Topology) -> list[Topology]:
-        """Return what the job runs, one for each batch."""
+        """Return the topologies that the job runs, one per batch."""
         return [replace(topology, nodes=self.nodes, dp=self.dp, global_batch=batch) for batch in self.batches(topology)]
 
     def __str__(self) -> str:

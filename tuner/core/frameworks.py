@@ -294,7 +294,7 @@ RECORDS: Final[Mapping[Framework, FrameworkRecord]] = {record.name: record for r
 
 
 def capability_rows() -> list[list[str]]:
-    """Return the table of capabilities: one row each, one column for every framework."""
+    """Return the table of capabilities, with one column per framework."""
     rows = [
         [name.replace("_", " "), *(_words(getattr(record, name).value) for record in _RECORDS)]
         for name, _ in _RECORDS[0].capabilities()

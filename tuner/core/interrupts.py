@@ -1,7 +1,8 @@
-"""Receive Ctrl-C where it does no harm.
+"""Handle Ctrl-C safely.
 
 Python raises KeyboardInterrupt wherever the main thread is. In a library's transaction it leaves a broken connection
-and a traceback, and in a finalizer it is reported and lost. So it waits until a transaction is over, and is remembered.
+and a traceback; in a finalizer it is printed and lost. So Ctrl-C is deferred until a transaction has ended, and
+remembered.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from types import FrameType
 
 @dataclass(slots=True)
 class _Interrupts:
-    """What this process knows of Ctrl-C."""
+    """The state of Ctrl-C in this process."""
 
     received: bool = False
     ignored: bool = False
@@ -31,7 +32,7 @@ _interrupts = _Interrupts()
 
 @contextmanager
 def remember_interrupts() -> Iterator[None]:
-    """Remember every Ctrl-C within, beside what it does already."""
+    """Remember every Ctrl-C in this block, in addition to its normal effect."""
     before = signal.getsignal(signal.SIGINT)
     _forget()
     if not callable(before) or not _in_main_thread():

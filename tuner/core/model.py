@@ -1,4 +1,4 @@
-"""A transformer to train: its sizes, and everything else that decides what is trained.
+"""A transformer to train: its sizes, and everything else that determines what is trained.
 
 Sizes left at zero get a default that the field documents.
 """
@@ -146,7 +146,7 @@ class Model:
     init_std: float = 0.02
     """Standard deviation of the initial weights."""
     not_understood: tuple[str, ...] = ()
-    """What the description says of the model and no field expresses: the model can be planned but not exported."""
+    """Properties of the description that no field expresses: the model can be planned but not exported."""
     read_as: str | None = None
     """The known family that an unknown one was read as."""
 
@@ -377,7 +377,7 @@ class Model:
 
 _NAMES: Final = tuple(field.name for field in fields(Model))
 IDENTITY: Final = _NAMES[_NAMES.index("activation") :]
-"""Fields that decide what is trained and hardly what it costs."""
+"""Fields that determine what is trained but hardly affect its cost."""
 
 _FOLLOWING: Final = frozenset(
     {"kv_heads", "ffn", "head_size", "max_positions", "embedding_size", "vocab_multiple", "frozen_params"}

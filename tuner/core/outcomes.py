@@ -56,7 +56,7 @@ class Measurement:
     """Whether `peak_memory` is of the fullest GPU and complete; a published figure may cover another GPU, or only the
     memory that PyTorch allocates."""
     note: str = ""
-    """What a reader of the figures should know: iterations averaged in one line, iterations left out."""
+    """Notes on the figures: iterations averaged in one line, iterations left out."""
     simulated: bool = False
     """Whether the simulated cluster produced the measurement; output labels such figures."""
     batch_seconds: tuple[float, ...] = ()
@@ -74,7 +74,7 @@ class Failure:
 
     @classmethod
     def because(cls, reason: str) -> Failure:
-        """Return a failure of which only the reason is known, as of what tuner itself ended."""
+        """Return a failure with a reason only, such as that of a job ended by tuner."""
         return cls(kind="", evidence="", meaning=reason)
 
 

@@ -92,7 +92,7 @@ def csv_cell(value: object) -> str:
 
 
 def csv_cells(row: Mapping[str, object]) -> dict[str, object]:
-    """Return a row whose texts are no formulas; other values stay what they are."""
+    """Return a row with texts escaped so that they are not formulas; other values are unchanged."""
     return {name: csv_cell(value) if isinstance(value, str) else value for name, value in row.items()}
 
 

@@ -102,7 +102,7 @@ def _parts(workload: Workload, topology: Topology) -> Named:
 
 
 def _identity(workload: Workload, topology: Topology) -> Named:
-    """Yield what the model is and the worker would not train."""
+    """Yield properties of the model that the worker does not train."""
     model = workload.model
     if model.not_understood:
         yield (

@@ -37,7 +37,7 @@ def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
 
 
 def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
-    """Return what a layer keeps less in rows with selective recomputation (NVIDIA/Megatron-LM at d98e8a64,
+    """Return the bytes that a layer saves in rows with selective recomputation (NVIDIA/Megatron-LM at d98e8a64,
     megatron/core/transformer/transformer_config.py: recompute_modules)."""
     columns = stage.columns
     modules, latent = recomputed_modules(columns.workload), columns.workload.model.latent

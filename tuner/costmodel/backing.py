@@ -1,4 +1,4 @@
-"""Which measured tables are behind an estimate, and how much less certain it is where there is none."""
+"""Which measured tables back an estimate, and how much less certain it is without any."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEASURED_FRAMEWORKS: Final[tuple[Framework, ...]] = ("megatron-core", "megatron-
 
 
 def unmeasured(workload: Workload, cluster: Cluster) -> str:
-    """Return in words what no measured table is behind, empty if there are tables of the GPU and the framework."""
+    """Return a sentence about the GPU or framework without a measured table; empty if both have tables."""
     family = cluster.gpu.name.split("-", maxsplit=1)[0]
     missing = [family] * (family not in MEASURED_GPUS)
     if workload.framework is not None and workload.framework not in MEASURED_FRAMEWORKS:

@@ -56,7 +56,7 @@ class Calibration:
     noise: FloatArray = field(default_factory=lambda: np.zeros(0))
     """Variance of each remembered row by itself."""
     period: str = ""
-    """The speed period that is estimated where none is given."""
+    """The default speed period of estimates."""
     memory_deviation: float = MEMORY_DEVIATION
     """Standard deviation of the logarithm of a GPU's memory."""
     weighed: int = 0

@@ -219,7 +219,7 @@ OPTIMIZER_STATE_BYTES: Final = _constant(
     "counted; bf16: Megatron-Core's --use-precision-aware-optimizer; 8-bit: Dettmers et al. 2021 (arXiv 2110.02861); "
     "Adafactor: arXiv 1804.04235",
 )
-"""Optimizer state beside the fp32 weights: Adam's two moments, Adafactor's first, SGD's momentum."""
+"""Optimizer state in addition to the fp32 weights: Adam's two moments, Adafactor's first, SGD's momentum."""
 
 STEP_COPY_BYTES: Final = _constant(
     "STEP_COPY_BYTES",

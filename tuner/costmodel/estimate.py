@@ -71,7 +71,7 @@ class Scores:
 
     @property
     def fits(self) -> BoolArray:
-        """Whether running is likelier than running out of memory."""
+        """Whether fitting is more likely than running out of memory."""
         return self.out_of_memory < 0.5
 
     @cached_property

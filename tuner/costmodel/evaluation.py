@@ -124,7 +124,7 @@ class CalibrationReport:
     uncertainty: dict[str, float]
     """Standard deviation of the logarithm of each time factor."""
     slower: float | None
-    """How many times as long as the model says the median row takes."""
+    """Measured over estimated seconds of the median row."""
     before: float | None
     """Median relative error of time without the calibration."""
     left_out: float | None

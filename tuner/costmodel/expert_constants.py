@@ -66,7 +66,7 @@ EXCHANGE_SMS: Final = _constant(
     "SMs",
     "NVIDIA/Megatron-LM, core/transformer/transformer_config.py: moe_deepep_num_sms 20, moe_hybridep_num_sms 16",
 )
-"""Multiprocessors that an exchange takes from the computing beside it; of NCCL's exchanges no source."""
+"""Multiprocessors that an exchange takes from concurrent compute; no source for NCCL's exchanges."""
 
 SUMMED_BYTES: Final = _constant(
     "SUMMED_BYTES",

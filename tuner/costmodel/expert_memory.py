@@ -1,4 +1,4 @@
-"""Bytes of activations that a layer with experts keeps beside its attention, and of the buffers of its dispatcher."""
+"""Bytes of a layer's activations for experts, in addition to attention, and of its dispatcher's buffers."""
 
 from __future__ import annotations
 

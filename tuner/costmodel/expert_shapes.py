@@ -1,8 +1,8 @@
 """Sizes of a mixture of experts and of latent attention, row by row: tokens, matrices and parameters on a GPU.
 
-The ranks of a stage, tp x cp x dp of them, are folded anew for the experts: etp ranks share each expert, ep such groups
-share a layer's experts, and the rest, `Columns.expert_shards`, hold copies (Liu et al. 2025, "MoE Parallel Folding",
-arXiv 2504.14960).
+The tp x cp x dp ranks of a stage are regrouped for the experts: etp ranks share each expert, ep such groups share a
+layer's experts, and the rest, `Columns.expert_shards`, hold copies (Liu et al. 2025, "MoE Parallel Folding", arXiv
+2504.14960).
 """
 
 from __future__ import annotations

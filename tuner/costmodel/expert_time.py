@@ -79,7 +79,7 @@ class ExpertLayer(Layer):
     routing: FloatArray
     """Router, permutation and its inverse."""
     dispatch: FloatArray
-    """Exchange of tokens among the ranks that share the experts, without what runs beside another microbatch's pass."""
+    """Exposed exchange of tokens among the ranks that share the experts."""
 
 
 def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> ExpertLayer:

@@ -29,7 +29,7 @@ _FORWARD_AND_BACKWARD: Final = 3
 
 
 def forward_terms(columns: Columns) -> dict[str, FloatArray]:
-    """The forward pass of one global batch, by what is multiplied."""
+    """FLOPs of the forward pass of one global batch, by product."""
     model = columns.workload.model
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = {
@@ -65,7 +65,7 @@ def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray
 
 
 def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> FloatArray:
-    """What Megatron-Core and Megatron-Bridge divide by the time and print as TFLOP/s/GPU.
+    """FLOPs that Megatron-Core and Megatron-Bridge divide by the time and print as TFLOP/s/GPU.
 
     The model's own operations with the causal half of the scores, those outside a window included, without the router
     and without recompute; the gate's
@@ -168,7 +168,7 @@ def _plain(columns: Columns, factor: int) -> FloatArray:
 
 
 def likely_reason(columns: Columns, seconds: float, printed: float, tolerance: float) -> str:
-    """What a log's rate is where it is not the corrected one: another formula, sequence, batch or number of GPUs.
+    """Explain a log's rate that is not the corrected one: another formula, sequence, batch or number of GPUs.
 
     `columns` has one row, `printed` is FLOP/s of a GPU and `tolerance` the share by which rounding may move it. Empty
     where nothing known fits.

@@ -22,18 +22,18 @@ class FrameworkTerms:
     """How one framework trains."""
 
     overlap_grad: float = 0.0
-    """Share of the gradients' reduction that may run beside the last microbatch's backward pass."""
+    """Share of the gradients' reduction that may overlap with the last microbatch's backward pass."""
     overlap_param: float = 0.0
-    """Share of the parameters' gathering that may run beside the first microbatch's forward pass."""
+    """Share of the parameters' gathering that may overlap with the first microbatch's forward pass."""
     overlap_sharding: float | None = None
-    """Share of the gathers and reductions of ZeRO 2 and 3 that may run beside the passes, which bound it; None: the
+    """Share of the gathers and reductions of ZeRO 2 and 3 that may overlap with the passes, which bound it; None: the
     fitted `OVERLAPPED_GATHER_SHARE`."""
     overlap_tp: float = 0.0
-    """Share of tensor parallel traffic that runs beside the products, which bound it."""
+    """Share of tensor parallel traffic that overlaps with the products, which bound it."""
     cuda_graph: CudaGraph = "none"
     """What the host launches as recorded graphs: nothing, what has fixed shapes (all but experts), or everything."""
     overlap_sends: bool = False
-    """Whether an interleaved schedule sends beside its passes."""
+    """Whether sends of an interleaved schedule overlap with its passes."""
     scattered: bool = False
     """Whether ZeRO 1 reduces each gradient to one rank only, instead of to all ranks."""
     fp32_gradients: bool = False
@@ -41,7 +41,7 @@ class FrameworkTerms:
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool = False
-    """Whether exchanges of tokens run beside another microbatch's pass."""
+    """Whether exchanges of tokens overlap with another microbatch's pass."""
     fused_accumulation: bool = False
     """Whether the products of the weights' gradients add to those of earlier microbatches."""
     fused_elementwise: bool = False
@@ -155,7 +155,7 @@ def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
 
 
 def described(workload: Workload) -> list[str]:
-    """Return in words what the estimate assumes of the workload's software beside its topology."""
+    """Return a description of what the estimate assumes about the workload's software."""
     terms, exchange = terms_of(workload), context_exchange(workload)
     shares = {
         "gradient reduction": terms.overlap_grad,

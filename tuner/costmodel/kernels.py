@@ -170,7 +170,7 @@ _ALIGNMENTS: Final = np.array(
         for rest in range(ALIGNMENT_SPEEDS[0][0])
     ]
 )
-"""By what a size leaves when it is divided by the largest multiple."""
+"""By the remainder of a size divided by the largest multiple."""
 
 
 def product(gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any) -> FloatArray:

@@ -87,7 +87,7 @@ Passes = tuple[FloatArray, FloatArray]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedPart:
-    """What a layer with experts does beside its attention and its shared experts."""
+    """The part of a layer with experts other than attention and shared experts."""
 
     forward: FloatArray
     backward: FloatArray

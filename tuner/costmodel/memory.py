@@ -62,7 +62,7 @@ DYNAMIC: Final = (*LOOSE, "gathered")
 
 
 def memory_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
-    """What the stage cannot do without, bytes on a GPU by term, at its fullest moment.
+    """Bytes on a GPU of the stage at its peak, by term.
 
     Where that is the optimizer's step, `step` is what it takes beyond the room that the activations have left.
     """
@@ -126,7 +126,7 @@ def _fuller_moment(terms: dict[str, FloatArray], *, lost: float) -> FloatArray:
 
 
 def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
-    """What PyTorch holds, the step's copies at their whole size."""
+    """Tensors that PyTorch allocates, with the step's copies at full size."""
     columns, workload = stage.columns, stage.columns.workload
     terms = (fully_sharded_terms if terms_of(workload).fully_sharded else _megatron_terms)(stage, site)
     if workload.model.experts and workload.framework is None and workload.stack is None:

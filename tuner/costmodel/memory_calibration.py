@@ -25,7 +25,7 @@ FAR: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredMemory:
-    """Runs of one workload and cluster, and what is known of their memory."""
+    """Runs of one workload and cluster, and their memory figures."""
 
     columns: Columns
     memory: FloatArray

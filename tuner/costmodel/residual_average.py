@@ -25,7 +25,7 @@ from tuner.costmodel.residual_features import UNSEEN, Features, Likeness
 from tuner.costmodel.site_factors import TIME_FACTORS
 
 LEAST_WEIGHT: Final = 1e-3
-"""Weight beside the likeliest fit below which a fit is left out."""
+"""Weight relative to the most likely fit below which a fit is left out."""
 
 LINKS: Final = np.isin(TIME_FACTORS, ("inner_link", "network", "pipeline_link"))
 

@@ -86,7 +86,7 @@ def joined(parts: Sequence[Features]) -> Features:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Likeness:
-    """How alike the rows of two lists are."""
+    """The similarity of the rows of two lists."""
 
     apart: FloatArray
     """Square of the distance in the smooth features, in doublings."""

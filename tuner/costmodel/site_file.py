@@ -1,4 +1,4 @@
-"""A site's calibration as a TOML file: the factors for people to read, and what the residual remembers."""
+"""A site's calibration as a TOML file: readable factors, and the state of the residual."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def _numbers(values: Iterable[float]) -> str:
 
 
 def _text(text: str) -> str:
-    """A TOML string, whatever it holds."""
+    """Return any text as a TOML string."""
     escaped = "".join(
         letter if letter.isprintable() and letter not in '"\\' else f"\\U{ord(letter):08X}" for letter in text
     )

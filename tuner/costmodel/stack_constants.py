@@ -14,7 +14,7 @@ RECORDS: Final = ConstantRecords()
 _constant: Final = RECORDS.add
 
 UNSTATED_CHANCE: Final = _constant("UNSTATED_CHANCE", 0.25, "probability", "no source")
-"""Chance that a run recomputes otherwise than assumed where its table does not say."""
+"""Probability that a run's recompute differs from the assumed one, if its table has none."""
 
 UNMEASURED_DEVIATION: Final = _constant(
     "UNMEASURED_DEVIATION",
@@ -27,7 +27,7 @@ UNMEASURED_DEVIATION: Final = _constant(
 BACKWARD_SHARE: Final = _constant(
     "BACKWARD_SHARE", 2 / 3, "share", "counted: two products of three, Narayanan et al. 2021 (arXiv 2104.04473)"
 )
-"""Share of the backward pass in a microbatch, which is what the reduction of its gradients may run beside."""
+"""Share of the backward pass in a microbatch, with which the reduction of gradients may overlap."""
 
 TREE_BANDWIDTH_SHARE: Final = _constant(
     "TREE_BANDWIDTH_SHARE", 0.9, "share", "NVIDIA/nccl at 01afd20a, src/graph/tuning.cc: ncclTopoTuneModel"
@@ -48,7 +48,7 @@ REDUCE_BUCKET: Final = _constant(
     "elements, and elements per rank",
     "NVIDIA/Megatron-LM at d98e8a64, megatron/core/distributed/distributed_data_parallel.py: bucket_size",
 )
-"""Least size of the buckets in which Megatron-Core reduces gradients beside the backward pass."""
+"""Minimum size of the buckets in which Megatron-Core reduces gradients during the backward pass."""
 
 STRAGGLER_DEVIATION: Final = _constant(
     "STRAGGLER_DEVIATION",
@@ -62,7 +62,7 @@ STRAGGLER_DEVIATION: Final = _constant(
 STRAGGLER_BASE: Final = _constant(
     "STRAGGLER_BASE", 8.0, "GPUs", "counted: a node, whose slowest GPU the rates of kernels contain"
 )
-"""GPUs among which the slowest needs no term of its own."""
+"""Number of GPUs up to which no straggler term is needed."""
 
 GENERATIONS: Final = _constant(
     "GENERATIONS",

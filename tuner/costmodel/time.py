@@ -257,7 +257,7 @@ def _expert_gather(columns: Columns, layers: IntArray, links: Links, size: float
 
 
 def _exposed(seconds: FloatArray, share: float, beside: FloatArray) -> FloatArray:
-    """Return what is left of an exchange of which a share may run beside some other work."""
+    """Return the exposed time of an exchange, a share of which may overlap with other work."""
     return np.maximum((1 - share) * seconds, seconds - beside) if share else seconds
 
 

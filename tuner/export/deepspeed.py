@@ -1,6 +1,6 @@
 """Formats that launch a training program under DeepSpeed: torchrun, a hostfile, Slurm and Kubernetes.
 
-The program is the bundled worker, so that the folder runs as it is, or the user's command.
+The program is the bundled worker, so the folder runs without changes, or the user's command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Recorded flags of a trainer: what its own argument parser accepts, and its defaults.
+"""Recorded flags of a trainer: those that its argument parser accepts, with their defaults.
 
 `tuner/data/flags/NAME.csv` holds one flag a row (`tests/record_flags.py` writes it); its first line names the
 repository and the commit.

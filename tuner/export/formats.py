@@ -41,7 +41,7 @@ class Treatment:
     """Why other values, or the one that a run has, are refused; for messages."""
 
     def reason(self, run: ProductionRun) -> str:
-        """Return why the value that a run has is refused, if there is more to say than its label."""
+        """Return why a run's value is refused, if the label does not explain it."""
         return self.because if isinstance(self.because, str) else self.because(run)
 
 
@@ -64,7 +64,7 @@ def trains_only(only: str, accepts: Callable[[ProductionRun], bool], because: st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExportOptions:
-    """What a user chooses of an export besides its format."""
+    """Options of an export besides its format."""
 
     fork: Fork | None = None
     """Which Megatron-DeepSpeed: the DeepSpeed organisation's, or BigScience's fork, which trained BLOOM; None:
@@ -96,7 +96,7 @@ class Format:
     """How the format treats each property of `PROPERTIES`."""
     aliases: tuple[str, ...] = ()
     resolve: Callable[[ProductionRun, ExportOptions], ExportOptions] = lambda _, options: options
-    """Replace what the options leave open by what suits a run."""
+    """Fill in unset options for a run."""
     table: Callable[[ProductionRun, ExportOptions], str] = lambda *_: ""
     """Return the name of the recorded flags of the trainer, empty if there is no table."""
     flags: Callable[[ProductionRun, ExportOptions], Settings] = lambda *_: []
@@ -135,7 +135,7 @@ class Format:
         return flag_table(table).differences(self.flags(run, options)) if table else []
 
     def check(self, run: ProductionRun, options: ExportOptions) -> None:
-        """Raise `InputError` if this format cannot train the model of a run as it is asked for."""
+        """Raise `InputError` if this format cannot train the model of a run exactly."""
         if options.zero_plus_plus:
             _check_zero_plus_plus(self, run)
         found = self.refusals(run, options)
@@ -164,11 +164,11 @@ def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: 
 _FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not say how it treats it")
 
 UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_understood)
-"""How every format treats what tuner does not understand of a model."""
+"""How every format treats properties that tuner does not understand."""
 
 
 def without_experts() -> dict[str, Treatment]:
-    """Return the treatments of a format that knows neither experts nor what came with them."""
+    """Return the treatments of a format without experts and their related properties."""
     return {
         "experts": trains_only("none", lambda run: run.workload.model.experts is None),
         "latent": trains_only("none", lambda run: run.workload.model.latent is None),
@@ -194,7 +194,7 @@ OFFLOADS_OF_FSDP: Final = "none, or optimizer and parameters together, with ZeRO
 
 
 def offloads_as_fsdp(run: ProductionRun) -> bool:
-    """Return whether PyTorch's CPUOffloadPolicy, which moves parameters, gradients and states, is what a run has."""
+    """Return whether a run uses PyTorch's CPUOffloadPolicy, which moves parameters, gradients and states."""
     return run.topology.offload == "none" or (run.topology.offload == "optimizer+parameters" and run.topology.zero == 3)
 
 

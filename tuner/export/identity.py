@@ -1,4 +1,4 @@
-"""Everything that decides what a run trains, as properties with a label for users.
+"""Everything that determines what a run trains, as properties with a label for users.
 
 `PROPERTIES` covers every field of `Model`, `Topology` and `Workload` that a trainer must take over. A format declares
 for each property how it expresses it, or which values it trains anyway and that it refuses all others.

@@ -147,7 +147,7 @@ def _trained(name: str) -> Callable[[ProductionRun], bool]:
 
 
 def _of_command(command: str) -> Mapping[str, Treatment]:
-    """Return the treatments of the user's program, which knows of the topology what the template passes to it."""
+    """Return the treatments of the user's program, which gets the topology through the template."""
     fields = (name for word in _parsed(command) for _, name, _, _ in string.Formatter().parse(word))
     names = {name for name in fields if name}
     found = dict(by_the_program())

@@ -36,7 +36,7 @@ def _trains(framework: Framework, workload: Workload, cluster: Cluster, command:
 
 
 def _fewest_refusals(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> list[str]:
-    """Return what the framework's best format refuses of the model itself, on one GPU."""
+    """Return the properties of the model that the framework's best format refuses, on one GPU."""
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
     expected = ExpectedPerformance(
         sec_per_iter=1.0, low=1.0, high=1.0, memory=None, usable=0.0, days=1.0, tflops=0.0, source="estimated"

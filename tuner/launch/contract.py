@@ -2,7 +2,7 @@
 
 - `submit` returns at once with a handle by which this or another process finds the job; a job that cannot be started
   raises `LaunchError` and leaves nothing behind.
-- `poll` finds out the status of all handles with one query. What it cannot find out is UNKNOWN, never failed.
+- `poll` finds out the status of all handles with one query. What it cannot determine is UNKNOWN, never failed.
 - A job that is WAITING is not running, and its time limits do not count.
 - A job ends as soon as its last iteration is measured. From then on `collect` may be called any number of times and
   always returns the same.
@@ -121,7 +121,7 @@ class JobResult:
 
     @property
     def note(self) -> str:
-        """What a reader of the measurement should know."""
+        """A note on the measurement."""
         return self.measurement.note if self.measurement else ""
 
     @property

@@ -81,7 +81,7 @@ def dashboard(storage: str, artifacts: Path, *, port: int = 0) -> Iterator[Dashb
 
 
 def _exit_on_sigterm(_number: int, _frame: object) -> None:
-    """Leave by an exception, so that what was started is ended."""
+    """Exit through an exception, so that started processes are ended."""
     raise SystemExit(128 + signal.SIGTERM)
 
 

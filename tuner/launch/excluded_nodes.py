@@ -18,6 +18,6 @@ def excluded_nodes(folder: Path) -> dict[str, str]:
 
 
 def write_excluded_nodes(folder: Path, nodes: Mapping[str, str]) -> None:
-    """Record the excluded nodes; in an unwritable folder only this process knows them."""
+    """Record the excluded nodes; if the folder is not writable, only this process excludes them."""
     with suppress(OSError):
         write_object(folder / FILE, nodes)

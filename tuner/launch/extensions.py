@@ -1,7 +1,7 @@
-"""Compiled extensions of torch and DeepSpeed: a folder for a study's jobs, and locks that nobody will remove.
+"""Compiled extensions of torch and DeepSpeed: a folder for a study's jobs, and stale locks.
 
-torch puts a file `lock` into an extension's folder while it compiles. A process that is killed meanwhile leaves the
-file, and every later process that wants the extension waits for it without end.
+torch puts a file `lock` into an extension's folder while it compiles. A process that is killed in the meantime leaves
+the file, and every later process that needs the extension waits for it forever.
 """
 
 from __future__ import annotations

@@ -88,7 +88,7 @@ class LogProgress:
 
 
 class LogTail:
-    """Reads what is new in a log."""
+    """Reads new lines of a log."""
 
     def __init__(self, path: Path, pattern: StepPattern | None = None) -> None:
         self.path = path
@@ -144,7 +144,7 @@ class LogTail:
 
 
 class JobTail:
-    """Reads what is new in all logs of a job: trainers print their iterations to stdout, to stderr or to a file."""
+    """Reads new lines of all logs of a job: trainers print their iterations to stdout, to stderr or to a file."""
 
     def __init__(self, folder: Path, pattern: StepPattern | None = None) -> None:
         self._tails = [LogTail(folder / name, pattern) for name in OUTPUTS]

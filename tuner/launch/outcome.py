@@ -78,7 +78,7 @@ def outcome_of(
 
 
 def size_note(job: Job) -> dict[str, int]:
-    """Return what a job processes in one iteration, for its note."""
+    """Return a note on the size of a job's iteration."""
     batch = job.workload.as_in(job.topology).global_batch
     note = {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
     return {**note, "batches": len(job.batches)} if job.batches else note
@@ -91,7 +91,7 @@ def noted_batches(note: Mapping[str, Any]) -> int:
 
 
 def noted_size(note: Mapping[str, Any]) -> StepSize:
-    """Return what a job processes in one iteration, by its note."""
+    """Return the size of a job's iteration from its note."""
     sizes = {name: note.get(name) for name in ("global_batch", "seq", "gpus")}
     return StepSize(**{name: size if isinstance(size, int) else None for name, size in sizes.items()})
 
@@ -104,7 +104,7 @@ def _complete(folder: Path, measured: Sequence[int], pattern: StepPattern | None
 
 
 def _reported(ended: Mapping[str, Any]) -> Cause | None:
-    """Return what only the supervisor knows."""
+    """Return facts that only the supervisor has."""
     if ended.get("why") == "cancelled":
         return Outcome.CANCELLED, "cancelled", CANCELLED
     if ended.get("why") == "abandoned":

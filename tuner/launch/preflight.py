@@ -168,7 +168,7 @@ def disk(folder: Path) -> CheckResult:
 
 
 def extensions() -> CheckResult:
-    """Check that no lock of a compiler that was killed stops the jobs that want its extension."""
+    """Check that no stale lock of a killed compiler blocks jobs that need the extension."""
     folder = default_folder()
     if locks := stale_locks(folder, older_than=LONG_COMPILE_SECONDS):
         return CheckResult(

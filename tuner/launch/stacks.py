@@ -1,4 +1,4 @@
-"""Write the stacks of a hanging job: by py-spy where it is installed, or else by the processes themselves."""
+"""Write the stacks of a hung job, with py-spy if it is installed, otherwise by the processes themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training logs read as what they say: iterations, memory, arguments and why a job ended. Text in, values out."""
+"""Read training logs: iterations, memory, arguments and why a job ended. Text in, values out."""
 
 from tuner.logs.choice import asked, averaging, chosen_run, first_steady, of_job, parse_iterations, second
 from tuner.logs.failures import Sighting

@@ -25,7 +25,7 @@ NO_OUTPUT: Final = (
 )
 
 _WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "olmo-core", "training summary"})
-"""Sources whose only line can be measured: it does not stand for the first iteration alone."""
+"""Sources whose only line can be measured, because it covers more than the first iteration."""
 
 _STEADY: Final = 0.1
 """Relative difference up to which the times of two successive iterations agree."""

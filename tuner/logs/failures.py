@@ -1,8 +1,8 @@
-"""Classify why a job failed, with the log line that proves it.
+"""Classify why a job failed, with the log line as evidence.
 
-A word such as "error" proves nothing: it occurs in warnings and names of options. Only the patterns below count, and
+A word such as "error" is no evidence: it occurs in warnings and names of options. Only the patterns below count, and
 the last line of a Python traceback. Of several, the cause is reported and not its consequences: when one rank dies, the
-launcher ends the others, their connections break, and each prints a traceback of its own.
+launcher ends the others, their connections break, and each prints its own traceback.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
 """What stands before a traceback on its line without being part of its other lines: a bar, the user's signal."""
 _DEBUG: Final = re.compile(r"\bDEBUG\b")
-"""The level at which programs log what they go on after."""
+"""The level at which programs log recoverable errors."""
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
 _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)")
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
@@ -89,7 +89,7 @@ _GOES_ON: Final = re.compile(
     re.IGNORECASE,
 )
 _ENDINGS: Final = ("Invalid", "NotFound", "Failed", "Timeout", "Expired", "Refused", "Conflict", "ProcessPool")
-"""What ends the names of exceptions in modules, beside Error and Exception."""
+"""Endings of the names of exceptions in modules, besides Error and Exception."""
 _BARE: Final = re.compile(
     r"^(?:> ?)?(?:\([^()]{1,100}\) |\S{1,60}: |\s{1,20}\"message\": \")?"
     r"((?:(?:\w{1,60}\.){0,9}(?:Exception|_?[A-Z]\w{0,60}(?:Error|Exception))|socket\.gaierror"
@@ -302,7 +302,7 @@ def _raised(number: int, evidence: str) -> Sighting:
 
 
 def _bare(number: int, text: str, evidence: str) -> Sighting | None:
-    """Return the failure of an exception without a traceback, unless the line only warns or says how it goes on."""
+    """Return the failure of an exception without a traceback, unless the line is only a warning or about recovery."""
     if _WARNS.search(text) or _GOES_ON.search(text):
         return None
     seen = _raised(number, evidence)

@@ -1,4 +1,4 @@
-"""The figures of a log's line: numbers with the name before and the unit behind them, and what they may stand for."""
+"""The figures of a log line: numbers with the name before and the unit after them, and their possible meaning."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """A number of a line, with what is printed around it."""
+    """A number in a line, with the text around it."""
 
     name: str
     """As printed, in small letters; `/` for a fraction without one."""
@@ -145,7 +145,7 @@ class Figure:
 
     @property
     def scale(self) -> float | None:
-        """Seconds of its unit, by what is printed; None where nothing says it."""
+        """Seconds per printed unit; None without a unit."""
         over = self.unit.partition("/")[0]
         if self.seconds is not None:
             return 1.0
@@ -157,7 +157,7 @@ class Figure:
 
     @property
     def is_of_a_step(self) -> bool:
-        """Whether its name or unit says that it is the time of one step."""
+        """Whether its name or unit marks it as the time of one step."""
         return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6)
 
     @property
@@ -167,17 +167,17 @@ class Figure:
 
     @property
     def is_average(self) -> bool:
-        """Whether its name says that it is the mean of several steps."""
+        """Whether its name marks it as the mean of several steps."""
         return not _AVERAGES.isdisjoint(self.words)
 
     @property
     def is_loss(self) -> bool:
-        """Whether its name says that it is a loss."""
+        """Whether its name marks it as a loss."""
         return _LOSS.search(self.name) is not None and "scale" not in self.words
 
     @property
     def is_of_evaluation(self) -> bool:
-        """Whether its name says that it is of an evaluation."""
+        """Whether its name marks it as part of an evaluation."""
         return not _EVALUATION.isdisjoint(self.words)
 
 

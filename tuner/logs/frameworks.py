@@ -186,7 +186,7 @@ _NANOTRON_MEMORY: Final = re.compile(r"cuda_max_memory_reserved: ([0-9.]{1,12})(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPattern:
-    """The user's pattern of an iteration's line, for trainers that no reader knows."""
+    """The user's pattern of an iteration's line, for trainers without a reader."""
 
     pattern: re.Pattern[str]
 

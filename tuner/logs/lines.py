@@ -1,4 +1,4 @@
-"""The lines of a log: what a terminal would show of them, and who prints them."""
+"""The lines of a log: as a terminal would show them, and which rank prints them."""
 
 from __future__ import annotations
 

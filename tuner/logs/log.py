@@ -59,7 +59,7 @@ _Block = tuple[Sequence[tuple[int, str]], str]
 
 
 def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
-    """Read a log, of any content and length; never raises. `pattern` recognises lines that no reader knows."""
+    """Read a log, of any content and length; never raises. `pattern` matches lines that no reader recognises."""
     reader = _Reader(pattern)
     kept: list[_Block] = []
     others: list[_Reader] | None = None

@@ -1,4 +1,4 @@
-"""Read the lines of trainers that no reader knows, by the names and units of their figures.
+"""Read the lines of trainers without a reader, by the names and units of their figures.
 
 `step 2, loss: 10.56, time: 101.84 ms`, `iter=2 loss=1.35 dt=0.0203`, `Epoch [1][200/5005]  lr: 0.1, time: 0.196`,
 `global step 220, loss: 0.005, speed: 1.89 step/s`: a figure that grows by whole numbers and is called a step, and
@@ -28,7 +28,7 @@ _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 """What tells the time of a step, the most reliable first."""
 
 MOST_LINES: Final = 4096
-"""Lines with a step that are looked at to find out what their figures stand for."""
+"""Lines with a step that are examined to determine the meaning of their figures."""
 _FIGURE_WORDS: Final = ("step", "iter", "update", "batch", "it", "/")
 """Each line with a step contains one of these words in small letters, or begins with it."""
 _OTHER_WORK: Final = re.compile(
@@ -40,7 +40,7 @@ _OTHER_WORK: Final = re.compile(
 _NAMED: Final = 2
 """Lines with the same figures that make them those of a training."""
 _MOST_KEPT: Final = 256
-"""Lines of a running job that are kept until they say how they are read."""
+"""Lines of a running job that are kept until it is clear how to read them."""
 _STAMPED: Final = 3
 """The same, where time stamps tell the time."""
 _SAMPLES: Final = 8
@@ -52,7 +52,7 @@ _AGREE: Final = 1.5
 _AGREE_ON_AVERAGE: Final = 1.2
 """The same for what may be the mean of all steps until then."""
 _BAR: Final = re.compile(r"[0-9]<[0-9:?]{1,12}, *[0-9.?]{1,12} ?(?:it/s|s/it)")
-"""A progress bar, which has readers of its own."""
+"""A progress bar, which has its own readers."""
 _TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
 """What a line of a training step has."""
 
@@ -164,7 +164,7 @@ class Interpretation:
     is_clock: bool = False
     """Whether a time is that of all steps until then, as a clock."""
     derived: str = ""
-    """What a note says of where the seconds are from."""
+    """The note on the source of the seconds."""
     lines: int = 0
     """Lines that it was found by."""
     first_epoch: int = 0
@@ -174,7 +174,7 @@ class Interpretation:
 
     @classmethod
     def of(cls, lines: Iterable[str]) -> Interpretation | None:
-        """Return how the lines of a log are read; None where their figures do not say what they stand for."""
+        """Return how to read the lines of a log; None if their figures are ambiguous."""
         by_step: dict[str, list[_Line]] = {}
         count, steps = 0, _StepLines()
         for text in lines:
@@ -267,7 +267,7 @@ _RANK: Final = re.compile(r"\b(?:rank|gpu|worker|local_rank)\b['\"]?[ :=#_]{0,3}
 
 
 def _rank(text: str) -> str:
-    """Return the rank that prints a line; empty where it does not say."""
+    """Return the rank that prints a line; empty if it is not printed."""
     found = _RANK.search(text[:MAX_TEXT])
     return found[1] if found else ""
 

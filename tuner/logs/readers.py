@@ -19,7 +19,7 @@ READER_WORDS: Final = (*RECORD_WORDS, *DEEPSPEED_WORDS, *MEMORY_WORDS, *FRAMEWOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
-    """What a line may hold, by its words: the readers that need not look at it are left out."""
+    """What a line may contain, by its words: readers that do not apply are skipped."""
 
     megatron: bool = True
     deepspeed: bool = True
@@ -30,7 +30,7 @@ class Readable:
 
     @classmethod
     def by_words(cls, words: frozenset[str]) -> Readable:
-        """Return what lines with no other words than these may hold."""
+        """Return what lines with only these words may contain."""
 
         def has(*those: str) -> bool:
             return not words.isdisjoint(those)
@@ -49,7 +49,7 @@ ANYTHING: Final = Readable()
 
 
 class LinePattern(Protocol):
-    """What reads the lines of one log, or of one trainer, that no reader knows."""
+    """Reads the lines of one log, or of one trainer, that no reader recognises."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""

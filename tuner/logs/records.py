@@ -1,4 +1,4 @@
-"""What a line of a log says of an iteration or of memory, and Megatron's lines.
+"""Records of an iteration or of memory in a log line, and Megatron's lines.
 
 Megatron-LM and Megatron-DeepSpeed, `training_log` in `megatron/training.py` (now `megatron/training/training.py`),
 print ` iteration 2/ 500 | key: value | ... |`, with the time in milliseconds or, in BigScience's fork, in seconds, and

@@ -52,7 +52,7 @@ class TopologyCost:
 
     @property
     def fits(self) -> bool:
-        """Whether running is likelier than running out of memory."""
+        """Whether fitting is more likely than running out of memory."""
         return self.out_of_memory < 0.5
 
 

@@ -19,12 +19,12 @@ from tuner.space.space import Space
 Word = Literal["holds", "broken", "open", "allowed", "moot"]
 
 _SHOWN: tuple[Word, ...] = ("broken", "open", "allowed", "holds", "moot")
-"""What a reader looks for first stands first."""
+"""Order of the verdicts, most important first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleVerdict:
-    """What one rule says of one topology."""
+    """The verdict of one rule on one topology."""
 
     rule: str
     level: Level
@@ -36,7 +36,7 @@ class RuleVerdict:
     remedies: tuple[Remedy, ...] = ()
     """The values with which it would hold, all else as asked."""
     hint: str = ""
-    """A way out beside the axes."""
+    """A remedy other than an axis."""
     nearest: Topology | None = None
     """The closest topology that breaks no rule at all, sought along this rule's own axes."""
 
@@ -85,7 +85,7 @@ class Explanation:
 
 
 def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
-    """Judge a topology by every rule; the space says what is legal beside it.
+    """Check a topology against every rule; the space provides the legal alternatives.
 
     >>> import tuner
     >>> space = tuner.space_for(nodes=48)

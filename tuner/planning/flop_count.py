@@ -39,7 +39,7 @@ class FlopCount:
     model_rate: float | None
     hardware_rate: float | None
     older_rate: float | None
-    """By the formula of Megatron-DeepSpeed before February 2022, which knows no experts."""
+    """By the formula of Megatron-DeepSpeed before February 2022, which does not support experts."""
     megatron_core: float
     """As Megatron-Core and Megatron-Bridge count: half of the scores, no router, no recompute."""
     megatron_core_rate: float | None

@@ -32,7 +32,7 @@ class FrameworkPlan:
     """The workload, whose default precision and attention kernel are the framework's; None if it cannot be trained."""
     legal: int = 0
     fitting: int = 0
-    """Legal topologies that are likelier to run than to run out of memory."""
+    """Legal topologies that are more likely to fit than to run out of memory."""
     best: TopologyCost | None = None
     reason: str = ""
     """Why the framework cannot train the model there; empty if it can."""

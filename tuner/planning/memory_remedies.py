@@ -17,7 +17,7 @@ from tuner.space.space import Space
 def memory_remedy(space: Space, model: CostModel) -> str:
     """Return a sentence about the first change with which some topologies fit; empty where there is none.
 
-    A policy is given up before another framework is taken, and that before anything is offloaded, which is slower.
+    Policies are disabled first, then other frameworks are tried, and last offloading, which is slower.
     """
     for change, other in _changes(space):
         fits = [model.score(other.columns(block)).fits for block in other.blocks()]
@@ -28,7 +28,7 @@ def memory_remedy(space: Space, model: CostModel) -> str:
 
 
 def _changes(space: Space) -> Iterator[tuple[str, Space]]:
-    """Yield changes of a space in the order of how much they ask for, each with the space that it makes."""
+    """Yield changes of a space, smallest first, each with the resulting space."""
     workload = space.workload
     for rule in space.rules.in_force(workload):
         if rule.level == "policy":

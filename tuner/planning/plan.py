@@ -36,7 +36,7 @@ class Plan:
 
     tally: Tally
     fitting: int
-    """Legal topologies that likelier run than run out of memory."""
+    """Legal topologies that are more likely to fit than to run out of memory."""
     seconds: float
     top: tuple[TopologyCost, ...]
     remedy: str = ""
@@ -82,7 +82,7 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
     >>> len(made.top), made.fitting <= made.tally.legal
     (3, True)
 
-    Raises `EmptySpace`, which says what removed everything and what would open it.
+    Raises `EmptySpace` with the rules that removed everything and the changes that would help.
     """
     if top < 0:
         raise InputError(f"top must be a number of rows, or 0 for all (got {top}).")

@@ -40,7 +40,7 @@ def pipe_lines(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
 
 
 def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
-    """Return what the numbers of the leaderboard mean."""
+    """Return the footnote that explains the leaderboard's figures."""
     unit = headers(rows)[HEADERS.index("Days")]
     speed = ", at the cluster's latest speed" if study.speed_periods else ""
     return (

@@ -42,7 +42,7 @@ SAFE_RISK: Final = _constant("SAFE_RISK", 0.1, unit="probability", source="no so
 """Probability of running out of memory below which a job is thought safe."""
 
 MIN_SHARED_RISK: Final = _constant("MIN_SHARED_RISK", 0.01, unit="probability", source="no source")
-"""Probability of running out of memory from which on a running job counts as if it had, while others are chosen."""
+"""Probability of running out of memory above which a running job counts as out of memory while others are chosen."""
 
 MAX_FACTOR_MOVE: Final = _constant("MAX_FACTOR_MOVE", 0.1, unit="logarithm", source="no source")
 """Distance of a site factor from the point of linearisation beyond which the cost model is evaluated anew."""
@@ -85,7 +85,7 @@ LEVEL_CHANCES: Final = _constant(
     unit="share, by standard deviation of a logarithm",
     source="a tail: a catalog's figures may be those of other hardware, several times as fast or as slow; not fitted",
 )
-"""Chance that all topologies take several times as long, or as short, as the model says."""
+"""Probability that all topologies are several times slower or faster than the model predicts."""
 
 ELSEWHERE_DEVIATION: Final = _constant(
     "ELSEWHERE_DEVIATION",
@@ -161,7 +161,7 @@ MAX_FIRST_RISK: Final = _constant("MAX_FIRST_RISK", 0.6, unit="probability", sou
 """Probability of running out of memory above which a candidate is not tried first while a safer one is open."""
 
 LIKELY_OOM: Final = _constant("LIKELY_OOM", 0.5, unit="probability", source="more likely than not")
-"""Probability of running out of memory from which on `plan` tries a candidate last and the memory filter rejects it."""
+"""Probability of running out of memory above which `plan` tries a candidate last and the memory filter rejects it."""
 
 OOM_COST: Final = _constant(
     "OOM_COST",

@@ -35,7 +35,7 @@ def fidelities(
 ) -> list[Fidelity]:
     """Return the reduced sizes of a topology that are legal, the smallest first; none where it cannot be reduced.
 
-    With `most_nodes` the data parallel degree is cut as far as that takes.
+    With `most_nodes`, the data parallel degree is reduced until the job fits.
     """
     full = workload.as_in(topology).global_batch // (topology.micro_batch * topology.dp)
     least = max(topology.pp, MIN_MICRO_BATCHES)

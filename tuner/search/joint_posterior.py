@@ -1,4 +1,4 @@
-"""How the seconds of several jobs vary together, of whichever topologies and at whichever sizes."""
+"""Joint distribution of the seconds of several jobs, for any topologies and sizes."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class JointPosterior(TimeRecord):
     _scale: float
     """Variance of the residual beside that of the machines that the model was made for."""
     _shared: float
-    """Variance of what a candidate shares with others."""
+    """Variance that a candidate shares with others."""
 
     @property
     def apart(self) -> float:

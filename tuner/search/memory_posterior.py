@@ -60,7 +60,7 @@ class MemoryPosterior:
         return below((beyond[candidates] + needs - self._need[candidates]) / deviation[candidates])
 
     def least_need(self) -> tuple[int, float]:
-        """The candidate that overfills its card least, and how many times what the card holds it is thought to need."""
+        """The candidate that exceeds its GPU's memory least, and its expected need relative to that memory."""
         beyond, _ = self._overfull()
         candidate = int(np.argmin(beyond))
         return candidate, math.exp(beyond[candidate])

@@ -44,7 +44,7 @@ LEAST_TREND: Final = 1e-4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """Measured runs beside what the model expected of them before any run."""
+    """Measured runs, and what the model predicted for them before any run."""
 
     features: Features
     slopes: FloatArray
@@ -52,7 +52,7 @@ class Record:
     trends: FloatArray
     """Doublings of `TRENDS`."""
     residual: FloatArray
-    """Logarithm of the seconds over what was expected."""
+    """Logarithm of measured over expected seconds."""
     own: FloatArray
     """Covariance of what runs of one topology share with no other, and of the gaps of reduced sizes."""
     variances: FloatArray

@@ -36,7 +36,7 @@ class Trust:
     trend: float = 0.0
     """Standard deviation of the change of the model's error with each doubling of tp, of pp and of the micro batch."""
     level: float = 0.0
-    """Standard deviation of what all topologies take more than the model says, beside its site factors."""
+    """Standard deviation of the common error of the model over all topologies, in addition to its site factors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""What a job at a reduced size says of the full one: the cost model's full estimate, corrected by what was measured.
+"""Extrapolate a job at a reduced size to full size: the cost model's full estimate, corrected by the measurement.
 
     seconds(full) = model(full) x sum of w seconds(small) / model(small) x exp(gap)
 
@@ -39,7 +39,7 @@ NETWORK_TERMS: Final = ("data_parallel", "pipeline", "sharding")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReducedSize:
-    """A topology at a reduced size, beside its full size."""
+    """A topology at a reduced size, with its full size."""
 
     full: Columns
     """One row."""

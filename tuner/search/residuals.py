@@ -1,4 +1,4 @@
-"""The residuals of observations: how far what was measured, at full or at a reduced size, is from the cost model."""
+"""Residuals of observations, at full or reduced size, relative to the cost model."""
 
 from __future__ import annotations
 

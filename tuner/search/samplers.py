@@ -191,5 +191,5 @@ class GuidedSampler(BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """An axis that is none of the pool's: its first value."""
+        """Return the first value, for an axis that is not the pool's."""
         return optuna.samplers.RandomSampler(seed=0).sample_independent(study, trial, param_name, param_distribution)

@@ -8,10 +8,10 @@ from math import sqrt
 from typing import Final, Literal
 
 MIN_SLOWDOWN: Final = 0.15
-"""Relative excess over the line through the two smaller batches from which on a batch counts as slow."""
+"""Relative excess over the line through the two smaller batches above which a batch counts as slow."""
 
 NEAR_LIMIT_SHARE: Final = 0.75
-"""Fraction of the usable memory from which on the allocator is the likely cause of a slow batch."""
+"""Fraction of the usable memory above which the allocator is the likely cause of a slow batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,9 +34,9 @@ class BatchGrid:
     room: float = inf
     """Usable bytes, where known: the limit that the line is compared with."""
     lost: float = 0.0
-    """Fraction by which memory per sample exceeds what the peaks show."""
+    """Fraction by which memory per sample exceeds the measured peaks."""
     beside: float = 0.0
-    """Bytes needed beyond what the peaks show, at every batch."""
+    """Bytes needed beyond the measured peaks, at every batch."""
 
     def __post_init__(self) -> None:
         if not len(self.batches):

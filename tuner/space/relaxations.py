@@ -17,7 +17,7 @@ _TRIES: Final = 128
 """Number of values tried on each side."""
 _NEAR_NODES: Final = 0.2
 _NEAR_BATCHES: Final = 0.1
-"""Relative distance within which the value with the most legal topologies is listed beside the nearest one."""
+"""Relative distance within which the value with the most legal topologies is listed in addition to the nearest one."""
 _COUNTED: Final = 12
 
 

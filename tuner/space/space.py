@@ -259,7 +259,7 @@ def space_document(space: Space) -> dict[str, Any]:
 
 
 def as_stored(space: Space, document: Mapping[str, Any]) -> Space:
-    """Return the space as its stored document began it.
+    """Return the space as it was when its document was stored.
 
     Policies that are newer than the document are disabled, and where it records no framework, none applies.
     """

@@ -1,1 +1,1 @@
-"""The loop: propose, launch, watch, prune or measure, tell, learn."""
+"""The loop: propose, launch, watch, prune or measure, store, update."""

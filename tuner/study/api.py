@@ -269,7 +269,7 @@ def _calibration(
     runs: Path,
     storage: str | None,
 ) -> Calibration | None:
-    """Return what is known before the first job: a calibration, or what a table or another study measured."""
+    """Return the prior information: a calibration, or the measurements of a table or another study."""
     if given is not None and start_from is not None:
         raise InputError("--calibration and --from exclude each other: both provide earlier measurements.")
     if given is not None:

@@ -37,8 +37,8 @@ MAX_REDUCED_RISK: Final = 0.2
 """Probability of running out of memory above which a reduced size is not tried: its sharded states are larger."""
 
 MIN_FULL_NODE_HOURS: Final = 1.0
-"""Node-hours of a job at full size from which on a study runs reduced sizes unless told otherwise: below, all its jobs
-cost little, and what small ones mispredict costs more than they save."""
+"""Node-hours of a full-size job above which a study uses reduced sizes by default: below, all its jobs cost little, and
+the errors of small ones cost more than they save."""
 
 SHORTLIST: Final = 16
 """Topologies, those with the best acquisition, of which the sizes are compared."""
@@ -87,7 +87,7 @@ class Choice(NamedTuple):
     gain: float
     """Expected saving, as a share of the time to finish."""
     least: float
-    """The saving from which on its cost is worth it."""
+    """The minimum saving that justifies its cost."""
 
 
 @dataclass(frozen=True, kw_only=True)

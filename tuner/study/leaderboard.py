@@ -18,7 +18,7 @@ from tuner.study.store.trial import Trial
 GIB = 2.0**30
 
 EXTRAPOLATED = "EXTRAPOLATED"
-"""What stands for the outcome of a topology that was measured at a reduced size only."""
+"""The outcome shown for a topology that was measured at a reduced size only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

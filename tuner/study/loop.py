@@ -1,4 +1,4 @@
-"""One process of a study: propose a topology, launch its job, watch it, store its result, learn from it.
+"""One process of a study: propose a topology, launch its job, watch it, store its result, update the surrogate.
 
 Several processes may share a study. Each reads all trials, launches jobs of its own and watches those. All state is in
 the study's storage, so a process that is killed at any moment can be replaced by the next one.
@@ -153,7 +153,7 @@ class StudyLoop:
         return True
 
     def read(self, *, now: bool = False) -> None:
-        """Learn what the study has that is new; unless `now`, at most once in `READ_INTERVAL`."""
+        """Read new trials of the study; unless `now`, at most once per `READ_INTERVAL`."""
         if not now and time.monotonic() < self._read_at + READ_INTERVAL:
             return
         drift = self.state.read()
@@ -188,13 +188,13 @@ class StudyLoop:
         self.state.trials = self.store.trials()  # the last of them may have been claimed a moment ago
 
     def result(self) -> StudyResult:
-        """Return the study as it stands, as every later reader of it."""
+        """Return the current state of the study, as later readers will see it."""
         return read_result(self.store, self.folder, ended=self.scheduler.finished or "")
 
     # -- launching
 
     def _fill(self) -> None:
-        """Launch as many jobs as the scheduler wants and as nodes and limits allow."""
+        """Launch as many jobs as the scheduler proposes and as nodes and limits allow."""
         while len(self.running) < self.settings.jobs and self.scheduler.finished is None:
             searching = self.scheduler.stopping is None
             proposal = self.scheduler.next(self._elapsed)

@@ -29,8 +29,8 @@ NOISE_ROUNDS: Final = 5
 """Rounds in which the weights of such runs are estimated."""
 
 TIE_THRESHOLD: Final = 0.025
-"""Chance to be sooner than the leader from which on a topology is statistically tied with it. The leader is known only
-afterwards, so either of two equal topologies may lead: both chances together are 5%."""
+"""Probability of being faster than the leader above which a topology is statistically tied with it. The leader is known
+only afterwards, so either of two equal topologies may lead: both chances together are 5%."""
 
 INTERVAL: Final = 1.2816
 """Standard deviations on either side that contain 80%."""
@@ -38,7 +38,7 @@ INTERVAL: Final = 1.2816
 DAY: Final = 86400.0
 
 EXTRAPOLATES: Final = "extrapolates"
-"""The study's attribute that says that its answer may be of a topology that ran at a reduced size only."""
+"""The study's attribute that marks that its result may be a topology that ran at a reduced size only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ _FORMER_NAMES: Final = {
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyResult:
-    """A study as it stands."""
+    """The current state of a study."""
 
     name: str
     url: str
@@ -106,7 +106,7 @@ class StudyResult:
 
     @property
     def best_of_own_model(self) -> RankedTrial | None:
-        """The best topology that trains the model as it is, with its own heads and shape."""
+        """The best topology that keeps the model's own heads and shape."""
         return next((ranked for ranked in self.ranking if not self._is_other_model(ranked)), None)
 
     @property
@@ -264,7 +264,7 @@ class StudyResult:
 
 
 def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> StudyResult:
-    """Return the study of that name as it stands; nothing is launched.
+    """Return the current state of a study; nothing is launched.
 
     >>> import tempfile, tuner
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -328,7 +328,7 @@ def _candidate(trial: RankedTrial | Trial) -> int:
 
 
 def _times(trial: Trial, period: str, pool: CandidatePool) -> list[Observation]:
-    """Return what a trial shows of time: whether a topology fits does not change its time."""
+    """Return the time observations of a trial; whether a topology fits does not change its time."""
     timed = [seen for seen in observations_of(trial, period, pool) if seen.timed]
     return [replace(seen, memory=None, fits=None) for seen in timed]
 

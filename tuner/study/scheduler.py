@@ -299,7 +299,7 @@ class Scheduler:
         return self._proposal(chosen.candidate, kind="final", why=why)
 
     def _unprofitable(self, suggestion: Suggestion, choice: Choice | None = None) -> str | None:
-        """Return why the next job would not pay, or None where it would."""
+        """Return why the next job is not worth its cost, or None if it is."""
         gain, risk = suggestion.gain, suggestion.out_of_memory
         if gain is None or risk is None:
             return None

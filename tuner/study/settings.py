@@ -35,7 +35,7 @@ _ONLY_WITH: Final = {
     "site_profile": ("slurm", "--site-profile"),
     "within_allocation": ("slurm", "--within-allocation"),
 }
-"""Settings that belong to one launcher."""
+"""Settings of a single launcher."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,8 @@ class StudySettings:
     retry_hang_sync: bool = False
     """Whether a job that hung is retried once with CUDA_LAUNCH_BLOCKING=1."""
     keep_going: bool = False
-    """Whether the search goes on after several jobs failed alike, for a reason that no other topology cures."""
+    """Whether the search continues after several jobs failed in the same way, for a reason independent of the
+    topology."""
     drift: SpeedChange | None = None
     """A change of speed of the simulated cluster."""
     noise: float = 0.0
@@ -82,7 +83,7 @@ class StudySettings:
     over: str = "pdsh"
     """How DeepSpeed's launcher reaches the machines of the hostfile."""
     site_profile: Path | None = None
-    """TOML file with what the site's Slurm requires of every job."""
+    """TOML file with the site's requirements for Slurm jobs."""
     within_allocation: bool = False
     """Whether jobs run as steps of the Slurm allocation that this process runs in."""
     calibration: Calibration | None = None

@@ -229,7 +229,7 @@ _LAUNCHED: Final = {"nodes", "dp", "partition"}
 
 
 def _warn_of_axes_not_passed(command: str, pool: CandidatePool) -> None:
-    """Warn where jobs of several topologies would run alike."""
+    """Warn if jobs of different topologies would run identically."""
     varied = [name for name in Columns.names if name not in _LAUNCHED and np.ptp(pool.column(name))]
     missing = axes_not_passed(command, varied)
     if missing:

@@ -1,4 +1,4 @@
-"""What one process knows of a study: its trials, the surrogate that learns from them, the ranking, and drift."""
+"""One process's state of a study: its trials, the surrogate trained on them, the ranking, and drift."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class StudyState:
     ) -> None:
         self.pool, self.store = pool, store
         self._extrapolates = extrapolates
-        """Whether what was measured at a reduced size alone is ranked beside the full size."""
+        """Whether topologies measured at a reduced size only are ranked too."""
         self._first_period = calibration.period
         self.surrogate = Surrogate(pool, calibration, period=self._first_period, trust=trust)
         self.space = ParameterSpace(pool)
@@ -82,7 +82,7 @@ class StudyState:
         self.open = np.ones(len(pool), dtype=np.bool_)
         """Which candidates may be proposed."""
         self._learnt: dict[int, None] = {}
-        """Numbers of the trials that the surrogate has learnt, in that order."""
+        """Numbers of the trials in the surrogate, in that order."""
         self._prospects: list[Prospect] | None = None
         """What `prospects` returns, until something new is known."""
         self._found: dict[str, int] = {}
@@ -321,7 +321,7 @@ class StudyState:
 
 
 def observations_of(trial: Trial, period: str, pool: CandidatePool | None = None) -> list[Observation]:
-    """Return what a trial's job shows of its topology; one of a reduced size needs the `pool` of its candidate."""
+    """Return the observations of a trial's job; one at a reduced size needs the `pool` of its candidate."""
     result, fidelity = trial.result, trial.proposal.fidelity
     if result is None or not trial.launched:
         return []

@@ -1,4 +1,4 @@
-"""When to give up a search: its last jobs ended alike, for a reason that no other topology cures."""
+"""When to stop a search: its last jobs failed in the same way, for a reason independent of the topology."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tuner.launch.contract import JobResult
 from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SEE_LOGS
 
 MAX_ALIKE: Final = 3
-"""Jobs in a row that end alike before the study ends."""
+"""Consecutive jobs with the same failure after which the study ends."""
 
 _MAX_EVIDENCE_CHARS: Final = 200
 
 
 class Streaks:
-    """Jobs in a row whose logs measure nothing, or that failed alike."""
+    """Consecutive jobs whose logs have no measurement, or that failed in the same way."""
 
     def __init__(self, *, keep_going: bool) -> None:
         self._keep_going = keep_going

@@ -26,7 +26,7 @@ MIN_PATIENCE: Final = 30.0
 """Seconds without progress before which no job counts as hung."""
 
 MIN_FORECAST_SHARE: Final = 0.25
-"""Share of an iteration from which on its end is forecast."""
+"""Share of an iteration after which its end is forecast."""
 
 FORECAST_MARGIN: Final = 0.95
 """Share of a forecast that is taken as a lower bound."""

@@ -24,7 +24,7 @@ _WORKLOAD: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "seq", "voca
 _DECISION: Final = ("tp", "pp", "vpp", "cp", "dp", "mbs", "zero", "nodes", "gpus", "gpus_per_node")
 _SHAPE: Final = ("heads", "kv_heads", "ffn")
 _MAX_WORDS: Final = 5
-"""A line with more words beside its assignments is a sentence, which sets nothing."""
+"""A line with more words besides its assignments is a sentence, which sets nothing."""
 _MAX_SIZE_ROUNDING: Final = 0.012
 """Relative error of a printed size, which is rounded, with or without the embedding."""
 

@@ -75,7 +75,7 @@ class Row:
     skipped: str | None = None
     """Why the row cannot be estimated."""
     assumed: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the run that neither the row nor what stands around it states, with the values assumed for them."""
+    """Settings of the run that neither the row nor the surrounding text states, with the assumed values."""
 
     @property
     def timed(self) -> bool:

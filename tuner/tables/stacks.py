@@ -1,4 +1,4 @@
-"""The software stacks that published tables name, and what a table of theirs need not state."""
+"""The software stacks that published tables name, and the defaults that each implies for a table."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def rotated(heads: Tensor, model: Model, *, local: bool = False) -> Tensor:
 
 
 def rotary_rates(model: Model, width: int, *, local: bool = False) -> Tensor:
-    """Return the angle per position of each pair, in fp32: base^(-2i / width), scaled as the model says."""
+    """Return the angle per position of each pair, in fp32: base^(-2i / width), with the model's scaling."""
     own = local and model.rotary_local_base
     base = model.rotary_local_base if own else model.rotary_base
     rates = base ** (-torch.arange(0, width, 2, dtype=torch.float32) / width)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _FAR = 10.0
-"""Ratio of measured to estimated seconds from which on a unit is probably another than the column says."""
+"""Ratio of measured to estimated seconds above which the column's unit is probably wrong."""
 
 
 @click.command(

@@ -45,7 +45,7 @@ _STORED_NARROW: Final = ("fp8", "mxfp4")
 
 
 class Keys:
-    """A config whose reader remembers what was read, and what has no field of `Model`."""
+    """A config that records which keys were read, and which have no field in `Model`."""
 
     def __init__(self, config: Config, name: str, *, positions: int, ffn: int) -> None:
         """Read the sizes that all families have; `positions` and `ffn` are the library's for this family."""

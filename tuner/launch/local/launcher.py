@@ -32,10 +32,10 @@ POLL_SECONDS: Final = 0.1
 """Seconds between two checks of the jobs' files."""
 
 MAX_CANCEL_SECONDS: Final = 15.0
-"""Seconds that a supervisor may take to end its job; then what is left is killed from here."""
+"""Seconds that a supervisor may take to end its job, before the launcher kills the rest."""
 
 EXTENSIONS: Final = "torch_extensions"
-"""The folder beside `jobs/` that the jobs of a study compile extensions into."""
+"""The folder next to `jobs/` into which the jobs of a study compile extensions."""
 
 _STALE_FILES: Final = ("ended.json", NOTE, "result.json", "stacks.txt", *OUTPUTS)
 """Files that an earlier job may have left in a folder."""
@@ -354,7 +354,7 @@ def _unusable(folder: Path, error: OSError) -> LaunchError:
 
 
 def _start_document(start: ProcessSpec, job: Job) -> dict[str, Any]:
-    """Return what the supervisor needs, and for people the variables of the environment that affect a job."""
+    """Return the supervisor's input and, for readers, the environment variables that affect a job."""
     return {
         "schema": "tuner/start/1",
         "tag": job.tag,

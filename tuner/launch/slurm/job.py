@@ -56,7 +56,7 @@ class SlurmJob:
         return note if note.get("tag") == self.tag and note.get("job") in (self.id, None) else {}
 
     def record(self, changes: dict[str, Any]) -> None:
-        """Add to the note. A folder that is gone or full loses it; this process still knows."""
+        """Add to the note. If the folder is gone or full, the record exists in this process only."""
         with suppress(OSError):
             write_object(self.folder / NOTE, {**self.note(), "tag": self.tag, "job": self.id, **changes})
 
@@ -124,7 +124,7 @@ class TrackedJob:
         return before != (self.state.restart, self.state.exit is None)
 
     def observe(self, observation: Observation, now: float) -> None:
-        """Advance the state, and record what a later process has to know."""
+        """Advance the state, and record it for later processes."""
         before, after = self.state, next_state(self.state, observation)
         if not before.finished and after.report is not None:  # another process may have cancelled it, or seen its end
             noted = next_state(before, self._note_read(self.job.note()))
@@ -146,7 +146,7 @@ class TrackedJob:
         return output_size(folder), (folder / "ended.json").exists() + (folder / "result.json").exists()
 
     def _apply(self, state: SlurmState, now: float) -> None:
-        """Enter a state; a new run has a log of its own, which grows no more once the job is over."""
+        """Enter a state; each run has its own log, which is complete once the job has ended."""
         run, over = self.state.run, self.state.over
         if state.run is not None and (run is None or run.restart != state.run.restart):
             self.log = JobTail(self.job.folder, self._pattern)
@@ -241,7 +241,7 @@ def _why_rerun(state: SlurmState) -> str:
 
 
 def _cause(job: SlurmJob, state: SlurmState, code: int | None, *, on_host: bool) -> tuple[Outcome, str, str] | None:
-    """Return the outcome, its meaning and its evidence, where Slurm or the launcher knows more than the logs."""
+    """Return the outcome, its meaning and its evidence, if Slurm or the launcher has more information than the logs."""
     exited, report = state.exit, state.report
     slurm_state = report.state if report is not None else ""
     on_nodes = f" on {state.nodes}" if state.nodes else ""

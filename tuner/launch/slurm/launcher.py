@@ -1,8 +1,8 @@
 """Jobs on a Slurm cluster, each in an allocation of its own.
 
 A job's own script is the first source of its state, the queue the second, the accounting the third. While the
-controller does not answer, its jobs are UNKNOWN. A job is identified by its id and a unique name, since a controller
-that loses its state gives an id out twice.
+controller does not answer, its jobs are UNKNOWN. A job is identified by its id and a unique name, because a controller
+that loses its state reuses ids.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class SlurmLauncher:
         self._interval = self._tracker.poll_interval
         self.nodes, self.on_host, self.several_batches = nodes, program.on_host, program.several_batches
         self._unstartable: tuple[int, str] | None = None
-        """Number of nodes from which on Slurm would never start a job, and why."""
+        """Minimum number of nodes for which Slurm would never start a job, and why."""
         self.now = self._tracker.now
 
     @property
@@ -203,7 +203,8 @@ class SlurmLauncher:
     # -- nodes that fail
 
     def _examine_nodes(self, tracked: TrackedJob) -> None:
-        """Ask which of a job's suspect nodes have failed, and exclude them; without an answer, the next poll asks."""
+        """Query which of a job's suspect nodes have failed, and exclude them; without an answer, the next poll queries
+        again."""
         failed = self._queue.failed_among(tracked.state.suspect_nodes)
         if failed is not None:
             tracked.observe(states.NodesExamined(failed=", ".join(failed)), self.now())

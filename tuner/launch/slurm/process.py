@@ -1,4 +1,4 @@
-"""The process of a job step: the shell that runs its script, beside the tuner that started it."""
+"""The process of a job step: the shell that runs its script, on the machine of the tuner that started it."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tuner.launch.slurm.parsing import (
 )
 
 UNKNOWN_JOB: Final = "Invalid job id"
-"""The error of `squeue` for a job that it no longer knows."""
+"""The error of `squeue` for a job that is no longer in the queue."""
 
 
 class SlurmQueue:
@@ -54,7 +54,7 @@ class SlurmQueue:
         return max(found, key=lambda row: whole(row.id) or 0, default=None)
 
     def accounted(self, name: str, job_id: str) -> QueuedJob | None:
-        """Return a job from the accounting; None where it is not there, or nothing answers."""
+        """Return a job from the accounting; None if it is missing or there is no answer."""
         with suppress(ControllerUnreachable):
             return next((row for row in self._accounting("-j", job_id) if (row.id, row.name) == (job_id, name)), None)
         return None

@@ -154,7 +154,7 @@ class SlurmState:
     nodes: str = ""
     """Nodes of the current run, as Slurm writes a list of nodes."""
     suspect_nodes: str = ""
-    """Nodes of which at least one may have failed; the launcher has yet to ask Slurm which."""
+    """Nodes of which at least one may have failed; not yet checked with Slurm."""
     cancel_reason: str = ""
     """Why the tuner cancels the job; empty where it does not."""
 

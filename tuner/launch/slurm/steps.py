@@ -214,7 +214,7 @@ class SlurmStepLauncher:
         return [(tracked.file_marks(), self._alive(tracked)) for tracked in self._tracker.open_jobs()]
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
-        """Return each job's status: by its files and its script; Slurm is asked only where these say nothing."""
+        """Return each job's status from its files and its script; Slurm is queried only if these are inconclusive."""
         found = {handle: self._tracker.find(handle) for handle in handles}
         for script in self._scripts.values():
             with suppress(ChildProcessError):
@@ -286,7 +286,8 @@ class SlurmStepLauncher:
         self._settled.add(tracked.job.tag)
 
     def _reran(self, tracked: TrackedJob, script: ScriptProcess) -> bool:
-        """Run a job again whose nodes have failed; whether its end is not settled, for this or want of an answer."""
+        """Rerun a job whose nodes have failed; return whether its end is not settled, because of this or a missing
+        answer."""
         job, state = tracked.job, tracked.state
         allocated = self._queue.nodes_of(job.id)
         failed = self._queue.failed_among(",".join(script.nodes)) if script.nodes else {}

@@ -41,7 +41,7 @@ class TrainerCommand:
 
     kind: TrainerKind
     head: tuple[str, ...] = ()
-    """The launcher, where the trainer has one of its own."""
+    """The launcher, if the trainer has its own."""
     words: tuple[str, ...]
     fixed: Mapping[str, str]
     """The flags of the command as the user gave it, with their values joined by spaces."""

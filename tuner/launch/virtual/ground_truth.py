@@ -1,4 +1,4 @@
-"""The true time and memory of each topology on the simulated cluster, which the search does not know.
+"""The true time and memory of each topology on the simulated cluster, hidden from the search.
 
 The truth starts from the terms of the cost model. It departs from them in what a calibration can learn (site factors)
 and in much that it cannot: the overlap of each term, slow kernels of some shapes, smooth deviations along the degrees,

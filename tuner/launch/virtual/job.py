@@ -121,7 +121,7 @@ class VirtualJob:
 
     @classmethod
     def of_text(cls, text: str) -> VirtualJob | None:
-        """What `text` wrote; None where it did not write this."""
+        """Parse the output of `text`; None for anything else."""
         try:
             return cls.of(json.loads(text))
         except (ValueError, RecursionError):
@@ -129,7 +129,7 @@ class VirtualJob:
 
     @classmethod
     def of(cls, document: object) -> VirtualJob | None:
-        """What a JSON document says; None where it is another document."""
+        """Parse a JSON document; None if it is another kind of document."""
         if not isinstance(document, Mapping) or set(document) | {"batches"} != set(_READERS):
             return None
         document = {"batches": 1, **document}
@@ -170,7 +170,7 @@ SCHEMA: Final = "tuner/virtual-job/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualJobRecord:
-    """What the file says; moments are by the cluster's clock."""
+    """The content of the file; times are by the cluster's clock."""
 
     life: VirtualJob
     began: float | None = None
@@ -178,7 +178,7 @@ class VirtualJobRecord:
 
 
 def read(path: Path) -> VirtualJobRecord | None:
-    """What stands there; None where nothing does, or something else."""
+    """Read the record; None if there is none, or something else."""
     document = read_object(path)
     if document.get("schema") != SCHEMA:
         return None

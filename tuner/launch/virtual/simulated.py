@@ -1,6 +1,6 @@
-"""The simulated cluster: jobs that take no time, on machines that nobody has.
+"""The simulated cluster: jobs that take no time, on machines that do not exist.
 
-What it answers is invented and says so. It is there to try the search, not to learn about any real machine.
+Its results are marked SIMULATED. Its purpose is to try out the search, not to predict a real machine.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ START_UP: Final = (60.0, 180.0)
 
 MANY_NODES: Final = 64
 WARM_UP: Final = (1.3, 3.0)
-"""The first iteration beside the others."""
+"""The first iteration relative to the others."""
 
 _FULL: Final = (0.02, 0.5)
 """Share of its first iteration after which a job is out of memory: a pipeline fills early."""
@@ -80,7 +80,7 @@ RunWords = tuple[int, str, int]
 """What determines the luck of a run: seed, topology and the number of its earlier runs."""
 
 _WITHOUT_COST: Final = ("framework", "precision_recipe", "routing", "stack")
-"""Fields of a workload by which the luck of a run does not differ."""
+"""Fields of a workload that do not affect the noise of a run."""
 
 _LATER: Final = ("experts", "latent", "mtp_layers")
 """Fields of a model that count only where they are set, so that dense models keep their luck."""

@@ -72,7 +72,7 @@ def expert_width(columns: Columns) -> Any:
 
 
 def fp8_unit(workload: Workload) -> int:
-    """Return what the sizes of matrices in fp8 must divide by."""
+    """Return the number by which the sizes of fp8 matrices must be divisible."""
     return 32 if workload.precision_recipe == "mxfp8" else 16
 
 
@@ -84,7 +84,7 @@ def uneven_fp8_sizes(columns: Columns, sizes: Mapping[str, Any], split: str) -> 
 
 
 def attention_mask(workload: Workload) -> str:
-    """Return what of the model's attention is a mask beside the causal one; empty where nothing is."""
+    """Return the model's attention mask other than the causal one; empty without one."""
     if workload.model.windowed_share:
         return f"sliding window of {workload.model.window} tokens"
     return "ALiBi" if workload.model.positions == "alibi" else ""

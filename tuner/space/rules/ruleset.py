@@ -20,7 +20,7 @@ from tuner.space.rules.laws import LAWS
 from tuner.space.rules.rule import Rule
 
 FORMER_NAMES: Final = {"tp-in-node": "tp-in-nvlink-domain"}
-"""Names that stored studies and people's scripts know rules by, and what they are called now."""
+"""Former names of rules, which stored studies and scripts may use, and their current names."""
 
 _A: Final = {"law": "a law", "policy": "a policy", "advice": "advice, which never rejects,"}
 

@@ -53,7 +53,7 @@ def wait_out_outages(database: RDBStorage, url: str) -> Patient:
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Whether the server is away, rather than refusing what was asked."""
+    """Whether the server is unreachable, rather than refusing the request."""
     if isinstance(error, optuna.exceptions.StorageInternalError):
         error = error.__cause__
     if isinstance(error, sqlalchemy.exc.PendingRollbackError):

@@ -1,7 +1,7 @@
 """Identify the process that watches a job.
 
-Pids are reused, so its start time belongs to it; they are counted anew by every boot and in every container, and
-containers may share a host name, so those belong to it too.
+Pids are reused, so the identity includes the start time; pids restart with every boot and container, and containers may
+share a host name, so it includes those too.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ENDED = ("Z", "X")
 
 @cache
 def _machine() -> dict[str, str]:
-    """Return what tells boots and PID namespaces apart; empty strings where /proc does not say."""
+    """Return identifiers of the boot and the PID namespace; empty strings if /proc lacks them."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

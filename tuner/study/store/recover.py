@@ -42,7 +42,7 @@ class RecoveredStudy:
 
 
 def write_study_file(folder: Path, store: TrialStore, distributions: Mapping[str, BaseDistribution]) -> None:
-    """Write what the database alone would know of the study, readable by its owner only."""
+    """Write the settings that otherwise only the database has, readable by the owner only."""
     document = {
         "schema": "tuner/recovery/1",
         "name": store.name,
@@ -60,7 +60,7 @@ def write_study_file(folder: Path, store: TrialStore, distributions: Mapping[str
 
 
 def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
-    """Rebuild `study.db` of a study from `study.json` and `jobs/*/job.json`; what is there is not changed.
+    """Rebuild `study.db` of a study from `study.json` and `jobs/*/job.json`; an existing database is not changed.
 
     Trials whose results the files do not record are left open, for the next `optimize` to look for their jobs.
     """

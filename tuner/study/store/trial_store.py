@@ -82,9 +82,9 @@ class TrialStore:
 
     @classmethod
     def open(cls, url: str, name: str, settings: Mapping[str, Any]) -> TrialStore:
-        """Open the study of that name, created where there is none.
+        """Open the study of that name, creating it if needed.
 
-        Raise a `StudyError` that names the difference where its settings differ.
+        Raise a `StudyError` with the difference if its settings differ.
         """
         storage = open_storage(url)
         with ExitStack() as refused:
