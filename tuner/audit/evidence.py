@@ -39,7 +39,7 @@ class Unit:
     convention: int
     """Index in `CONVENTIONS`."""
     factor: float
-    """Logarithm of figure / count; 0 where they are equal."""
+    """Logarithm of figure / count; 0 if they are equal."""
     spread: float
     """Scatter of the group's figures: seconds and TFLOPs may be means of different iterations."""
 

@@ -318,7 +318,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 def _notes(
     run: LogRun, rows: Sequence[LogIteration], taken: Sequence[LogIteration], subject: Subject | None
 ) -> list[str]:
-    """Return what a reader of the figures should know."""
+    """Return notes on the figures."""
     notes = []
     apart = max(rows, key=lambda row: row.iteration.spread).iteration
     if apart.spread > _MIN_RANK_SPREAD:

@@ -21,7 +21,7 @@ MAX_KEYS: Final = 1000
 
 
 def completes(names: Callable[[click.Context], Iterable[str]], *, or_file: bool = False) -> Completer:
-    """Return a completer of the names that start with what was typed; with `or_file`, of file names where none does."""
+    """Return a completer of the names that start with what was typed; with `or_file`, of file names if none does."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
         from click.shell_completion import CompletionItem

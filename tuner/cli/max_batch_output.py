@@ -132,7 +132,7 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
 
 
 def _tokens_assumed(made: MaxBatchResult) -> str:
-    """Return the training tokens that the days assume, as text; empty where no batch is timed."""
+    """Return the training tokens that the days assume, as text; empty if no batch is timed."""
     from tuner.core.quantity import format_count
 
     counts = [

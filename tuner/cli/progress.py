@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Draw how much of it is done and how long the rest may take, where stderr is a terminal; elsewhere nothing.
+    """Draw the progress and the remaining time if stderr is a terminal; otherwise do nothing.
 
     It gives a function that takes how many parts are done, of how many.
     """

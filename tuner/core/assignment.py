@@ -77,7 +77,7 @@ class Assignment:
 
     @property
     def document(self) -> dict[str, Any]:
-        """The assignment as a JSON document; without `batches` where there are none."""
+        """The assignment as a JSON document; without `batches` if there are none."""
         document = {"schema": SCHEMA, **asdict(self), "workload": workload_document(self.workload)}
         return {name: value for name, value in document.items() if name != "batches" or value}
 

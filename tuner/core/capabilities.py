@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Capability(Generic[T]):
-    """What a framework has of one property, and where that is written."""
+    """A framework's support of one property, with its source."""
 
     value: T
     source: str
@@ -57,7 +57,7 @@ class FrameworkRecord:
     etp: Capability[bool]
     """Whether several ranks may share each expert."""
     zero_with_ep: Capability[tuple[int, ...]]
-    """Stages of ZeRO that run with ep > 1; empty where the framework has no expert parallelism."""
+    """Stages of ZeRO that run with ep > 1; empty if the framework has no expert parallelism."""
     dispatcher: Capability[tuple[Dispatcher, ...]]
     """Empty where the framework has no expert parallelism."""
     precision: Capability[tuple[Precision, ...]]

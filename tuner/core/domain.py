@@ -134,7 +134,7 @@ class Cluster:
 
     @property
     def domain(self) -> int:
-        """GPUs of an NVLink domain, or of a node where the domain is the node."""
+        """GPUs of an NVLink domain, which may be a node."""
         return self.nvlink_domain or self.gpus_per_node
 
 

@@ -1,4 +1,4 @@
-"""The fidelity of a trial: at which size its job runs, where that is not the full one."""
+"""The fidelity of a trial: the size at which its job runs, if not the full one."""
 
 from __future__ import annotations
 

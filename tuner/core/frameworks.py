@@ -313,7 +313,7 @@ def _words(value: bool | tuple[object, ...]) -> str:
 
 
 def record_of(workload: Workload) -> FrameworkRecord | None:
-    """Return the record of the workload's framework; None where it names none."""
+    """Return the record of the workload's framework; None if it names none."""
     return RECORDS[workload.framework] if workload.framework else None
 
 
@@ -345,7 +345,7 @@ def context_exchange(workload: Workload) -> ContextExchange:
 
 
 def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None:
-    """Raise `InputError` where the GPU lacks the precision or its recipe, or where it is fp4, in which no training is
+    """Raise `InputError` if the GPU lacks the precision or its recipe, or if it is fp4, in which no training is
     modelled."""
     if precision not in gpu.peak_flops:
         supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
@@ -363,7 +363,7 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
 
 
 def check_supported(workload: Workload) -> None:
-    """Raise `InputError` where the workload's framework lacks its precision, recipe or attention kernel."""
+    """Raise `InputError` if the workload's framework lacks its precision, recipe or attention kernel."""
     if workload.precision_recipe and workload.precision != "fp8":
         raise InputError(
             f"--precision-recipe {workload.precision_recipe} scales fp8 tensors, but the precision is "

@@ -174,7 +174,7 @@ class Model:
 
     @property
     def mlp_activation(self) -> Activation:
-        """Activation of the MLP; unless specified, silu where the MLP is gated and gelu_tanh (GPT-2's) elsewhere."""
+        """Activation of the MLP; default: silu if the MLP is gated, else gelu_tanh (GPT-2's)."""
         return self.activation or ("silu" if self.gated_mlp else "gelu_tanh")
 
     @property
@@ -218,7 +218,7 @@ class Model:
 
     @property
     def window(self) -> int:
-        """Tokens that a position of a windowed layer attends to; 0 where that is a whole sequence."""
+        """Tokens that a position of a windowed layer attends to; 0 if that is a whole sequence."""
         return self.sliding_window if self.sliding_window < self.seq else 0
 
     @property

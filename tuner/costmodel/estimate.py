@@ -192,7 +192,7 @@ def memory_deviation(columns: Columns, calibration: Calibration) -> float:
 
 
 def own_memory_deviation(columns: Columns, calibration: Calibration) -> float:
-    """Return the same without what all rows with experts share, which a study's first jobs show."""
+    """Return the same without the error shared by all rows with experts, which a study's first jobs reveal."""
     known = calibration.memory_deviation
     if not calibration.weighed:
         if terms_of(columns.workload).fully_sharded:

@@ -216,7 +216,7 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
 
 
 def _widened(block: RowBlock, scores: Scores, model: CostModel) -> tuple[FloatArray, FloatArray]:
-    """Return the 80% interval, wider by what each row's recompute else could be where the table does not state it."""
+    """Return the 80% interval, widened by other recompute choices where the table does not state the recompute."""
     low, high = scores.interval
     unstated = np.array(["recompute" in row.assumed for row in block.rows])
     if not unstated.any():

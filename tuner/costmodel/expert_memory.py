@@ -14,7 +14,7 @@ _ALL_GATHER = DISPATCHERS.index("allgather")
 
 
 def expert_activations(columns: Columns) -> FloatArray:
-    """Return what the routed experts of a layer keep for their backward pass.
+    """Return the bytes that the routed experts of a layer keep for the backward pass.
 
     Every token of each expert in front of its first product, the inputs and the output of its activation, and the
     router's scores in fp32. Its output is not kept: the weights multiply the activation, of a gated expert in the same
@@ -29,7 +29,7 @@ def expert_activations(columns: Columns) -> FloatArray:
 
 
 def dispatcher_buffers(columns: Columns) -> FloatArray:
-    """Return what the exchange of a layer's tokens takes while it runs: what is sent beside what arrives.
+    """Return the bytes of the exchange of a layer's tokens: the send and receive buffers.
 
     An all-gather sends a rank's own tokens and receives those of all ranks that share the experts.
     """

@@ -116,7 +116,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
 def _beside_another(
     columns: Columns, site: SiteFactors, links: Links, experts: Passes, routing: Passes, dispatch: Passes
 ) -> Passes:
-    """Return what is left of the exchanges where they run beside another microbatch's pass.
+    """Return the exposed time of exchanges that overlap with another microbatch's pass.
 
     The first pp of the microbatches fill the pipeline and have no backward pass beside them. What is hidden takes
     multiprocessors from the computing beside it.
@@ -137,7 +137,7 @@ def _beside_another(
 
 
 def _host(columns: Columns) -> Passes:
-    """Return the time in which the host launches what experts add: the products of each expert one by one.
+    """Return the host's launch time of the experts: the products of each expert one by one.
 
     A forward pass has two for each expert and a backward pass four; in fp8 a kernel quantises the input of each pair
     of products and another one arranges its scales (Transformer Engine, pytorch/module/grouped_linear.py).

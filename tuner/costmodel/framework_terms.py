@@ -128,7 +128,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
 
 
 def terms_of(workload: Workload) -> FrameworkTerms:
-    """Return the terms of the workload's framework, with what its stack states instead."""
+    """Return the terms of the workload's framework, with the overrides of its stack."""
     usual = FRAMEWORK_TERMS[workload.framework]
     if workload.stack is None:
         return usual
@@ -149,7 +149,7 @@ _STATED: Final = (
 
 
 def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
-    """Return what selective recomputation recomputes."""
+    """Return the modules that selective recomputation recomputes."""
     stated = workload.stack.recompute_modules if workload.stack else None
     return ("core_attn",) if stated is None else stated
 

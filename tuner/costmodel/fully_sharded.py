@@ -1,4 +1,4 @@
-"""Bytes on one GPU where PyTorch's fully_shard (FSDP2) shards layers of PyTorch's own, by term.
+"""Bytes on one GPU under PyTorch's fully_shard (FSDP2) with PyTorch's own layers, by term.
 
 Counted, nothing is fitted: PyTorch 2.13, distributed/fsdp/_fully_shard, and pytorch/torchtitan at b5bcd76,
 distributed/fsdp.py and distributed/activation_checkpoint.py. The optimizer updates shards of the weights that the
@@ -85,7 +85,7 @@ def _logits(stage: Stages) -> FloatArray:
 
 
 def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
-    """Return what is whole of the weights and of gradients on their way: at the head, and within a layer.
+    """Return the unsharded weights and gradients: of the head, and of layers in use.
 
     ZeRO 3 has the layer in use and the next on its way; ZeRO 2 and a pipeline's stage have all weights.
     """
@@ -106,7 +106,8 @@ def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
 
 
 def _layer(stage: Stages, *, saved: bool) -> FloatArray:
-    """Return what an average layer of the stage keeps: all, or what torchtitan's selective checkpointing saves."""
+    """Return the bytes that an average layer of the stage keeps: all, or those saved by torchtitan's selective
+    checkpointing."""
     columns = stage.columns
     part = _saved_products if saved else _everything
     if not columns.workload.model.experts:
@@ -136,7 +137,7 @@ def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
 
 
 def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
-    """Return what selective checkpointing saves: every second product's output, attention's, and what was exchanged.
+    """Return the bytes that selective checkpointing saves: outputs of every second product, attention and exchanges.
 
     Of the products of queries, keys, values, attention's output, gate, up and the MLP's output the first is saved, the
     second computed again, and so on; a sum over tensor parallel ranks that is scattered is saved before and after.
@@ -161,7 +162,7 @@ def _expert_activations(columns: Columns) -> FloatArray:
 
 
 def _saved_dispatch(columns: Columns) -> FloatArray:
-    """Return what is saved of the experts: the tokens that the exchange brought, and those that came back."""
+    """Return the bytes saved for the experts: the tokens after each of the two exchanges."""
     back = routed_tokens(columns) * experts_of(columns).top_k
     moved = size_of(columns.workload) * columns.hidden * (expert_tokens(columns) + back)
     return np.where(columns.ep > 1, moved, 0.0)

@@ -111,8 +111,8 @@ def layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> Layer:
 
 
 def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside: RoutedPart | None = None) -> Layer:
-    """Estimate one layer whose MLP, or shared experts, are so wide; the time of what is beside them is a part of
-    `recompute` and `launch` only."""
+    """Estimate one layer with an MLP or shared experts of this width; other parts count in `recompute` and `launch`
+    only."""
     gpu, workload = columns.cluster.gpu, columns.workload
     tokens = columns.tokens
     forward, backward = _products(columns, tokens, site, ffn)
@@ -171,7 +171,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
 def _again(
     columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, attention: FloatArray, beside: RoutedPart | None
 ) -> FloatArray:
-    """Estimate what selective recomputation repeats (Megatron-LM, core/transformer/transformer_config.py:
+    """Estimate the work that selective recomputation repeats (Megatron-LM, core/transformer/transformer_config.py:
     recompute_modules)."""
     workload, gpu = columns.workload, columns.cluster.gpu
     modules, latent = recomputed_modules(workload), workload.model.latent
@@ -344,7 +344,7 @@ def _collectives(columns: Columns, tokens: Any, links: Links, number: int) -> Fl
 
 
 def _context(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:
-    """Estimate what attention does not hide of the exchange among context parallel ranks, and merging its parts.
+    """Estimate the exchange among context parallel ranks that attention does not hide, and merging its parts.
 
     In a ring keys and values go round, and backward also their gradients, beside the attention to other parts. A gather
     runs beside the attention to a rank's own part (PyTorch) or before it (Transformer Engine); backward the gradients

@@ -135,7 +135,8 @@ class Links:
         return bandwidth * self._site.pipeline_link, latency
 
     def _ring(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and mean latency of a rank whose ring spans so many GPUs, beside others that leave the domain too.
+        """Bandwidth and mean latency of a rank whose ring spans this many GPUs, next to others that leave the domain
+        too.
 
         Rings that leave a domain of several nodes share the networks of all of them, up to the rate of NVLink, over
         which they reach those networks.

@@ -176,7 +176,7 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
 
 
 def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
-    """Return what a run of experts without a named framework has, which is Megatron-Core's.
+    """Return the memory terms of experts without a named framework, which are Megatron-Core's.
 
     Gradients are added up in one fp32 buffer, which is reduced and stepped from in place: no buckets and no copies
     (Megatron-LM, core/distributed/param_and_grad_buffer.py; --accumulate-allreduce-grads-in-fp32 follows --bf16).
@@ -192,7 +192,7 @@ def _buckets(workload: Workload) -> float:
 
 
 def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return what stays on the GPU where states or parameters lie in main memory, and a buffer for a gradient.
+    """Return the bytes that stay on the GPU with offloading, and a buffer for a gradient.
 
     The optimizer's states and its step leave. ZeRO 1 adds up whole gradients on the GPU; ZeRO 2 and 3 send theirs to
     main memory bucket by bucket (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload).

@@ -74,7 +74,7 @@ def _cost(rows: Sequence[MeasuredMemory], site: SiteFactors, factors: FloatArray
 
 
 def _off(part: MeasuredMemory, site: SiteFactors) -> FloatArray:
-    """Logarithm of estimate over figure, where there is one."""
+    """Logarithm of estimate over figure, if there is one."""
     given = np.isfinite(part.memory)
     off: FloatArray = np.log(shown_bytes(part.columns, site, part.kind, part.stage)[given] / part.memory[given])
     return off

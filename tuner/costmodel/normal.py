@@ -46,7 +46,7 @@ def density(deviations: FloatArray) -> FloatArray:
 
 def truncated(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float] | None:
     """Return value and noise of the Gaussian observation that is equivalent to learning on which side of an edge a
-    variable lies, or None where that side was almost certain. Moments as in Minka 2001, expectation propagation."""
+    variable lies, or None if that side was almost certain. Moments as in Minka 2001, expectation propagation."""
     sign, deviation = (1.0 if above else -1.0), float(np.sqrt(variance))
     z = np.array([sign * (mean - edge) / deviation])
     chance = float(below(z)[0])

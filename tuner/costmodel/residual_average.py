@@ -1,5 +1,5 @@
-"""Average of calibrations over what is not known beforehand: the residual's scale and length, the noise of a row, and
-how far the links' factors may be from 1.
+"""Average of calibrations over unknown hyperparameters: the residual's scale and length, the noise of a row, and how
+far the links' factors may be from 1.
 
 Each combination is one Gaussian fit of factors and residual,
 

@@ -83,7 +83,7 @@ def seconds(columns: Columns, site: SiteFactors) -> FloatArray:
 
 
 def _straggling(columns: Columns) -> FloatArray:
-    """Return by what share the passes take longer because every rank waits for the slowest GPU of all."""
+    """Return the share by which passes are slower because every rank waits for the slowest GPU."""
     gpus = np.maximum(STRAGGLER_BASE, columns.replica * columns.dp)
     extra = expected_maximum(gpus) - expected_maximum(np.array(STRAGGLER_BASE))
     return np.asarray(STRAGGLER_DEVIATION * extra, dtype=np.float64)

@@ -103,7 +103,7 @@ def pre_softmax(experts: Experts) -> bool:
 
 
 def _unroutable(run: ProductionRun) -> str:
-    """Return what of a run's experts Megatron does not train; empty if it trains them."""
+    """Return the properties of a run's experts that Megatron does not train."""
     model = run.workload.model
     experts = model.experts
     if experts is None:

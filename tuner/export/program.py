@@ -73,7 +73,7 @@ def quoted_word(word: str, folder: str) -> str:
 
 
 def program_of_export(run: ProductionRun, options: ExportOptions) -> TrainingProgram:
-    """Return the user's command with the values of the run, or the bundled worker where there is none."""
+    """Return the user's command with the values of the run, or the bundled worker if there is none."""
     if options.command is None:
         return TrainingProgram(words=())
     values = {**_values(run), "ds_config": f"{FOLDER}/ds_config.json", "folder": FOLDER}

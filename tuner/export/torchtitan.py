@@ -124,7 +124,7 @@ def _equals(name: str, value: Any) -> Callable[[ProductionRun], bool]:
 
 
 def _unlike_qwen3(run: ProductionRun) -> list[str]:
-    """Return in what a run's experts are chosen and weighed otherwise than torchtitan's Qwen3 does it."""
+    """Return how a run's routing differs from that of torchtitan's Qwen3."""
     experts = run.workload.model.experts
     if experts is None:
         return []

@@ -11,7 +11,7 @@
 - `cancel` ends a job with all its children and waits until it is gone; it may be called in any state, twice, and with
   an unknown handle.
 - `adopt` finds a job that an earlier process has submitted by its tag, even where its handle was not recorded, and
-  returns None where there is none.
+  returns None if there is none.
 - Each launcher has its own clock: `now` never runs backwards, and `wait` returns when something may have changed, at
   the latest after the given seconds. The simulated launcher waits without sleeping.
 """
@@ -99,7 +99,7 @@ class JobResult:
     elapsed: float = 0.0
     """Seconds for which the job occupied its nodes."""
     retried: str = ""
-    """Why the job was restarted, and which nodes failed under it; empty where it was not."""
+    """Why the job was restarted, and which nodes failed under it; empty if it was not."""
     objective: float | None = None
     """Days until training finishes, at equal compute."""
     forecast: float | None = None
@@ -175,7 +175,7 @@ class Launcher(Protocol):
         """Return the result of a job that has ended."""
 
     def adopt(self, job: Job, handle: str | None) -> str | None:
-        """Return the handle of a job that an earlier process has submitted; None where there is none."""
+        """Return the handle of a job that an earlier process has submitted; None if there is none."""
 
     def explain(self, handle: str) -> str:
         """Have every rank of a job that hangs write its stack; return a sentence naming the file, or an empty one."""

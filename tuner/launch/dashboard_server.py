@@ -86,7 +86,7 @@ def _exit_on_sigterm(_number: int, _frame: object) -> None:
 
 
 def show(url: str) -> bool:
-    """Open the browser; return False where there is none, as over ssh."""
+    """Open the browser; return False if there is none, as over ssh."""
     if sys.platform == "linux" and not (os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")):
         return False
     try:

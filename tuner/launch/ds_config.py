@@ -245,7 +245,7 @@ def with_trainer_values(config: Mapping[str, Any]) -> Config:
 
 
 def _offload(topology: Topology) -> Config:
-    """Return what ZeRO keeps in main memory, page-locked for copies at full speed; nothing without offload."""
+    """Return ZeRO's offload settings, page-locked for copies at full speed; empty without offload."""
     parts = {"none": (), "optimizer": ("optimizer",), "optimizer+parameters": ("optimizer", "param")}[topology.offload]
     return {f"offload_{part}": {"device": "cpu", "pin_memory": True} for part in parts}
 

@@ -150,7 +150,7 @@ class JobTail:
         self._tails = [LogTail(folder / name, pattern) for name in OUTPUTS]
 
     def read(self, now: float, *, whole: bool = False) -> None:
-        """Read what is new; all of it if `whole`, as when the job is over."""
+        """Read new content; all of it if `whole`, as when the job has ended."""
         for tail in self._tails:
             tail.read(now, whole=whole)
 
@@ -228,7 +228,7 @@ def output_size(folder: Path) -> int:
 
 
 def size_of(path: Path) -> int:
-    """Return the size of a file in bytes; 0 where it does not exist."""
+    """Return the size of a file in bytes; 0 if it does not exist."""
     try:
         return path.stat().st_size
     except OSError:

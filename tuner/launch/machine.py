@@ -106,7 +106,7 @@ def _joined(found: re.Match[str]) -> str:
 
 
 def _gib(name: str) -> float:
-    """Return the GiB in a catalog's name, 0 where it says none."""
+    """Return the GiB in a catalog's name, 0 if it says none."""
     sizes = [whole(part.removesuffix("GB")) for part in name.upper().split("-") if part.endswith("GB")]
     return float(next(filter(None, sizes), 0))
 

@@ -1,4 +1,4 @@
-"""Defaults for real jobs: what is not given follows from the machine, the hostfile or the allocation."""
+"""Defaults for real jobs, from the machine, the hostfile or the allocation."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _refuse_unbuilt(workload: Workload) -> None:
 
 
 def _workers_framework(named: str | None) -> str:
-    """Return the framework of tuner's worker, `any` where that is named; raise for another framework."""
+    """Return the framework of tuner's worker, or `any` if that is specified; raise for another framework."""
     if named not in (None, ANY, "deepspeed"):
         raise InputError(
             f"--framework {named} needs --command with a program of that framework: without one, jobs run tuner's "
@@ -87,7 +87,7 @@ def _workers_framework(named: str | None) -> str:
 
 
 def _worker_attention(given: Mapping[str, Any], *, on_host: bool) -> str | None:
-    """Return the worker's attention kernel; None where it follows from the model and the GPU."""
+    """Return the worker's attention kernel; None if it follows from the model and the GPU."""
     if on_host:
         return "eager"
     return "flash2" if given["framework"] == ANY else None

@@ -15,7 +15,7 @@ _GPUS: Final = ("--query-gpu=memory.used", "--format=csv,noheader,nounits")
 
 
 def memory_of(tag: str, *, on_host: bool) -> float:
-    """Return the bytes of a job's largest process, on the host or on a GPU; 0 where unknown."""
+    """Return the bytes of a job's largest process, on the host or on a GPU; 0 if unknown."""
     pids = members(tag)
     if on_host:
         return max((_high_water(pid) for pid in pids), default=0.0)

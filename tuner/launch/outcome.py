@@ -206,7 +206,7 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
 
 
 def _host_memory(on_host: bool) -> Outcome:
-    """Return the outcome of a host out of memory, for which a topology is to blame only where ranks compute there."""
+    """Return the outcome of a host out of memory, which counts against a topology only if ranks compute on the host."""
     return Outcome.OOM if on_host else Outcome.CRASHED
 
 

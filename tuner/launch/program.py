@@ -34,10 +34,10 @@ class ProcessSpec:
     environment: Mapping[str, str]
     cwd: Path
     result: Path | None
-    """The file that appears once the job is done; None where its log shows that."""
+    """The file that appears once the job is done; None if its log shows that."""
     each_rank: tuple[str, ...] | None = None
     """The command of one rank, which reads its rank from the variables of torchrun, for launchers that start the ranks
-    themselves; None where only `arguments` can start them."""
+    themselves; None if only `arguments` can start them."""
 
 
 class Program(Protocol):
@@ -49,7 +49,7 @@ class Program(Protocol):
 
     @property
     def step_pattern(self) -> StepPattern | None:
-        """The pattern of the log's lines with iterations; None where tuner knows the trainer."""
+        """The pattern of the log's lines with iterations; None if tuner knows the trainer."""
 
     @property
     def on_host(self) -> bool:
@@ -320,7 +320,7 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
 
 
 def _link(link: Path, log: Path, number: int) -> None:
-    """Link a job's log into its folder; rename what an earlier job, or anything else, has left there."""
+    """Link a job's log into its folder; rename an existing file."""
     if log.exists():
         log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -352,7 +352,7 @@ def program_of(
     log: str | None = None,
     trainer: str | None = None,
 ) -> Program:
-    """Return the user's command, run in the current directory, or the bundled worker where there is none."""
+    """Return the user's command, run in the current directory, or the bundled worker if there is none."""
     if command is None:
         return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(

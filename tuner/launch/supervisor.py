@@ -69,7 +69,7 @@ def supervise(folder: Path) -> None:
 
 
 def _watch(child: int, result: Path | None, signals: list[int]) -> tuple[str, int | None]:
-    """Wait for the end; return its reason, and the child's exit code where it exited by itself."""
+    """Wait for the end; return its reason, and the child's exit code if it exited by itself."""
     done_since = None
     while True:
         if signals:
@@ -100,7 +100,7 @@ def _reaped() -> list[tuple[int, int]]:
 
 
 def _end(tag: str) -> list[int]:
-    """End what is left of the job; return the processes that could not be ended."""
+    """End the job's remaining processes; return those that could not be ended."""
     deadline, kill_from = time.monotonic() + MAX_KILL_SECONDS, time.monotonic() + KILL_DELAY
     terminated: set[int] = set()
     while time.monotonic() < deadline:
@@ -162,7 +162,7 @@ def _prctl(option: int, value: int = 1) -> None:
 
 
 def _oom_kills() -> int:
-    """Return how many processes the kernel has killed for lack of memory, in this control group where it has one."""
+    """Return how many processes the kernel's OOM killer has killed, in this control group if there is one."""
     for path in _oom_counters():
         try:
             lines = path.read_text().splitlines()

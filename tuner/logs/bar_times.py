@@ -169,7 +169,7 @@ def since_beginning(
 
 
 def without_evaluation(iteration: Iteration, evaluated: float, rate: float | None) -> None:
-    """Take an evaluation's share out of a step's time where what is left is nearer to a bar's rate before it.
+    """Subtract an evaluation's share from a step's time if the rest is closer to the bar's earlier rate.
 
     The lines of a log may be out of order, as those of stdout often are beside a bar on stderr.
     """

@@ -89,13 +89,13 @@ class Bars:
         self._evaluated += seconds
 
     def finish(self) -> None:
-        """Ignore the bars that follow: training is over, and what comes is an evaluation."""
+        """Ignore later bars: training has ended, and an evaluation follows."""
         self._done = True
 
     def read_plain(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
         """Return the iterations of numbered lines, `whole` in one text, if every bar is alone on its line.
 
-        So HF Trainer prints them; they are searched together. None where a line has more than a bar.
+        So HF Trainer prints them; they are searched together. None if a line has more than a bar.
         """
         numbers = [number for number, text in block if "%|" in text]
         plain = [] if self._done or self._evaluated or " • " in whole else _PLAIN.findall(whole)
@@ -182,7 +182,7 @@ class Bars:
         return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
 
     def _moved(self, name: str, epoch: int | None, printed: BarPrint) -> Bar | None:
-        """Return the bar that a print moves on; None where it is printed again, or is an evaluation's in training."""
+        """Return the bar that a print moves on; None if it is printed again, or is an evaluation's in training."""
         number, total = int(printed[0]), int(printed[1])
         offset = (epoch or 0) * total
         number += offset

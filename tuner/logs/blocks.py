@@ -38,7 +38,7 @@ class Blocks:
         self._source: Source = "composer"
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield what a line says of the iteration that its block is about."""
+        """Yield a line's record of its block's iteration."""
         if "[step=" in text and (found := _OLMO.search(text)):
             self._source, self._number = "olmo-core", int(found[1])
             clock, digit = stamp_of(text)

@@ -128,7 +128,7 @@ def _starts_untimed(run: LogRun, first: int) -> bool:
 
 
 def averaging(run: LogRun, chosen: Sequence[int], timed: Sequence[Iteration]) -> str:
-    """Return what the chosen iterations of a job stand for, and which were left out; empty for ordinary ones."""
+    """Return a note on averaged or skipped iterations; empty for ordinary ones."""
     interval = run.interval or 1
     skipped = [iteration.number for iteration in timed if iteration.skipped and iteration.number < max(chosen)]
     parts = []

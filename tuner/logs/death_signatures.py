@@ -1,4 +1,4 @@
-"""Signatures of the ends of processes: the signal that killed a rank, and what launchers report of it."""
+"""Signatures of process exits: the signal that killed a rank, and launchers' reports of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Read what DeepSpeed prints of an iteration.
+"""Read DeepSpeed's lines of an iteration.
 
 - The pipeline engine, `runtime/pipe/engine.py`: `steps: 2 loss: 5.5 iter time (s): 0.046 samples/sec: 87.5`; trainers
   on it print `step:     2 /   900 loss: ...`.

@@ -1,4 +1,4 @@
-"""Read the dictionaries that HF Trainer and what is built on it print: of a step, and at the end.
+"""Read the dictionaries that HF Trainer and frameworks built on it print: for a step, and at the end.
 
 - ms-swift, `callbacks.py`: `{'loss': 1.6, ..., 'train_speed(iter/s)': 0.25, 'global_step/max_steps': '1/90',
   'elapsed_time': '3s', ...}`, and LLaMA-Factory's `trainer_log.jsonl`: `{"current_steps": 5, "total_steps": 93, ...,

@@ -70,7 +70,7 @@ class LogExplanation:
     likely: tuple[tuple[int, str], ...]
     """Of an unread log the lines that are most likely about an iteration."""
     pattern: str
-    """A step pattern for the likeliest of them; empty where none has a time."""
+    """A step pattern for the likeliest of them; empty if none has a time."""
 
 
 def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogExplanation:
@@ -118,7 +118,7 @@ def _score(text: str) -> int:
 
 
 def _suggested(text: str) -> str:
-    """Return a step pattern that matches a line, or an empty string where it has no time."""
+    """Return a step pattern that matches a line, or an empty string if it has no time."""
     step = _STEP.search(text)
     after = step.end() if step else 0
     time = _time(text, after)

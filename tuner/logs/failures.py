@@ -45,7 +45,7 @@ class Sighting:
 
     @property
     def remedy(self) -> str:
-        """What to do about it; empty where that depends on the line."""
+        """What to do about it; empty if that depends on the line."""
         return REMEDIES.get(self.meaning, "")
 
     @property

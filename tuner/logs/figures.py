@@ -87,7 +87,7 @@ class Figure:
     start: int = 0
     """Where its number begins in the line without its time stamp."""
     total: int = 0
-    """After a slash; 0 where there is none."""
+    """After a slash; 0 if there is none."""
     unit: str = ""
     seconds: float | None = None
     """Of a figure such as 1:02:03 or 1m02s."""

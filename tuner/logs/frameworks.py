@@ -192,7 +192,7 @@ class StepPattern:
 
     @classmethod
     def parse(cls, text: str) -> StepPattern:
-        """Compile a pattern; raise where it is no regular expression or names no time."""
+        """Compile a pattern; raise if it is no regular expression or names no time."""
         try:
             pattern = re.compile(text)
         except re.error as error:

@@ -105,7 +105,7 @@ def _visible_block(lines: list[str], first: int) -> tuple[list[tuple[int, str]],
 
 
 def unwrapped(lines: Iterable[tuple[int, str]]) -> list[str]:
-    """Return the lines that a terminal broke at its width, each whole again; none where nothing shows a width.
+    """Return the lines that a terminal broke at its width, each whole again; none if nothing shows a width.
 
     Terminals that drop the blanks at an end of line leave it one shorter.
     """

@@ -49,7 +49,7 @@ _EVEN: Final = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """All runs of a log; none where it has neither an iteration nor a failure."""
+    """All runs of a log; none if it has neither an iteration nor a failure."""
 
     runs: tuple[LogRun, ...]
 

@@ -72,7 +72,7 @@ class _Line:
     is_training: bool
 
     def figure(self, kind: Kind, name: str, unit: str) -> Figure | None:
-        """Return its figure of a kind, name and unit; None where it has none or two."""
+        """Return its figure of a kind, name and unit; None if it has none or two."""
         found = [each for each in self.figures if (each.kind, each.name, each.unit) == (kind, name, unit)]
         return found[0] if len(found) == 1 else None
 
@@ -296,7 +296,7 @@ def _ways(step: str, lines: Sequence[_Line]) -> Iterator[Interpretation]:
 
 
 def _growing(lines: Sequence[_Line]) -> list[_Line]:
-    """Return lines whose steps grow, of each stretch of one step the first; none where they mostly do not."""
+    """Return lines whose steps grow, of each stretch of one step the first; none if they mostly do not."""
     first = list(lines[:1]) + [line for before, line in pairwise(lines) if before.number != line.number]
     grown = [before.number < after.number for before, after in pairwise(first)]
     if not grown or sum(grown) < 0.5 * len(grown) or any(map(_is_batch_after, lines, lines[1:])):
@@ -319,7 +319,7 @@ def _span(lines: Sequence[_Line]) -> float:
 
 
 def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -> Interpretation | None:
-    """Return how a figure of these lines tells the time of a step; None where it may not be that."""
+    """Return how a figure of these lines tells the time of a step; None if it may not be that."""
     figure, values = own[0], [each.value for each in own]
     way = Interpretation(step=step, kind=kind, name=figure.name, unit=figure.unit, lines=len(lines))
     trained = sum(line.is_training for line in lines) >= 0.5 * len(lines)

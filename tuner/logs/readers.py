@@ -95,7 +95,7 @@ class RecordReader:
                 self._bars.finish()
 
     def read_plain_bars(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
-        """Return the iterations of numbered lines with no words but those of bars; None where they are read singly."""
+        """Return the iterations of numbered lines with no words but those of bars; None if they are read singly."""
         return self._bars.read_plain(block, whole)
 
     def read_bars(self, line: int, text: str) -> Iterator[LogRecord]:

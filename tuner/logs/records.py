@@ -63,7 +63,7 @@ class Iteration:
 
     number: int
     seconds: float | None
-    """None where the line has only samples a second, and the batch is unknown."""
+    """None if the line has only samples a second, and the batch is unknown."""
     seconds_digit: float = 0.0
     """Value of one unit of the last printed digit of the seconds."""
     tflops: float | None = None
@@ -83,7 +83,7 @@ class Iteration:
     """Seconds of the line's time stamp, with which the printed time must agree."""
     stamp_digit: float = 0.0
     derived: str = ""
-    """Figures from which the seconds are derived; empty where the line has them."""
+    """Figures from which the seconds are derived; empty if the line has them."""
     seq: int | None = None
     """Sequence length, where the line has it."""
     loss: float | None = None

@@ -78,7 +78,7 @@ _BESIDE_PASSES: Final = 1.2
 
 
 def _source(part: RunPart) -> Source | None:
-    """Return what measures a run: its most reliable source, unless that leaves out a part of each step."""
+    """Return the most reliable source of a run's times, unless it omits a part of each step."""
     if part.source == "wall-clock breakdown" and "progress bar" in part.by_source:
         lines, bar = (list(part.by_source[name].values()) for name in ("wall-clock breakdown", "progress bar"))
         passes, steps = (median([each.seconds for each in those if each.seconds] or [0.0]) for those in (lines, bar))

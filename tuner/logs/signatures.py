@@ -1,4 +1,4 @@
-"""Signatures of failures: lines that prove why a job ended, what each means, and what to do about it.
+"""Signatures of failures: lines that show why a job ended, their meaning, and the remedy.
 
 The order decides where several match one line: a GPU out of memory first, then other devices, NCCL, and reports last.
 """

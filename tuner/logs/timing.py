@@ -21,7 +21,7 @@ long by the number of GPUs."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSize:
-    """What a job processes in one iteration; None where unknown."""
+    """What a job processes in one iteration; None if unknown."""
 
     global_batch: int | None = None
     seq: int | None = None
@@ -62,7 +62,7 @@ def _timed(entry: Iteration, before: Iteration | None, size: StepSize) -> Iterat
 
 
 def contradiction(timed: Sequence[Iteration]) -> str:
-    """Return how the printed times contradict the time stamps of their lines; empty where they agree.
+    """Return how the printed times contradict the time stamps of their lines; empty if they agree.
 
     An iteration cannot last longer than the time between its line and the one before, and evaluation or a checkpoint
     makes that longer between few lines only, so that the median tells a unit that was misread.
@@ -91,7 +91,7 @@ def contradiction(timed: Sequence[Iteration]) -> str:
 
 
 def precision(chosen: list[Iteration]) -> str:
-    """Return how the times were derived and how precise they are; empty where the log prints them."""
+    """Return how the times were derived and how precise they are; empty if the log prints them."""
     derived = [entry for entry in chosen if entry.derived and entry.seconds]
     if not derived:
         return ""

@@ -1,4 +1,4 @@
-"""`tuner explain`: is a topology legal, why not, and what comes closest."""
+"""`tuner explain`: whether a topology is legal, why not, and the nearest legal one."""
 
 from __future__ import annotations
 

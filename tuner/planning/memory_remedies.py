@@ -1,4 +1,4 @@
-"""What would make some topologies of a space fit in memory, where none does."""
+"""Changes that make some topologies of a space fit in memory, if none does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.space.space import Space
 
 
 def memory_remedy(space: Space, model: CostModel) -> str:
-    """Return a sentence about the first change with which some topologies fit; empty where there is none.
+    """Return a sentence about the first change with which some topologies fit; empty if there is none.
 
     Policies are disabled first, then other frameworks are tried, and last offloading, which is slower.
     """

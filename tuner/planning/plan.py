@@ -75,7 +75,7 @@ class Plan:
 
 
 def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan:
-    """Enumerate and score the whole space and keep its first `top` rows, all of them where `top` is 0.
+    """Enumerate and score the whole space and keep its first `top` rows, or all if `top` is 0.
 
     >>> import tuner
     >>> made = tuner.plan(tuner.space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512), top=3)

@@ -1,1 +1,1 @@
-"""What a study has found, for people: sentences, tables, plots. Rows are computed apart from what draws them."""
+"""Reports of a study: sentences, tables, plots. Rows are computed separately from drawing."""

@@ -23,7 +23,7 @@ from tuner.search.surrogate import Surrogate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suggestion:
-    """A candidate that a sampler suggests; the estimates are None where the sampler makes none."""
+    """A candidate that a sampler suggests; the estimates are None if the sampler makes none."""
 
     candidate: int
     gain: float | None = None
@@ -37,7 +37,7 @@ class Suggestion:
 
     @property
     def net_saving(self) -> float:
-        """Expected saving less the price of running out of memory; 0 where the sampler makes no estimate."""
+        """Expected saving less the price of running out of memory; 0 if the sampler makes no estimate."""
         if self.gain is None or self.out_of_memory is None:
             return 0.0
         return float(net_saving(gain=self.gain, risk=self.out_of_memory))

@@ -33,7 +33,7 @@ def fidelities(
     several_batches: bool,
     most_nodes: int | None = None,
 ) -> list[Fidelity]:
-    """Return the reduced sizes of a topology that are legal, the smallest first; none where it cannot be reduced.
+    """Return the reduced sizes of a topology that are legal, the smallest first; none if it cannot be reduced.
 
     With `most_nodes`, the data parallel degree is reduced until the job fits.
     """

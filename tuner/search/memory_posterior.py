@@ -82,7 +82,7 @@ class MemoryPosterior:
         self._memory_deviation: FloatArray = deviation[first]
 
     def _unexpectedly_full(self, seen: Observation) -> bool:
-        """Give what all candidates share more weight where a job that was thought safe ran out of memory."""
+        """Increase the weight of the shared residual after a job that was considered safe ran out of memory."""
         if seen.reduced is not None or seen.fits is not False or self._memory_common > 1:
             return False
         if self.out_of_memory()[seen.candidate] > SAFE_RISK:
@@ -156,7 +156,8 @@ class MemoryPosterior:
         self._margins.append(margin)
 
     def _rule_out(self, columns: Columns, row: int, candidate: int) -> None:
-        """Rule out what needs no less: the same but for a larger micro batch, less sharding or less recompute."""
+        """Rule out candidates that need at least as much: with a larger micro batch, less sharding or less
+        recompute."""
         start = candidate - row
         same = np.ones(len(columns.tp), dtype=np.bool_)
         for name in ("tp", "pp", "cp", "vpp", "partition", "heads", "hidden", "layers", "global_batch", *EXPERT_AXES):

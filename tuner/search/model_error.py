@@ -84,7 +84,7 @@ _LARGE: Final = 1e12
 
 
 def averaged(record: Record, assumed: Trust) -> Trust:
-    """Return how far model and single runs can be trusted: the mean over what may be the case, by its likelihood.
+    """Return the scale of the model's error and of the noise: a mean weighted by likelihood.
 
     Noise and level are those of the likeliest case, since a mean would doubt every run and every estimate a little.
     """
@@ -160,7 +160,7 @@ class TimeRecord(Residuals):
         return float(record.likelihoods([replace(self.trust, repeat=0.0)])[0])
 
     def _record_of(self, indices: Sequence[int], variances: FloatArray, periods: Sequence[str]) -> Record:
-        """Return measured runs beside what the model expected of them before any run."""
+        """Return measured runs, and what the model predicted for them before any run."""
         timed = [self._observations[index] for index in indices]
         candidates = np.array([seen.candidate for seen in timed])
         features = joined([row_of(self._features, int(self._group[candidate])) for candidate in candidates.tolist()])

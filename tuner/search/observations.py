@@ -1,4 +1,4 @@
-"""The features of what was observed, one row for each observation, in arrays that grow."""
+"""The features of observations, one row each, in growing arrays."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surprise:
-    """A candidate's only run beside what all other runs predict."""
+    """A candidate's only run, and the prediction of all other runs."""
 
     candidate: int
     away: float
@@ -181,7 +181,7 @@ def runs_of(seen: Observation, observations: Sequence[Observation]) -> list[floa
 
 
 def gap_of(seen: Observation, observations: Sequence[Observation], variance: float) -> float:
-    """Return how far a run is from the others of its candidate where noise does not explain it, otherwise 0.
+    """Return the distance of a run from the others of its candidate if noise does not explain it, otherwise 0.
 
     Accidents make a run slower, so that the faster of two runs is believed.
     """

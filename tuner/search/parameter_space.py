@@ -67,7 +67,7 @@ class ParameterSpace:
 
 
 def _distribution(name: str, values: list[int]) -> BaseDistribution:
-    """Whole numbers where all between are open, choices elsewhere."""
+    """Whole numbers if all values in the range are open, otherwise choices."""
     if name == "nodes" and values == list(range(values[0], values[-1] + 1)):
         return IntDistribution(values[0], values[-1])
     return CategoricalDistribution(tuple(_word(name, value) for value in values))

@@ -109,7 +109,7 @@ class ReducedSize:
 
     @property
     def _noise(self) -> float:
-        """Variance of what a job measures of a batch, noise of whole runs left out."""
+        """Variance of a job's measurement of a batch, without the noise of whole runs."""
         return ITERATION_DEVIATION**2 / self.iterations
 
     def projected(self, seconds: FloatArray) -> float:
@@ -123,7 +123,7 @@ class ReducedSize:
         return math.log(max(whole * float(self.weights @ (seconds / expected)), least))
 
     def level(self, site: SiteFactors) -> float:
-        """Return what the cost model expects of the job, projected to the full size."""
+        """Return the cost model's prediction for the job, projected to the full size."""
         return self.projected(self.seconds(site))
 
     @cached_property
@@ -149,7 +149,7 @@ class ReducedRun:
 
     size: ReducedSize
     seconds: tuple[float, ...] = ()
-    """Of each batch; empty where it was not measured."""
+    """Of each batch; empty if it was not measured."""
 
     @property
     def log_seconds(self) -> float:

@@ -37,7 +37,7 @@ class Proposer(Protocol):
         """Record a finished trial: its days, or None without a measurement."""
 
     def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
-        """Return the next open candidate, or None where none is left.
+        """Return the next open candidate, or None if none is left.
 
         `best` is the logarithm of the seconds in which the best one known finishes.
         """
@@ -184,7 +184,7 @@ class GuidedSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
     ) -> dict[str, Any]:
-        """Return the values of the suggested candidate; empty where nothing is open."""
+        """Return the values of the suggested candidate; empty if nothing is open."""
         self.suggestion = choose(self._surrogate, best=self.best, open_to=self.open_to)
         return {} if self.suggestion is None else self._space.values(self.suggestion.candidate)
 

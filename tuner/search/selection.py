@@ -87,7 +87,7 @@ def _joined(
     values: dict[str, IntArray],
     calibration: Calibration | None,
 ) -> _Scored:
-    """Score the blocks, append them to what was kept, and note the values of their columns."""
+    """Score the blocks, append them to the kept ones, and record the values of their columns."""
     scored = [kept]
     open_axes = {axis for axis in AXES if len(space.axes[axis]) > 1}
     names = [name for name in Columns.names if ("shape" if name in ("hidden", "layers") else name) in open_axes]

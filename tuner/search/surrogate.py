@@ -117,8 +117,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
             self._settle()
 
     def _settle(self) -> None:
-        """Evaluate the model again as long as its factors move far; where they go round in a circle, at the point of it
-        from which they move least."""
+        """Re-evaluate the model while its factors move far; if they cycle, at the point where they move least."""
         visited: dict[tuple[float, ...], tuple[float, SiteFactors]] = {}
         for _ in range(_MOST_MOVES):
             point = tuple(self._reference)
@@ -356,7 +355,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
         return not any(seen >= 0 for seen, _ in self._variances)
 
     def _is_elsewhere(self, seen: Observation) -> bool:
-        """Whether the first run lies far from what a calibration's rows predict: its machines are others now."""
+        """Whether the first run is far from the calibration's prediction: the machines have changed."""
         if self._elsewhere or self._calibration.known is None or not self._has_no_run:
             return False
         residual, slopes, gap = self._residual(seen)

@@ -1,4 +1,4 @@
-"""How large a micro batch fits, found with few trials, and what each one is worth."""
+"""Find the largest micro batch that fits in few trials, and the throughput of each."""
 
 from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures, ratio_at
 from tuner.sizing.strategies import STRATEGIES, BatchGrid, BatchSearch, look_for

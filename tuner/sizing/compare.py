@@ -42,7 +42,7 @@ class Option:
 
     @property
     def best(self) -> Any:
-        """Return the throughput of its largest batch; None where nothing fits."""
+        """Return the throughput of its largest batch; None if nothing fits."""
         return next((batch for batch in self.answer.worth if batch.micro_batch == self.answer.found.largest), None)
 
     @property
@@ -53,7 +53,7 @@ class Option:
 
     @property
     def next_would_fit(self) -> int | None:
-        """Return twice the largest batch of all ranks where the line predicts that it fits, and it was not tried."""
+        """Return twice the largest batch of all ranks if the line predicts that it fits and it was not tried."""
         line, found = self.answer.fit, self.answer.found
         if not found.open_end or line is None or not found.largest:
             return None

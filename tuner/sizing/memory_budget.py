@@ -52,7 +52,7 @@ _BYTES: Final = {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12, "kib": 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """A frozen model: its number of parameters, and its shape where it is known."""
+    """A frozen model: its number of parameters, and its shape if known."""
 
     name: str
     parameters: float
@@ -279,7 +279,7 @@ def bytes_of(text: str) -> float:
 def budget(
     request: MemoryRequest, gpu: Gpu, *, ranks: int = 1, target: float = 0.80, decimal: bool = False
 ) -> MemoryBudget:
-    """Return the budget of one of `ranks` GPUs; `decimal` counts 80 GB where data sheets print it for 80 GiB."""
+    """Return the budget of one of `ranks` GPUs; `decimal` counts 80 GiB as 80 GB, as data sheets do."""
     if request.precision not in gpu.peak_flops:
         raise InputError(f"{gpu.name} does not support {request.precision}; choose another --precision or --gpu.")
     card = gpu.memory / 2**30 * 1e9 if decimal else gpu.memory

@@ -76,7 +76,7 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
 
 
 def _implied(chosen: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
-    """Return what laws require beside the chosen values."""
+    """Return further values that laws require."""
     implied: dict[str, Any] = {}
     if chosen["pp"] > 1 and chosen["zero"] > 1:
         implied["zero"] = 1  # ZeRO 2 and 3 exclude a pipeline
@@ -113,7 +113,7 @@ def distinguishing(topologies: Sequence[Topology], axes: Sequence[str]) -> list[
 
 
 def only_option(space: Space, *, zero: int = 3) -> Topology:
-    """Return the one topology; raise where an axis has several values."""
+    """Return the one topology; raise if an axis has several values."""
     topologies = options(space, zero=zero)
     if len(topologies) > 1:
         several = listed(differing(topologies))

@@ -113,7 +113,7 @@ def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], TableProbe]:
 
 
 def only_series(table: Table, rows: Sequence[Row]) -> TableProbe:
-    """Return the one series of these rows; raise with the distinguishing options where there are several."""
+    """Return the one series of these rows; raise with the distinguishing options if there are several."""
     known = series(rows)
     if not known:
         raise NothingUsable(f"{table.name} has no matching row with a complete topology.")
@@ -140,7 +140,7 @@ def _series_key(row: Row) -> tuple[Any, ...]:
 
 
 def held_back(kind: MemoryKind) -> dict[str, float]:
-    """Return what memory figures of this kind leave out, as arguments of a grid: the context, and fragmentation."""
+    """Return the memory that figures of this kind omit, as arguments of a grid: the context, and fragmentation."""
     if kind == "smi":
         return {}
     beside = {"beside": CONTEXT_BYTES + COMMUNICATOR_BYTES}

@@ -48,7 +48,7 @@ class BatchGrid:
         return len(self.batches) - 1
 
     def index(self, batch: float) -> int:
-        """Return the index of the largest batch that does not exceed this one; 0 where all do."""
+        """Return the index of the largest batch that does not exceed this one; 0 if all do."""
         return max(0, bisect_right(self.batches, batch) - 1)
 
 
@@ -156,7 +156,7 @@ class BatchSearch:
 
     @property
     def largest(self) -> int:
-        """Return the largest micro batch that ran; 0 where none did."""
+        """Return the largest micro batch that ran; 0 if none did."""
         return max((result.micro_batch for result in self.attempts if result.fits), default=0)
 
     @property

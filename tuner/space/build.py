@@ -132,7 +132,7 @@ def given_arguments(description: Mapping[str, Any]) -> dict[str, Any]:
 def space_or(
     space: Space | None, description: SpaceArguments, describe: Callable[[SpaceArguments], Space] | None = None
 ) -> Space:
-    """Return the given space, or the space of a description; raise where both are given.
+    """Return the given space, or the space of a description; raise if both are given.
 
     `describe` makes the space; without it, `space_for` does.
     """

@@ -43,7 +43,7 @@ class Tally:
     """The values given to axes that no legal point has."""
 
     def advice(self) -> str:
-        """Return a sentence about the values of `unused`; empty where there are none."""
+        """Return a sentence about the values of `unused`; empty if there are none."""
         pins = [f"{axis}={','.join(map(str, values))}" for axis, values in self.unused.items()]
         if not pins:
             return ""
@@ -216,7 +216,7 @@ class _Digits(dict[str, IntArray]):
 
 
 def _indices(space: Space, points: IntArray, axis: str, depth: int) -> IntArray:
-    """Return which value of an axis each point has, where its first `depth` axes are known."""
+    """Return the value of an axis for each point, given its first `depth` axes."""
     position = AXES.index(axis)
     if position >= depth:
         raise KeyError(axis)

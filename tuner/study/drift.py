@@ -114,7 +114,7 @@ def detect(
     usual: float = REPEAT_DEVIATION,
     assumed: float | None = None,
 ) -> DriftFinding:
-    """Return what the repeats of the present speed period show.
+    """Return the evidence of the current speed period's repeats.
 
     `usual` is the noise before any repeat, `assumed` the one of the likelihood, for which drift may have passed.
     """
@@ -178,7 +178,7 @@ def _weighted_mean(differences: Sequence[RepeatDifference]) -> float:
 
 
 def _without_last_repeats(recent: Sequence[Trial]) -> list[Trial]:
-    """Return all but the last repeats, so that drift does not pass for noise."""
+    """Return all but the last repeats, so that drift is not mistaken for noise."""
     repeats = [trial for trial in recent if trial.proposal.repeat]
     last = {trial.number for trial in repeats[-3:]}
     return [trial for trial in recent if trial.number not in last]

@@ -109,7 +109,7 @@ class FidelityPlan:
     def nodes(self) -> tuple[int, int] | None:
         """The fewest and the most nodes of reduced jobs of the topologies that are expected to finish soonest.
 
-        None where none of them can be reduced.
+        None if none of them can be reduced.
         """
         found = [fidelity.nodes for candidate in self._soonest for fidelity, _ in self._reduced(candidate)]
         return (min(found), max(found)) if found else None
@@ -128,7 +128,7 @@ class FidelityPlan:
         return found
 
     def choose(self) -> Choice | None:
-        """Return the topology and size with the largest expected improvement per node-hour; None where none is open.
+        """Return the topology and size with the largest expected improvement per node-hour; None if none is open.
 
         A topology that has no size on the nodes that trials may have, or none left, makes room for others.
         """
@@ -141,7 +141,7 @@ class FidelityPlan:
         return None
 
     def close_larger(self) -> None:
-        """Close the topologies of which one replica has more nodes than trials may have."""
+        """Close topologies whose replica needs more nodes than a trial may have."""
         if self.trial_nodes is None:
             return
         for start, part in zip(self.state.pool.starts, self.state.pool.parts, strict=False):
@@ -204,7 +204,7 @@ class FidelityPlan:
         return [found[candidate] for candidate in candidates]
 
     def _expected(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> list[Expected]:
-        """Return what is expected of each job, of a topology at full or at a reduced size."""
+        """Return the prediction for each job, of a topology at full or at a reduced size."""
         if not jobs:
             return []
         leaders, work = [prospect.candidate for prospect in self.state.prospects()[:1]], self.state.pool.work
@@ -250,7 +250,7 @@ class FidelityPlan:
         ]
 
     def next_full(self) -> tuple[int, str] | None:
-        """Return the topology that is to run at full size next, and why; None where no other run is worth it.
+        """Return the topology that is to run at full size next, and why; None if no other run is worth it.
 
         Leader and runner-up are measured at full size, the leader twice, where one more run may fail. Beyond that, a
         rival or the leader runs where that is expected to save more than `MIN_GAIN`.
@@ -340,7 +340,7 @@ class FidelityPlan:
 
 
 def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> FidelityPlan | None:
-    """Return a study's plan, and store what later commands need of it.
+    """Return a study's plan, and store the parts that later commands need.
 
     It is None where all trials run at full size, as where no final round could confirm others or none is legal.
     """

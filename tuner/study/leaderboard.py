@@ -32,9 +32,9 @@ class LeaderboardRow:
     cluster: Cluster
     outcome: str
     ranked: RankedTrial | None
-    """Its rank; None where it was not measured."""
+    """Its rank; None if it was not measured."""
     extrapolated: RankedTrial | None
-    """What its trials at a reduced size predict; None where it was measured at full size, or at none."""
+    """What its trials at a reduced size predict; None if it was measured at full size, or at none."""
     memory: float | None
     """Bytes on the fullest GPU, of jobs at full size: a reduced one shards its states less."""
     flops: float | None

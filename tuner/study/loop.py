@@ -137,7 +137,7 @@ class StudyLoop:
             pass
 
     def step(self) -> bool:
-        """Launch what may be launched, wait, and look at running jobs; return False when the search is over."""
+        """Launch jobs, wait, and check running jobs; return False when the search has ended."""
         raise_lost_interrupt()
         self.read()
         self._fill()

@@ -108,7 +108,7 @@ def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> St
 
 
 def _listed(name: str, runs: Path, storage: str | None) -> StudySummary | None:
-    """Return the study of that name; None where it cannot be read, with a warning if it is in the folder."""
+    """Return the study of that name; None if it cannot be read, with a warning if it is in the folder."""
     try:
         with closing(existing(name, runs=runs, storage=storage)) as store:
             return _summary(store, runs / name)

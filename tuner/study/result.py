@@ -166,7 +166,7 @@ class StudyResult:
 
     @property
     def incidents(self) -> str:
-        """One sentence about failed nodes and retried jobs; empty where there were none."""
+        """One sentence about failed nodes and retried jobs; empty if there were none."""
         return incidents(self.excluded_nodes, self.trials)
 
     @cached_property
@@ -183,7 +183,7 @@ class StudyResult:
         return self.pool.setting(_candidate(trial))
 
     def rank_of(self, trial: Trial) -> RankedTrial | None:
-        """Return where a trial's topology is ranked; None where it was not measured."""
+        """Return where a trial's topology is ranked; None if it was not measured."""
         return next((ranked for ranked in self.ranking if ranked.candidate == trial.proposal.candidate), None)
 
     def ranked(self, key: str) -> RankedTrial:
@@ -334,7 +334,7 @@ def _times(trial: Trial, period: str, pool: CandidatePool) -> list[Observation]:
 
 
 def _leading(trials: Sequence[Trial]) -> set[int]:
-    """Return the topologies that the surrogate ranks: all but in a very long study, where it is the best ones."""
+    """Return the topologies that the surrogate ranks: all, or in a very long study only the best."""
     best: dict[int, float] = {}
     for trial in trials:
         result, candidate = trial.result, trial.proposal.candidate
@@ -389,7 +389,7 @@ def _tried(parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -
 
 
 def incidents(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
-    """Return one sentence about nodes that failed and jobs that were retried; empty where there are none."""
+    """Return one sentence about nodes that failed and jobs that were retried; empty if there are none."""
     nodes = [f"{name} ({why})" for name, why in excluded.items()]
     retried = [(trial.number, trial.result.retried) for trial in trials if trial.result is not None]
     jobs = [f"trial {number} ({reason})" for number, reason in retried if reason]

@@ -37,7 +37,7 @@ _STOPPING: Final = "stopping"
 
 
 class Scheduler:
-    """Decides for one process what to launch next; the other processes' jobs stand in the study."""
+    """Decides what one process launches next; the other processes' jobs are read from the study."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Scheduler:
         """Why nothing more is launched."""
 
     def next(self, elapsed: Callable[[], float]) -> Proposal | None:
-        """Return the next job, or None where none is wanted now; `elapsed` returns seconds since the study began."""
+        """Return the next job, or None if none is wanted now; `elapsed` returns seconds since the study began."""
         if self._state.launched < self._limits.search and self._state.speed_periods != self._speed_periods:
             self.stopping = None  # at another speed of the cluster, other topologies may be worth a job
         self._speed_periods = self._state.speed_periods
@@ -89,7 +89,7 @@ class Scheduler:
         return self._within_node_hours(self._final() if proposal is None else proposal)
 
     def _within_node_hours(self, proposal: Proposal | None) -> Proposal | None:
-        """Return a proposal, or None where the node-hours that are left are too few; the first job runs anyway.
+        """Return a proposal, or None if the node-hours that are left are too few; the first job runs anyway.
 
         With reduced sizes `_reserved` keeps back what the leaders need at full size.
         """
@@ -245,7 +245,7 @@ class Scheduler:
         return f"{least}. {remedy}" if remedy else least
 
     def _reference(self) -> Proposal | None:
-        """Return a repeat of the leader where it is time to look for drift."""
+        """Return a repeat of the leader if it is time to check for drift."""
         state = self._state
         launched = [trial for trial in state.trials if trial.launched]
         if (

@@ -40,7 +40,7 @@ _ONLY_WITH: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class StudySettings:
-    """What to search, on what, within which limits, and where to keep the study."""
+    """Settings of a study: the space, the launcher, the limits and the storage."""
 
     space: Space
     limits: Limits
@@ -155,7 +155,7 @@ class StudySettings:
 
     @property
     def fixed_size(self) -> str | None:
-        """Why no trial can run at a reduced size, as a sentence that ends with the remedy; None where one can."""
+        """Why no trial can run at a reduced size, as a sentence that ends with the remedy; None if one can."""
         if self.launcher == "replay":
             return "needs jobs to run, and a replay has rows: drop it."
         if self.sampler != "guided":

@@ -50,7 +50,7 @@ from tuner.study.store.trial_store import TrialStore
 
 @contextmanager
 def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -> Iterator[StudyLoop]:
-    """Open the study that the settings name, created where there is none, and close it on the way out."""
+    """Open the study that the settings name, creating it if needed, and close it on exit."""
     settings.check()
     tally = None if settings.launcher == "replay" else Tally()
     with ExitStack() as opened:
@@ -110,7 +110,7 @@ def _tracked(
 
 
 def _store_calibration(store: TrialStore, calibration: Calibration | None) -> None:
-    """Store the calibration that the study starts from, so that every reader ranks its trials alike."""
+    """Store the calibration that the study starts from, so that every reader ranks its trials identically."""
     text = site_text(calibration, source=f"study {store.name}") if calibration else ""
     if store.attributes.get("site", "") != text:
         store.set_attribute("site", text)

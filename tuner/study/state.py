@@ -140,7 +140,7 @@ class StudyState:
         return [trial.proposal.candidate for trial in self.trials if trial.result is None and self.has(trial)]
 
     def suggest(self) -> Suggestion | None:
-        """Return the sampler's next suggestion, as if pending jobs had taken what is expected of them."""
+        """Return the sampler's next suggestion, as if pending jobs had taken their predicted time."""
         pending = self.pending
         with self.surrogate.imagining(pending):
             expected = self.surrogate.measured(pending)[0] + self.pool.work[pending]

@@ -24,7 +24,7 @@ class Streaks:
         self._any_measured = False
 
     def after(self, result: JobResult) -> str:
-        """Return why the search ends after the next job; empty where it goes on."""
+        """Return why the search ends after the next job; empty if it goes on."""
         self._any_measured |= result.outcome is Outcome.MEASURED
         self._unreadable = self._unreadable + 1 if result.outcome is Outcome.UNREADABLE else 0
         cause = self._cause(result)
@@ -42,7 +42,7 @@ class Streaks:
         return ""
 
     def _cause(self, result: JobResult) -> str:
-        """Return what other topologies would fail of as well; empty where one may not.
+        """Return the reason for which other topologies would fail too; empty if one may not.
 
         An unknown failure counts where its message names nothing of the topology: it is the same in each job, and no
         job has been measured.

@@ -1,4 +1,4 @@
-"""Calibrate from what was measured before a study: a table's rows, or the trials of another study."""
+"""Calibrate on measurements from before a study: a table's rows, or the trials of another study."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowBlock:
-    """Rows that differ only in what `Columns` holds, in the same order."""
+    """Rows that differ only in fields of `Columns`, in the same order."""
 
     columns: Columns
     rows: tuple[Row, ...]
@@ -157,7 +157,8 @@ def _spelt_out(run: MeasuredRun) -> Topology:
 
 
 def _block_key(run: MeasuredRun) -> object:
-    """Return what `Columns` does not hold. Sizes that follow from hidden or heads are compared by their ratio."""
+    """Return the fields that are not in `Columns`. Sizes that follow from hidden or heads are compared by their
+    ratio."""
     model = run.workload.model
     cluster = replace(run.cluster, nodes=1)
     if model.experts or model.latent:  # the sizes of experts are in no ratio to hidden that is worth a block

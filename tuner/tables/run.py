@@ -109,8 +109,7 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
 
 
 def left_to_one(cells: Mapping[str, str]) -> dict[str, str]:
-    """Return the degree that dp and the other degrees leave to tp or to pp, where one of these is missing; raise where
-    both are."""
+    """Return the tp or pp that follows from dp and the other degrees if one of them is missing; raise if both are."""
     lacking = [name for name in ("tp", "pp") if name not in cells]
     counted = "gpus" in cells or {"nodes", "gpus_per_node"} <= cells.keys()
     if not lacking or "dp" not in cells or not counted:
@@ -159,7 +158,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
 
 
 def _stack(cells: Mapping[str, str]) -> Stack | None:
-    """Return what the cells state of the software beside its framework, None where they state nothing."""
+    """Return the software settings in the cells other than the framework; None without any."""
     shares: Any = {
         name: _share(cells, name) for name in ("overlap_grad", "overlap_param", "overlap_tp") if name in cells
     }

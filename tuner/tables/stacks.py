@@ -97,7 +97,7 @@ def framework_of(cells: Cells) -> Framework | None:
 
 
 def assumed(cells: Cells) -> dict[str, str]:
-    """Return what the stack that the cells name implies for columns that they leave open."""
+    """Return the values that the cells' stack implies for empty columns."""
     implied = dict(_stack(cells)[1])
     if cells.get("tp", "1") == "1":
         implied.pop("sequence_parallel", None)

@@ -61,7 +61,7 @@ def iteration_line(iteration: TimedIteration, of: int, workload: Workload, topol
 
 
 def argument_lines(workload: Workload, topology: Topology) -> list[str]:
-    """Return the job's arguments as Megatron prints them, so that its log tells which topology it is of."""
+    """Return the job's arguments as Megatron prints them, so that its log identifies the topology."""
     model = workload.model
     arguments = {
         "tensor_model_parallel_size": topology.tp,

@@ -39,7 +39,7 @@ def rotary_rates(model: Model, width: int, *, local: bool = False) -> Tensor:
 
 
 def _scaled(rates: Tensor, scaling: RotaryScaling) -> Tensor:
-    """Return stretched rates: all of them, or as in Llama 3.1, where only those with long wavelengths are."""
+    """Return stretched rates: all, or as in Llama 3.1, only those with long wavelengths."""
     if scaling.kind == "linear":
         return rates / scaling.factor
     turns = scaling.original_seq * rates / (2 * math.pi)

@@ -120,7 +120,7 @@ def _has_fused_adam() -> bool:
 
 
 def _has_cpu_adam() -> bool:
-    """Return whether DeepSpeed's Adam for the CPU is installed, or can be compiled where that is worth minutes."""
+    """Return whether DeepSpeed's Adam for the CPU is installed, or can be compiled if that is worth minutes."""
     from deepspeed.git_version_info import installed_ops
     from deepspeed.ops.op_builder import CPUAdamBuilder
 

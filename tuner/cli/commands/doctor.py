@@ -98,7 +98,7 @@ def _was_given(value: Any) -> bool:
 
 
 def _raise_for(job: CheckResult | None) -> None:
-    """Exit with 1 where the job of --command shows that no study could work."""
+    """Exit with 1 if the job of --command shows that no study could work."""
     from tuner.core.errors import NothingUsable
 
     if job is not None and job.verdict == "missing":

@@ -113,7 +113,7 @@ class _LocalJob:
 
 
 class LocalLauncher:
-    """This machine as one node; or as several, where the program itself reaches the others."""
+    """This machine as one node, or as several if the program itself reaches the others."""
 
     simulated = False
     outlives = False
@@ -240,7 +240,7 @@ class LocalLauncher:
         return self._program.measured_by_log and local.log.progress.complete(local.last_iteration)
 
     def _is_over(self, local: _LocalJob) -> bool:
-        """Whether a job has ended; where its supervisor was killed, kill what it left."""
+        """Whether a job has ended; if its supervisor was killed, kill the remaining processes."""
         if not local.over and not local.waiting and not local.running:
             if not local.has_end_file:
                 local.kill_stragglers()
@@ -281,7 +281,7 @@ class LocalLauncher:
             write_object(local.folder / "ended.json", {"why": "cancelled", "exit": None})
 
     def _wait_until_gone(self, local: _LocalJob) -> None:
-        """Wait for the supervisor to exit, and kill what it leaves."""
+        """Wait for the supervisor to exit, and kill remaining processes."""
         deadline = time.monotonic() + MAX_CANCEL_SECONDS
         while local.running and time.monotonic() < deadline:
             if local.child is None and local.supervisor is not None and not local.has_end_file:

@@ -1,4 +1,4 @@
-"""Jobs that other processes run in the same folder of jobs, so that no two of a study share a machine at once."""
+"""Jobs of other processes in the same folder, so that only one job of a study runs on a machine at a time."""
 
 from __future__ import annotations
 

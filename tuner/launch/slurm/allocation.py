@@ -28,7 +28,7 @@ class Allocation:
 
     @classmethod
     def current(cls, environment: Mapping[str, str], commands: SlurmCommands) -> Allocation:
-        """Return the allocation that this process runs in; raise where there is none."""
+        """Return the allocation that this process runs in; raise if there is none."""
         count = nodes_allocated(environment)
         number, nodelist = environment["SLURM_JOB_ID"], environment["SLURM_JOB_NODELIST"]
         nodes = hostnames(nodelist, commands, f"allocation {number}")
@@ -40,7 +40,7 @@ class Allocation:
         return cls(number=number, nodes=nodes, cores=min(map(int, cores), default=None))
 
     def nodes_by_site(self, site: SiteProfile, commands: SlurmCommands) -> tuple[str, ...]:
-        """Return the nodes that the site's `exclude` leaves; raise where its `nodelist` lacks one of them."""
+        """Return the nodes that the site's `exclude` leaves; raise if its `nodelist` lacks one of them."""
         nodes = self.nodes
         if site.exclude:
             without = hostnames(",".join(site.exclude), commands, "`exclude` in the site profile")
@@ -55,7 +55,7 @@ class Allocation:
         return nodes
 
     def lock(self, folder: Path) -> IO[str] | None:
-        """Keep other tuners out of the allocation that use the same folder; None where the folder has no locks."""
+        """Keep other tuners out of the allocation that use the same folder; None if the folder has no locks."""
         with suppress(OSError):  # an unwritable folder is reported elsewhere; some file systems have no locks
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / f".allocation-{self.number}").open("w")
@@ -83,7 +83,7 @@ def hostnames(nodes: str, commands: SlurmCommands, source: str) -> tuple[str, ..
 
 
 def nodes_allocated(environment: Mapping[str, str]) -> int:
-    """Return the number of nodes of the current allocation; raise where there is none."""
+    """Return the number of nodes of the current allocation; raise if there is none."""
     count = whole(environment.get("SLURM_JOB_NUM_NODES") or environment.get("SLURM_NNODES") or "")
     there = whole(environment.get("SLURM_JOB_ID", "")) and environment.get("SLURM_JOB_NODELIST")
     if not there or not count:

@@ -51,7 +51,7 @@ class SlurmJob:
         return job_name(self.tag)
 
     def note(self) -> dict[str, Any]:
-        """Return what launchers have recorded of the job."""
+        """Return the launchers' record of the job."""
         note = read_object(self.folder / NOTE)
         return note if note.get("tag") == self.tag and note.get("job") in (self.id, None) else {}
 
@@ -78,7 +78,7 @@ class SlurmJob:
         return ScriptFiles(now=now, run=run, exit=exited)
 
     def _script_file(self, name: str) -> dict[str, Any] | None:
-        """Return a file of this job's script; None where it is missing, torn or another job's."""
+        """Return a file of this job's script; None if it is missing, torn or another job's."""
         document = read_object(self.folder / name)
         own = document.get("tag") == self.tag and document.get("job") == self.id
         whole = isinstance(document.get("restart"), int) and isinstance(document.get("began"), int | float)
@@ -177,7 +177,7 @@ class TrackedJob:
 
 
 def _recorded(state: SlurmState) -> dict[str, Any]:
-    """Return what a job's note records of its state."""
+    """Return the state that a job's note records."""
     report = state.report
     final = None if report is None else {
         "state": report.state,
@@ -234,7 +234,7 @@ def result_of(
 
 
 def _why_rerun(state: SlurmState) -> str:
-    """Return why the job ran more than once; empty where it did not."""
+    """Return why the job ran more than once; empty if it did not."""
     if state.restart <= 0 and state.last_requeued < 0:
         return ""
     return f"{state.failed_nodes} failed" if state.failed_nodes else "Slurm requeued it"

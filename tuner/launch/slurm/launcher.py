@@ -117,7 +117,8 @@ class SlurmLauncher:
         )
 
     def _sbatch(self, job: Job, script: Path) -> str:
-        """Submit a script once, even where the controller answers late or is down for a while; return the job's id."""
+        """Submit a script exactly once, even if the controller answers late or is down for a while; return the job's
+        id."""
         failure = f"cannot submit {job.topology.key}"
         for attempt in self._tracker.attempts(failure):
             with suppress(ControllerUnreachable), self._tracker.submission_lock(job.folder) as lock:

@@ -1,4 +1,4 @@
-"""Parse what Slurm prints: rows of jobs, their states, reasons for waiting, refused submissions, nodes, partitions."""
+"""Parse Slurm's output: rows of jobs, their states, reasons for waiting, refused submissions, nodes, partitions."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class QueuedJob:
 
     @property
     def job_state(self) -> JobState | None:
-        """Return the job's state; None where it may still be requeued (preempted) or Slurm's state is unknown."""
+        """Return the job's state; None if it may still be requeued (preempted) or Slurm's state is unknown."""
         if self.state in WAITING_STATES:
             return JobState.WAITING
         if self.state in RUNNING_STATES:
@@ -112,7 +112,7 @@ def accounting_rows(text: str) -> list[QueuedJob]:
 
 
 def why_never_starts(reason: str) -> str | None:
-    """Return why a job that waits for this reason would wait forever; None where it may still start."""
+    """Return why a job that waits for this reason would wait forever; None if it may still start."""
     for pattern, meaning, change in _NEVER_STARTS:
         if re.search(pattern, reason):
             return f"{meaning} (Slurm: {reason}); {change}"
@@ -129,7 +129,7 @@ def waiting_reason(row: QueuedJob) -> str:
 
 
 def printed_job_id(stdout: str) -> str | None:
-    """Return the job id that `sbatch --parsable` printed on a line of its own; None where there are none or several."""
+    """Return the job id that `sbatch --parsable` printed on a line of its own; None if there are none or several."""
     found = re.findall(r"^(?:Submitted batch job )?(\d+)(?:;\S+| on cluster \S+)?\s*$", stdout, re.MULTILINE)
     return found[0] if len(set(found)) == 1 else None
 
@@ -179,6 +179,6 @@ def partitions(text: str) -> dict[str, int]:
 
 
 def largest_partition(found: dict[str, int], wanted: Iterable[str]) -> int | None:
-    """Return the number of nodes of the largest wanted partition, or of any; None where Slurm lists none."""
+    """Return the number of nodes of the largest wanted partition, or of any; None if Slurm lists none."""
     named = [found[name] for name in wanted if name in found] if wanted else list(found.values())
     return max(named, default=None)

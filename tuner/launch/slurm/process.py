@@ -28,7 +28,7 @@ class ScriptProcess:
 
     @classmethod
     def of(cls, document: Any) -> ScriptProcess | None:
-        """Return the process that a job's note records; None where the script was not started."""
+        """Return the process that a job's note records; None if the script was not started."""
         with suppress(TypeError, KeyError, ValueError):
             nodes = tuple(map(str, document["nodes"]))
             return cls(pid=int(document["pid"]), host=str(document["host"]), nodes=nodes, child=False)

@@ -60,7 +60,7 @@ class SlurmQueue:
         return None
 
     def exit_code(self, name: str, job_id: str) -> int | None:
-        """Return the exit code of a job, negative for a signal; None where Slurm does not answer."""
+        """Return the exit code of a job, negative for a signal; None if Slurm does not answer."""
         with suppress(ControllerUnreachable):
             output = self._run("scontrol", "-o", "show", "job", job_id)
             if f"JobName={name} " in output.out and (found := re.search(r" ExitCode=(\d+):(\d+)", output.out)):
@@ -68,7 +68,7 @@ class SlurmQueue:
         return None
 
     def failed_among(self, nodes: str) -> dict[str, str] | None:
-        """Return which of these nodes cannot run jobs, and why; None where Slurm does not answer."""
+        """Return which of these nodes cannot run jobs, and why; None if Slurm does not answer."""
         with suppress(ControllerUnreachable):
             return failed_nodes(_checked(self._run("sinfo", "-h", "-N", "-n", nodes, "-o", "%N|%T|%E")).out)
         return None
@@ -90,7 +90,7 @@ class SlurmQueue:
         return [row[0] for row in rows if row[-1] == name]
 
     def nodes_of(self, job_id: str) -> list[str] | None:
-        """Return the nodes that a job has now: none once it is over; None where Slurm does not answer."""
+        """Return the nodes that a job has now: none once it is over; None if Slurm does not answer."""
         with suppress(ControllerUnreachable):
             output = self._run(
                 "squeue", f"--jobs={job_id}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N"

@@ -75,7 +75,7 @@ class SiteProfile:
 
     @property
     def partitions(self) -> tuple[str, ...]:
-        """Return the partitions that a job may run in; none where Slurm chooses."""
+        """Return the partitions that a job may run in; none if Slurm chooses."""
         return tuple(name for name in self.partition.split(",") if name)
 
     @classmethod

@@ -49,7 +49,7 @@ class ScriptExit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndReport:
-    """The end of a job as the queue or the launcher reports it, where the script has reported none."""
+    """The end of a job as the queue or the launcher reports it, if the script has not reported one."""
 
     state: str
     """Slurm's state, `ALLOCATION_ENDED` or `SCRIPT_KILLED`."""
@@ -76,7 +76,7 @@ class Waiting:
     """The script has not begun: the job is queued, for the first time or again."""
 
     last_seen: float | None = None
-    """When the job was last known to wait; None where this process has not seen it wait."""
+    """When the job was last known to wait; None if this process has not seen it wait."""
     reason: str = "queued"
     """The reason to print where the queue names none."""
 
@@ -107,7 +107,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unsettled:
-    """A job step has ended, and Slurm has not said yet whether its nodes failed, so that it has to run again."""
+    """A job step has ended, and Slurm has not reported yet whether its nodes failed and it must be rerun."""
 
     ended: Ended
 
@@ -156,7 +156,7 @@ class SlurmState:
     suspect_nodes: str = ""
     """Nodes of which at least one may have failed; not yet checked with Slurm."""
     cancel_reason: str = ""
-    """Why the tuner cancels the job; empty where it does not."""
+    """Why the tuner cancels the job; empty if it does not."""
 
     @property
     def over(self) -> bool:
@@ -212,7 +212,7 @@ class QueueRead:
     """The queue was read, and the script's files after it."""
 
     row: QueuedJob | None
-    """None where the queue has no such job."""
+    """None if the queue has no such job."""
     files: ScriptFiles
 
 

@@ -231,7 +231,7 @@ class SlurmStepLauncher:
         return {handle: self._tracker.status(tracked, self._cancel) for handle, tracked in found.items()}
 
     def _update(self, tracked: TrackedJob, now: float, *, due: bool) -> None:
-        """Observe a job's files and its script, and settle how it ended where it has."""
+        """Observe a job's files and its script, and settle its outcome if it has ended."""
         if not tracked.state.queue.reachable and not due:
             return
         if not tracked.state.finished:
@@ -272,7 +272,7 @@ class SlurmStepLauncher:
         return remains
 
     def _settle(self, tracked: TrackedJob) -> None:
-        """Once a job has ended: run it again on other nodes where its own have failed."""
+        """Once a job has ended: rerun it on other nodes if its own have failed."""
         job, script, note = tracked.job, self._script(tracked), tracked.job.note()
         if not note.get("settled") and not tracked.state.cancel_reason and script is not None:
             failed = result_of(job, tracked.state, on_host=self.on_host).outcome is not Outcome.MEASURED

@@ -127,7 +127,7 @@ class JobTracker:
 
     @contextmanager
     def prepared(self, job: Job, text: Callable[[ProcessSpec], str], note: Mapping[str, Any]) -> Iterator[Path]:
-        """Write a job's files and yield its script; remove them again where the submission fails."""
+        """Write a job's files and yield its script; remove them if the submission fails."""
         existed = job.folder.exists()
         try:
             job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -217,7 +217,7 @@ class JobTracker:
         return ""
 
     def failed_among(self, tracked: TrackedJob) -> dict[str, str]:
-        """Return the nodes of a job that have failed, and how; none where Slurm does not answer."""
+        """Return the nodes of a job that have failed, and how; none if Slurm does not answer."""
         return (self.queue.failed_among(tracked.state.nodes) or {}) if tracked.state.nodes else {}
 
 

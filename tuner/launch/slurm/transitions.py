@@ -118,7 +118,7 @@ def _after_files(state: SlurmState, files: ScriptFiles) -> SlurmState:
 
 
 def _phase(state: SlurmState, run: ScriptRun | None, exited: ScriptExit | None) -> Phase:
-    """Return the phase of a job that is not over, by what its script has reported."""
+    """Return the phase of a job that has not ended, from its script's reports."""
     if exited is not None:
         over = exited.final or not state.requeueable
         return Ended(run=run, exit=exited) if over else Exited(run=run, exit=exited)

@@ -21,7 +21,7 @@ _PARALLEL: Final = tuple(f"--parallelism_config_{name}_size" for name in ("dp_re
 
 
 def _framework(flags: Flags) -> FrameworkChoice:
-    """Return what `accelerate launch` runs: DeepSpeed, data parallelism on the CPU, or else FSDP2."""
+    """Return the back end of `accelerate launch`: DeepSpeed, data parallelism on the CPU, or FSDP2."""
     if "--config_file" in flags:
         raise InputError(
             "--trainer accelerate does not read --config_file; write its settings as flags of accelerate launch."
@@ -60,7 +60,7 @@ def _launch_flags(flags: Flags, workload: Workload, topology: Topology) -> list[
 
 
 def _script_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[object]:
-    """Return the flags of the script, none where its command has fields for the batch."""
+    """Return the flags of the script, none if its command has fields for the batch."""
     if any("{micro_batch}" in value for value in flags.values()):
         return []
     return [

@@ -90,7 +90,7 @@ class TrainerCommand:
         return tuple(str(word) for word in self.kind.job_flags(self.fixed, workload, topology, ds_config))
 
     def completed(self, description: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what describes the space, completed by what the arguments fix; raise where they contradict it."""
+        """Return what describes the space, completed by what the arguments fix; raise if they contradict it."""
         found = dict(description)
         kind = self.kind
         options = {"global_batch": kind.global_batch, "seq": kind.sequence}
@@ -125,7 +125,7 @@ class TrainerCommand:
         return found
 
     def _settings(self, given: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the settings with those of the axes that the trainer lacks; raise where one asks for another value."""
+        """Return the settings with those of the axes that the trainer lacks; raise if one asks for another value."""
         wanted = {axis: values for axis, _, values in ("".join(one.split()).partition("=") for one in given)}
         for axis, value in {**self.kind.pinned(self.fixed), **self.kind.lacks}.items():
             if wanted.get(axis, value) != value:
@@ -149,7 +149,7 @@ class TrainerCommand:
         return found or given
 
     def check(self, model: Model) -> None:
-        """Raise where the model is not that of the arguments."""
+        """Raise if the model is not that of the arguments."""
         self.kind.check(self.fixed, model)
 
 
@@ -173,7 +173,7 @@ def _expanded(word: str) -> list[str]:
 
 
 def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
-    """Return the name of the flag that a word is, empty where it is none, and whether its value may follow."""
+    """Return the name of the flag that a word is, empty if it is none, and whether its value may follow."""
     if word.startswith("--"):
         name = word.partition("=")[0]
         return (underscored(word) if kind.is_hyphen_underscore else name), True

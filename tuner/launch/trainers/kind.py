@@ -95,7 +95,7 @@ def underscored(word: str) -> str:
 
 
 def number(flags: Flags, flag: str) -> int:
-    """Return a flag's whole number; 0 where it is not given."""
+    """Return a flag's whole number; 0 if it is not given."""
     text = flags.get(flag, "0")
     if not text.isdecimal():
         raise InputError(f"{flag} {shown(text)} of --command is not a whole number.")
@@ -108,7 +108,7 @@ def is_on(flags: Flags, flag: str) -> bool:
 
 
 def check_sizes(flags: Flags, sizes: Mapping[str, int]) -> None:
-    """Raise where a flag of the command has another value than the model."""
+    """Raise if a flag of the command has another value than the model."""
     for flag, value in sizes.items():
         if flag in flags and number(flags, flag) != value:
             raise InputError(

@@ -48,7 +48,7 @@ def zero_flags(topology: Topology, ds_config: str) -> list[tuple[str, ...]]:
 
 
 def offload_flags(topology: Topology) -> list[tuple[str, ...]]:
-    """Return the flags of what lies in main memory."""
+    """Return the flags of offloading."""
     flags: list[tuple[str, ...]] = [("--cpu-optimizer",)] if topology.offload != "none" else []
     return flags + [("--remote-device", "cpu")] * (topology.offload == "optimizer+parameters")
 

@@ -232,7 +232,7 @@ def _precision(flags: Flags) -> str:
 
 
 def _check(flags: Flags, model: Model) -> None:
-    """Raise where the model is not that of the arguments."""
+    """Raise if the model is not that of the arguments."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
     sizes = {**dense_sizes(model), "--num-query-groups": model.kv_heads}
@@ -243,7 +243,7 @@ def _check(flags: Flags, model: Model) -> None:
 
 
 def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
-    """Raise where the command has a flag of a part that the model lacks, or the reverse."""
+    """Raise if the command has a flag of a part that the model lacks, or the reverse."""
     for flag, needed in parts.items():
         if "--num-layers" in flags and needed != (flag in flags):
             raise InputError(

@@ -166,7 +166,7 @@ def _model(flags: Flags) -> Model | None:
 
 
 def _check(flags: Flags, model: Model) -> None:
-    """Raise where the model is not the registered size that the command trains."""
+    """Raise if the model is not the registered size that the command trains."""
     flavor = FLAVORS.get(_flavor(flags), {})
     for name, value in {**flavor, **({"vocab": 128256} if flavor else {})}.items():
         if getattr(model, name) != value:

@@ -73,12 +73,12 @@ class VirtualLauncher(ABC):
         self._settle()
 
     def resume_at(self, seconds: float) -> None:
-        """Advance the clock to where an earlier process left it."""
+        """Advance the clock to the time at which an earlier process left it."""
         while self._clock < seconds:
             self.wait(seconds - self._clock)
 
     def submit(self, job: Job) -> str:
-        """Queue a job and record its course; raise `LaunchError` where that is impossible."""
+        """Queue a job and record its course; raise `LaunchError` if that is impossible."""
         self._check(job)
         self._count_siblings(job.folder.parent)
         word = self._run_key(job)
@@ -116,7 +116,7 @@ class VirtualLauncher(ABC):
         self._settle()
 
     def collect(self, handle: str) -> JobResult:
-        """Return the result of a job; CANCELLED where it was cancelled before its end."""
+        """Return the result of a job; CANCELLED if it was cancelled before its end."""
         run = self._find(handle)
         if run is None:
             raise LaunchError(f"the {self.name} cluster has no job {shown(handle)}.")

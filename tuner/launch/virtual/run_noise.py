@@ -26,7 +26,7 @@ class Faults:
     """Topologies, by key, whose jobs always end so: OOM, HUNG or CRASHED."""
 
     def of_run(self, seed: int, run: str, earlier: int) -> Outcome | None:
-        """Return how the run of a topology fails after `earlier` others, or None where it does not."""
+        """Return how the run of a topology fails after `earlier` others, or None if it does not."""
         if earlier and self._drawn(seed, run, earlier - 1):
             return None
         return self._drawn(seed, run, earlier)

@@ -183,7 +183,7 @@ class SimulatedLauncher(VirtualLauncher):
 
 
 class _Sizes:
-    """A workload whose repr leaves out what costs no time, so that equal jobs draw equal luck."""
+    """A workload whose repr omits fields that do not affect time, so that equal jobs get equal noise."""
 
     def __init__(self, value: Workload | Model) -> None:
         self.value = value

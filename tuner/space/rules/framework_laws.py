@@ -1,4 +1,4 @@
-"""Laws of the workload's framework: what it cannot run is not searched. They hold only where a framework is named."""
+"""Laws of the workload's framework: what it cannot run is not searched. They apply only if a framework is specified."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _law(
     broken: Callable[[Columns, FrameworkRecord], Any],
     numbers: Callable[[Columns, FrameworkRecord], str],
 ) -> Rule:
-    """Return a law that binds where the workload's framework lacks something."""
+    """Return a law that applies if the workload's framework lacks a capability."""
 
     def binding(workload: Workload) -> bool:
         record = record_of(workload)
@@ -235,7 +235,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
 
 
 def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:
-    """Return the other frameworks that have some of what a rule rejects for the workload's own framework."""
+    """Return the other frameworks that support some of what a rule rejects for the workload's own framework."""
     own = record_of(workload)
     if own is None or rule not in _OWN:
         return []

@@ -42,7 +42,7 @@ Patient = Callable[[Callable[[], Any]], Any]
 
 
 def wait_out_outages(database: RDBStorage, url: str) -> Patient:
-    """Make every call of the storage wait for its server; return what does the same for other transactions.
+    """Make every call of the storage wait for its server; return a wrapper that does the same for other transactions.
 
     Ctrl-C waits until the call is over; after it no call waits, so that a search can end.
     """

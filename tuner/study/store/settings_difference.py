@@ -10,7 +10,7 @@ from tuner.space.rules import current_name
 
 
 def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
-    """Return the first difference between two settings, in words; empty where they agree."""
+    """Return the first difference between two settings, in words; empty if they agree."""
     begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
     for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
         if begun.get(name) != asked.get(name):

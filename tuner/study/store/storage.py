@@ -149,7 +149,7 @@ def open_storage(url: str) -> Storage:
 
 
 def _created(url: str, **arguments: Any) -> RDBStorage:
-    """Open the database; try again where several processes create the tables of an empty one at the same moment."""
+    """Open the database; retry if several processes create the tables of an empty one at the same time."""
     for _ in range(CREATION_ATTEMPTS - 1):
         with suppress(sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
             return _opened(url, **arguments)

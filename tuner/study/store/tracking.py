@@ -41,7 +41,7 @@ class Tracker:
             raise InputError(f"--track {name} cannot start: {_first_line(error)}.") from None
 
     def log(self, store: TrialStore, number: int) -> str | None:
-        """Log a finished trial; return the problem as a sentence where that fails, else None."""
+        """Log a finished trial; return the problem as a sentence if that fails, else None."""
         if self._study is None:
             self._study = optuna.load_study(study_name=store.name, storage=store.storage)
         trial = next(frozen for frozen in self._study.get_trials(deepcopy=False) if frozen.number == number)
@@ -52,7 +52,7 @@ class Tracker:
         return None
 
     def close(self) -> None:
-        """Send what is buffered."""
+        """Send buffered data."""
         if self.name == "wandb":
             import wandb
 

@@ -52,7 +52,7 @@ class Proposal:
     out_of_memory: float | None = None
     """Probability of running out of memory."""
     chance: float | None = None
-    """Probability that it finishes sooner than the best one known then; None where nothing estimated it."""
+    """Probability that it finishes sooner than the best one known then; None if nothing estimated it."""
     tag: str = ""
     """Unique name of the job, by which another process finds it."""
     worker: Mapping[str, Any] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class Trial:
 
 
 def result_document(result: JobResult) -> dict[str, Any]:
-    """Return a job's result as JSON, with the field names of earlier versions beside today's."""
+    """Return a job's result as JSON, with the field names of earlier versions in addition to the current ones."""
     measurement = result.measurement
     document: dict[str, Any] = {
         "outcome": result.outcome.value,

@@ -57,7 +57,7 @@ STATES: Final[Mapping[Outcome, TrialState]] = {
 
 
 def state_of(result: JobResult) -> tuple[TrialState, float | None]:
-    """Return Optuna's state for a finished trial, and its objective where it has one."""
+    """Return Optuna's state for a finished trial, and its objective if it has one."""
     state = STATES.get(result.outcome, TrialState.FAIL)
     if state is TrialState.COMPLETE and result.objective is None:
         return TrialState.PRUNED, None  # measured at a reduced size: Optuna's best value is of the full size
@@ -227,7 +227,7 @@ class TrialStore:
         warnings.warn(f"{problem}; it is left out.", TunerWarning, stacklevel=3)
 
     def claim(self, proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> Trial | None:
-        """Store a proposal as the next trial; return None where another process claimed the same one first."""
+        """Store a proposal as the next trial; return None if another process claimed the same one first."""
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=dict(proposal.params),
