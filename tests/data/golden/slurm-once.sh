@@ -1,5 +1,5 @@
 #!/bin/bash
-# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; what stands here is a function of the job and the site alone.
+# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; depends only on the job and the site profile.
 #SBATCH --job-name=tuner-0f3c
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
@@ -9,7 +9,7 @@
 #SBATCH --open-mode=append
 #SBATCH --exclusive
 #SBATCH --requeue
-# shellcheck disable=SC2016,SC2317 # what is quoted is not to be expanded; traps call what looks unreachable
+# shellcheck disable=SC2016,SC2317 # quoted variables are not expanded here; traps call functions that look unreachable
 set -u
 
 folder=/scratch/study/0001
@@ -23,12 +23,12 @@ moment() {
     printf '%s' "${now/,/.}"
 }
 
-# A file of the folder, whole or not at all: its name, its text.
+# Write a file of the folder atomically: name, text.
 put() {
     printf '%s\n' "$2" >"$folder/.$1.$SLURM_JOB_ID" && mv -f -- "$folder/.$1.$SLURM_JOB_ID" "$folder/$1"
 }
 
-# The first truth of how the job ended; $1 is the exit code.
+# Record how the job ended; $1 is the exit code.
 ended() {
     trap '' TERM
     put ended.json "{\"tag\": $tag, \"job\": \"$SLURM_JOB_ID\", \"restart\": $restart, \"exit\": $1,\
@@ -50,7 +50,7 @@ if [ "$restart" -gt 0 ]; then
         fi
     done
 fi
-# The launcher knows this exit code: the folder cannot be written here.
+# The launcher interprets this exit code as: the folder is not writable here.
 : >>"$folder/stdout.log" || exit 73
 exec >>"$folder/stdout.log" 2>>"$folder/stderr.log" </dev/null
 trap 'ended $?' EXIT

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; what stands here is a function of the job and the site alone.
-# shellcheck disable=SC2016,SC2317 # what is quoted is not to be expanded; traps call what looks unreachable
+# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; depends only on the job and the site profile.
+# shellcheck disable=SC2016,SC2317 # quoted variables are not expanded here; traps call functions that look unreachable
 set -u
 
 folder='/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
@@ -15,12 +15,12 @@ moment() {
     printf '%s' "${now/,/.}"
 }
 
-# A file of the folder, whole or not at all: its name, its text.
+# Write a file of the folder atomically: name, text.
 put() {
     printf '%s\n' "$2" >"$folder/.$1.$SLURM_JOB_ID" && mv -f -- "$folder/.$1.$SLURM_JOB_ID" "$folder/$1"
 }
 
-# The first truth of how the job ended; $1 is the exit code.
+# Record how the job ended; $1 is the exit code.
 ended() {
     trap '' TERM
     put ended.json "{\"tag\": $tag, \"job\": \"$SLURM_JOB_ID\", \"restart\": $restart, \"exit\": $1,\
@@ -42,7 +42,7 @@ if [ "$restart" -gt 0 ]; then
         fi
     done
 fi
-# The launcher knows this exit code: the folder cannot be written here.
+# The launcher interprets this exit code as: the folder is not writable here.
 : >>"$folder/stdout.log" || exit 73
 exec >>"$folder/stdout.log" 2>>"$folder/stderr.log" </dev/null
 trap 'ended $?' EXIT
@@ -69,7 +69,7 @@ export ODD='/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
 
 cd -- '/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
 #SBATCH --uid=0/é 模型/-rf/back\n%j' || exit 1
-# Each rank takes its place from the variables that Slurm gives it.
+# Each rank derives its rank numbers from Slurm's variables.
 srun --nodelist="$SLURM_JOB_NODELIST" --overlap --job-name=tuner-d760406121ee745db53fd207 --gres=gpu:8 --nodes=2 --ntasks=16 --ntasks-per-node=8 --kill-on-bad-exit=1 \
     bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID PET_NODE_RANK=$SLURM_NODEID; exec "$@"' rank \
     /opt/python -m tuner.worker --job '/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *

@@ -1,6 +1,6 @@
 #!/bin/bash
-# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; what stands here is a function of the job and the site alone.
-# shellcheck disable=SC2016,SC2317 # what is quoted is not to be expanded; traps call what looks unreachable
+# Written by tuner for trial 1, tp2-pp1-dp8-mbs1-z1; depends only on the job and the site profile.
+# shellcheck disable=SC2016,SC2317 # quoted variables are not expanded here; traps call functions that look unreachable
 set -u
 
 folder=/scratch/study/0001
@@ -14,12 +14,12 @@ moment() {
     printf '%s' "${now/,/.}"
 }
 
-# A file of the folder, whole or not at all: its name, its text.
+# Write a file of the folder atomically: name, text.
 put() {
     printf '%s\n' "$2" >"$folder/.$1.$SLURM_JOB_ID" && mv -f -- "$folder/.$1.$SLURM_JOB_ID" "$folder/$1"
 }
 
-# The first truth of how the job ended; $1 is the exit code.
+# Record how the job ended; $1 is the exit code.
 ended() {
     trap '' TERM
     put ended.json "{\"tag\": $tag, \"job\": \"$SLURM_JOB_ID\", \"restart\": $restart, \"exit\": $1,\
@@ -41,7 +41,7 @@ if [ "$restart" -gt 0 ]; then
         fi
     done
 fi
-# The launcher knows this exit code: the folder cannot be written here.
+# The launcher interprets this exit code as: the folder is not writable here.
 : >>"$folder/stdout.log" || exit 73
 exec >>"$folder/stdout.log" 2>>"$folder/stderr.log" </dev/null
 trap 'ended $?' EXIT
@@ -65,12 +65,12 @@ export ODD='/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
 module load cuda/12.4
 module load 'it'"'"'s; odd'
 
-# From the site's file.
+# From the site profile.
 export NCCL_DEBUG=WARN
 ulimit -l unlimited
 
 cd -- /scratch/study/0001 || exit 1
-# Each rank takes its place from the variables that Slurm gives it.
+# Each rank derives its rank numbers from Slurm's variables.
 srun --nodelist="$SLURM_JOB_NODELIST" --overlap --job-name=tuner-0f3c --gres=gpu:a100:8 --nodes=2 --ntasks=16 --ntasks-per-node=8 --kill-on-bad-exit=1 --cpus-per-task=6 --cpu-bind=none --mpi=pmix \
     bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID PET_NODE_RANK=$SLURM_NODEID; exec "$@"' rank \
     apptainer exec --nv '/images/my image.sif' '/opt/python 3/bin/python' -m tuner.worker --job /scratch/study/0001/assignment.json &

@@ -4,7 +4,7 @@
 set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 if [ "$(grep -cE '^[A-Za-z0-9]\S*\s+slots=[0-9]+' "$folder/hostfile")" -lt 48 ]; then
-  echo "List 48 nodes in $folder/hostfile, one a line, as in: node-1 slots=8" >&2
+  echo "List 48 nodes in $folder/hostfile, one per line: node-1 slots=8" >&2
   exit 2
 fi
 case $folder in
