@@ -119,7 +119,7 @@ def test_an_iteration_that_is_the_first_is_not_measured(tmp_path: Path, run: Run
     assert len(found["iterations"]) == 1
     assert "only iterations 1 to 10 in one line were found" in run("measure", str(tmp_path / "one.log")).err
     (tmp_path / "one.log").write_text(Path(EXAMPLE).read_text().splitlines()[1] + "\n")
-    assert "only iteration 1 was found, which pays for compilation" in run("measure", str(tmp_path / "one.log")).err
+    assert "only iteration 1 was found, which includes compilation" in run("measure", str(tmp_path / "one.log")).err
 
 
 def test_times_that_contradict_their_time_stamps_are_not_measured(tmp_path: Path, run: Run) -> None:

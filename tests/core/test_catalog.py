@@ -121,7 +121,7 @@ def test_a_user_adds_a_gpu_a_cluster_and_a_model_without_touching_code(tmp_path:
 )
 def test_toml_that_would_take_minutes_is_refused_before_it_is_parsed(text: str, tmp_path: Path) -> None:
     (tmp_path / "model.toml").write_text(text)
-    with pytest.raises(InputError, match="is not TOML that can be used"):
+    with pytest.raises(InputError, match="is not valid TOML"):
         catalog.model(str(tmp_path / "model.toml"))
 
 
@@ -154,12 +154,12 @@ def test_the_environment_adds_files_to_the_catalog(
         ("m.toml", "layers = 12\nhidden = 768\nheads = 12\nseq = 1024\n", "lacks its field vocab."),
         ("m.toml", MODEL_TOML + "hiden = 3\n", "did you mean hidden"),
         ("m.toml", MODEL_TOML.replace("768", '"768"'), "model field hidden must be a whole number, not '768'."),
-        ("m.toml", "layers = = 3", "is not TOML"),
+        ("m.toml", "layers = = 3", "is not valid TOML"),
         ("m.toml", "", "lacks its field layers."),
         ("m.toml", "[model.a]\nlayers=1\n[model.b]\nlayers=2\n", "must have exactly one table [model.NAME]"),
         ("m.toml", "[cluster.a]\nnodes=1\n", "has no table [model.NAME]"),
         ("m.json", "", "nor JSON"),
-        ("m.json", "[1, 2]", "holds no JSON object"),
+        ("m.json", "[1, 2]", "does not contain a JSON object"),
         ("m.json", "[" * 100_000, "nor JSON"),
         ("m.json", '{"layers": 12, "heads": 12, "vocab": 5, "seq": 4}', "lacks its field hidden."),
         (
@@ -240,13 +240,13 @@ def test_a_name_that_is_a_file_says_how_the_file_is_read(
     said = run("plan", flag, name)
     assert f"there is no {kind} called '{name}'" in said.err
     assert f"The {'folder' if name == 'own' else 'file'} {name} is read as ./{name}." in said.err
-    assert "is not TOML" in (read := run("plan", flag, f"./{name}").err) or "nor JSON" in read
+    assert "is not valid TOML" in (read := run("plan", flag, f"./{name}").err) or "nor JSON" in read
 
 
 PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text())
 
 
-@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
+@pytest.mark.filterwarnings("ignore:.* is read without its vision tower")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_hugging_face_config_gives_the_published_parameter_count(name: str) -> None:
     model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))
@@ -317,8 +317,8 @@ RUBBISH = [
     ('[family.f]\nmembers = [4]\nlayers_per_4_heads = "x"\nhidden_per_head = 3\n', "are whole numbers"),
     ("[family]\nx = 3\n", "[family] must hold tables such as [family.NAME]."),
     ("[rubbish]\n", "unknown table [rubbish]; known are gpu, cluster, model and family."),
-    ("x = " + "[" * 3000, "is not TOML that can be used"),
-    ("x = " + "1" * 5000, "is not TOML that can be used"),
+    ("x = " + "[" * 3000, "is not valid TOML"),
+    ("x = " + "1" * 5000, "is not valid TOML"),
 ]
 
 

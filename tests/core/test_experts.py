@@ -43,7 +43,7 @@ CARDS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
+@pytest.mark.filterwarnings("ignore:.* is read without its vision tower")
 @pytest.mark.parametrize("name", CARDS)
 def test_total_and_active_parameters_are_those_of_the_model_card(name: str) -> None:
     """Cards round, some down, and differ in whether they count embeddings, multi-token prediction and vision."""
@@ -56,7 +56,7 @@ def test_total_and_active_parameters_are_those_of_the_model_card(name: str) -> N
 MIXTURES = [name for name, table in catalog.catalog().model.items() if {"experts", "parameters"} <= table.keys()]
 
 
-@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
+@pytest.mark.filterwarnings("ignore:.* is read without its vision tower")
 @pytest.mark.parametrize("name", MIXTURES)
 def test_a_preset_with_experts_is_the_published_config_at_4096_tokens(name: str) -> None:
     preset, config = catalog.model(name), catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))

@@ -257,7 +257,7 @@ def test_the_embeddings_scale_follows_another_width() -> None:
 
 def test_a_vision_tower_is_left_out_with_a_warning() -> None:
     config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
-    with pytest.warns(TunerWarning, match="read as its language model alone"):
+    with pytest.warns(TunerWarning, match="read without its vision tower"):
         assert model_from(config, name="m").layers == 34
 
 

@@ -56,7 +56,7 @@ CONFIGS: Final = {
 """Published configs of presets; Meta's 33B is the 30B of Hugging Face."""
 
 
-@pytest.mark.filterwarnings("ignore:.* is read as its language model alone")
+@pytest.mark.filterwarnings("ignore:.* is read without its vision tower")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None:
     preset, config = catalog.model(name), catalog.model(str(HUGGING_FACE / f"{CONFIGS[name]}.json"))

@@ -85,7 +85,7 @@ def test_the_command_says_what_runs() -> None:
         (FSDP, {"precision": "fp16"}, "--precision fp16 contradicts --command, whose flags mean bf16"),
         (FSDP, {"framework": "deepspeed"}, "--trainer accelerate runs fsdp2, not deepspeed"),
         (FSDP, {"nodes": 2}, "--trainer accelerate starts the ranks of 1 node, and --nodes is 2; write"),
-        (FSDP, {"model": None}, "does not describe the model to --trainer accelerate; add for example --model"),
+        (FSDP, {"model": None}, "does not describe the model for --trainer accelerate; add for example --model"),
         ("accelerate launch --config_file a.yaml t.py", {}, "does not read --config_file; write its settings as flags"),
     ],
 )

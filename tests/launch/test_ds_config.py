@@ -113,8 +113,11 @@ PLANTS: dict[str, tuple[dict[str, Any], str]] = {
         {"train_batch_size": True},
         "train_batch_size must be a whole number of at least 1, not True",
     ),
-    "a text for a number": ({"gradient_clipping": "1.0"}, "gradient_clipping must be a number from 0, not '1.0'"),
-    "no number": ({"gradient_clipping": float("nan")}, "gradient_clipping must be a number from 0, not nan"),
+    "a text for a number": (
+        {"gradient_clipping": "1.0"},
+        "gradient_clipping must be a number of at least 0, not '1.0'",
+    ),
+    "no number": ({"gradient_clipping": float("nan")}, "gradient_clipping must be a number of at least 0, not nan"),
     "a stage": ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage must be 0, 1, 2 or 3, not 4"),
     "an optimizer": ({"optimizer": {"type": "Adamw"}}, "optimizer.type must be AdamW, Adam, SGD or Adafactor"),
     "betas": ({"optimizer": {"params": {"betas": [0.9, 1.5]}}}, "betas must be two numbers from 0 and below 1"),

@@ -103,7 +103,11 @@ def test_what_the_user_overrides_is_replaced_or_kept() -> None:
         (f"{NEMO} data.seq_length=4096", {"seq": 8192}, "--seq 8192 contradicts data.seq_length 4096 of --command"),
         (f"{BRIDGE} mixed_precision=bf16_with_fp8_current_scaling_mixed", {"precision": "bf16"}, "flags mean fp8"),
         (BRIDGE, {"settings": ("offload=optimizer",)}, "--trainer nemo has no offload, and --set offload=optimizer"),
-        (BRIDGE, {"model": None}, "does not describe the model to --trainer nemo; add for example --model config.json"),
+        (
+            BRIDGE,
+            {"model": None},
+            "does not describe the model for --trainer nemo; add for example --model config.json",
+        ),
     ],
 )
 def test_contradictions_are_refused(command: str, given: dict[str, Any], sentence: str) -> None:

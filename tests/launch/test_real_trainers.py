@@ -105,7 +105,7 @@ BROKEN = {
     "missing module": (with_missing_module, "a dependency is missing", "install it for the Python that --command runs"),
     "bad flag": (with_bad_flag, "the trainer refused its arguments", "correct --command"),
     # Launchers print lines of their own, so that one of two sentences says what is missing.
-    "no output": (without_output, "ended well and none could be measured", "call step() of tuner.step in the trainer"),
+    "no output": (without_output, "succeeded, but none could be measured", "call step() of tuner.step in the trainer"),
 }
 
 

@@ -83,7 +83,7 @@ def test_one_topology_may_fail_once_and_run_once(tmp_path: Path) -> None:
 
 def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
     cluster = ReplayLauncher([answer("good", 10.0), answer("oom")])
-    with pytest.raises(LaunchError, match="no row of tp2-pp1-dp4-mbs2-z1 on 1 node; it answers for 2 topologies"):
+    with pytest.raises(LaunchError, match="no row of tp2-pp1-dp4-mbs2-z1 on 1 node; it has rows of 2 topologies"):
         cluster.submit(job(tmp_path, 0, replace(GOOD, micro_batch=2)))
     with pytest.raises(LaunchError, match="no row of"):
         cluster.submit(job(tmp_path, 0, workload=replace(WORKLOAD, fused_norms=False)))
@@ -103,11 +103,11 @@ def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path)
 def test_an_empty_table_and_a_senseless_row_are_refused() -> None:
     with pytest.raises(InputError, match="has no usable row"):
         ReplayLauncher([])
-    with pytest.raises(InputError, match="measured and has no seconds"):
+    with pytest.raises(InputError, match="measured but has no seconds"):
         answer("good")
     with pytest.raises(InputError, match=r"took -1\.0 seconds"):
         answer("good", -1.0)
-    with pytest.raises(InputError, match="a table says OK, OOM, FAIL or HANG"):
+    with pytest.raises(InputError, match="a table has OK, OOM, FAIL or HANG"):
         ReplayedRun(workload=WORKLOAD, cluster=CLUSTER, topology=GOOD, outcome=Outcome.PRUNED)
 
 

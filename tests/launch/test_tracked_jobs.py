@@ -15,7 +15,7 @@ from tuner.core.errors import LaunchError
 
 
 def test_a_job_that_nobody_knows_has_no_result(tmp_path: Path) -> None:
-    with pytest.raises(LaunchError, match="a job that is not over has no result"):
+    with pytest.raises(LaunchError, match="a job that has not ended has no result"):
         tracker(Clock(), Answering(), tmp_path).result("no handle")
 
 

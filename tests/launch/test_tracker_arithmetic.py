@@ -263,8 +263,8 @@ def test_a_trainer_of_the_user_is_not_signalled(tmp_path: Path) -> None:
     ("nodes", "partition", "complaint"),
     [
         (4, "", ""),
-        (5, "", "no partition has 5 nodes: gpu has 4 and old has 2; ask for at most 4 with --nodes"),
-        (3, "old", "no partition has 3 nodes: old has 2; ask for at most 2 with --nodes"),
+        (5, "", "no partition has 5 nodes: gpu has 4 and old has 2; request at most 4 with --nodes"),
+        (3, "old", "no partition has 3 nodes: old has 2; request at most 2 with --nodes"),
         (2, "old", ""),
         (4, "old,gpu", ""),
         (1, "new,gpu", "Slurm has no partition new that is up; it has gpu and old"),

@@ -31,7 +31,7 @@ BROKEN = {
         "correct --command",
     ),
     "no output": ("pass", "it printed nothing", "name the trainer's log file with --log"),
-    "no iteration": ("print('saved')", "no iteration could be measured", "recognise yours with --step-pattern"),
+    "no iteration": ("print('saved')", "no iteration could be measured", "match its lines with --step-pattern"),
     "an error of its own": (
         "raise ValueError('the sequence is too long')",
         "an exception ended a rank",

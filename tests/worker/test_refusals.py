@@ -77,7 +77,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "framework-partition": (
         replace(WORKLOAD, framework="deepspeed"),
         {"pp": 3, "partition": "layout"},
-        "lays out no single stages (partition layout)",
+        "does not support partition layout",
     ),
     "framework-zero-with-ep": (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "has no ZeRO 3"),
     "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),

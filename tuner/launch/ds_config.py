@@ -20,7 +20,7 @@ from tuner.core.text import either, listed, shown
 
 _COUNT: Final = "a whole number of at least 1"
 _WHOLE: Final = "a whole number of at least 0"
-_NUMBER: Final = "a number from 0"
+_NUMBER: Final = "a number of at least 0"
 _FLAG: Final = "true or false"
 _PAIR: Final = "two numbers from 0 and below 1"
 _STAGE: Final = "0, 1, 2 or 3"
