@@ -228,7 +228,7 @@ def test_names_that_a_terminal_cannot_show_are_refused_or_escaped(tmp_path: Path
     (tmp_path / "m.json").write_text(text)
     said = run("plan", "--model", str(tmp_path / "m.json"))
     assert said.code == 2
-    assert "model field name must be a text of 1 to 200 printable characters" in said.err
+    assert "model field name must be a string of 1 to 200 printable characters" in said.err
     (tmp_path / "模.json").write_text(text.replace(', "name": "\\ud800"', ""))
     command = [sys.executable, "-m", "tuner", "plan", "--model", str(tmp_path / "模.json"), "--global-batch", "32"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}

@@ -312,9 +312,9 @@ def test_another_gpu_keeps_the_network_that_the_cluster_states(tmp_path: Path) -
 
 RUBBISH = [
     ("[gpu.X]\naliases = 3\n", "aliases must be a list of strings, not 3."),
-    ("[gpu.X]\naliases = [1]\n", "aliases must be a list of texts"),
+    ("[gpu.X]\naliases = [1]\n", "aliases must be a list of strings"),
     ("[family.f]\nvocab = 3\n", "lacks its field members."),
-    ('[family.f]\nmembers = [4]\nlayers_per_4_heads = "x"\nhidden_per_head = 3\n', "are whole numbers"),
+    ('[family.f]\nmembers = [4]\nlayers_per_4_heads = "x"\nhidden_per_head = 3\n', "must be whole numbers"),
     ("[family]\nx = 3\n", "[family] must hold tables such as [family.NAME]."),
     ("[rubbish]\n", "unknown table [rubbish]; known are gpu, cluster, model and family."),
     ("x = " + "[" * 3000, "is not valid TOML"),

@@ -154,7 +154,7 @@ def test_chinchilla_is_the_length_of_a_training_where_none_is_given() -> None:
         ("seq", True, "model field seq must be a whole number, not True."),
         ("gated_mlp", "yes", "model field gated_mlp must be true or false, not 'yes'."),
         ("positions", "sine", "model field positions must be learned, rotary, alibi or none, not 'sine'."),
-        ("name", 7, "model field name must be a text of 1 to 200 printable characters, not 7."),
+        ("name", 7, "model field name must be a string of 1 to 200 printable characters, not 7."),
     ],
 )
 def test_a_size_that_cannot_be_is_refused_in_one_sentence(field: str, value: object, sentence: str) -> None:

@@ -227,24 +227,27 @@ def test_hybrids_are_refused_by_name(changes: dict[str, Any]) -> None:
 
 def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, run: Run) -> None:
     config = {**fixture("llama-7b"), "model_type": "newcomer", "depth_scale": 1.4, "eos_token_id": 2}
-    with pytest.warns(TunerWarning, match="read as one"):
+    with pytest.warns(TunerWarning, match="it is read as llama"):
         model = read(config)
     assert (model.read_as, model.not_understood) == ("llama", ("depth_scale",))
-    with pytest.warns(TunerWarning, match="read as one"):
+    with pytest.warns(TunerWarning, match="it is read as llama"):
         assert read({**fixture("llama-7b"), "model_type": "newcomer"}).not_understood == ()
     (tmp_path / "config.json").write_text(json.dumps(config))
     document = json.loads(run("plan", "--json", "--top", "1", "--model", str(tmp_path)).out)
     assert [note.split(";")[0].split(":")[0] for note in document["notes"]] == [
         "The model's family is unknown",
-        "Not understood of the model",
+        "Properties of the model that tuner does not understand",
     ]
     assert "depth_scale" in document["notes"][1]
     assert document["model"]["identity"]["norm_epsilon"] == 1e-6
-    assert "Not understood of the model: depth_scale." in run("plan", "--top", "1", "--model", str(tmp_path)).out
+    assert (
+        "Properties of the model that tuner does not understand: depth_scale."
+        in run("plan", "--top", "1", "--model", str(tmp_path)).out
+    )
 
 
 def test_a_family_with_llamas_keys_and_another_model_is_not_understood() -> None:
-    with pytest.warns(TunerWarning, match="read as one"):
+    with pytest.warns(TunerWarning, match="it is read as llama"):
         model = read({**fixture("llama-7b"), "model_type": "helium"})
     assert model.not_understood == ("model_type=helium (rotated neighbours)",)
 

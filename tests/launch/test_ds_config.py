@@ -92,7 +92,7 @@ def test_a_bucket_is_not_larger_than_what_a_rank_has_to_send() -> None:
 @pytest.mark.parametrize(
     ("workload", "axes", "said"),
     [
-        (replace(WORKLOAD, precision="fp8"), {}, "no precision fp8"),
+        (replace(WORKLOAD, precision="fp8"), {}, "does not support precision fp8"),
         (replace(WORKLOAD, optimizer="adam8bit"), {}, "no optimizer adam8bit"),
         (WORKLOAD, {"dp": 3}, "global batch 8 is not divisible by micro_batch x dp = 4 x 3 = 12"),
     ],

@@ -45,7 +45,10 @@ def model_notes(model: Model) -> list[str]:
     notes = [f"The model's family is unknown; it is read as {model.read_as}."] if model.read_as else []
     if model.not_understood:
         properties = listed(model.not_understood)
-        notes.append(f"Not understood of the model: {properties}. It can be planned, but its export is refused.")
+        notes.append(
+            f"Properties of the model that tuner does not understand: {properties}. "
+            "It can be planned, but not exported."
+        )
     return notes
 
 
