@@ -21,7 +21,7 @@ from tuner.tables import Defaults, Table, read_table
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileAudit:
-    """What was found in a file."""
+    """The findings in a file."""
 
     name: str
     findings: tuple[Finding, ...]

@@ -51,7 +51,7 @@ class Delivery:
     memory_ratio: float | None
     sentences: tuple[str, ...]
     mismatch: str = ""
-    """How the log's job differs from the expected one; empty if it is the same, as far as the log tells."""
+    """How the log's job differs from the expected one; empty if the log shows no difference."""
 
 
 def read_expected(path: Path) -> ExpectedResult:

@@ -189,7 +189,7 @@ def _errors(case: PrintedRow) -> list[float]:
 
 
 def _support(unit: Unit, errors: _Array, tolerances: _Array, numbers: Sequence[int]) -> tuple[int, int]:
-    """How total rows of a group follow a unit, and how total of the whole table."""
+    """The unit that total rows of a group follow, and that of the whole table."""
     follow = np.abs(errors[:, unit.convention] - unit.factor) <= tolerances + _UNIT_SPREADS * unit.spread
     return int(follow[list(numbers)].sum()), int(follow.sum())
 

@@ -87,7 +87,7 @@ class LogMeasurement:
 
     runs: int
     run: int
-    """Which of the runs this is, from 1."""
+    """The number of this run, from 1."""
     rows: tuple[LogIteration, ...]
     measurement: Measurement | None
     flops: float | None
@@ -100,7 +100,7 @@ class LogMeasurement:
     """Why there is no measurement; empty if there is one."""
     subject: Subject | None = None
     lacks: str = ""
-    """What is missing for the topology to be known; empty if it is known."""
+    """What is missing to determine the topology; empty if it is known."""
     delivery: Delivery | None = None
     """The measurement compared with the performance that an export expects."""
 

@@ -1,4 +1,4 @@
-"""What a log is a log of: the workload, topology and cluster of its job."""
+"""The subject of a log: the workload, topology and cluster of its job."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def takes_a_table(command: Command) -> Command:
-    """Give a command the argument TABLE|STUDY and `--default`; it receives the `table`.
+    """Add the argument TABLE|STUDY and `--default` to a command; it receives the `table`.
 
     The finished jobs of a study are read as the rows of a table.
     """
@@ -74,7 +74,7 @@ def study_command(command: str, name: str) -> str:
 
 
 def takes_a_study(command: Command) -> Command:
-    """Give a command the argument STUDY, `--runs` and `--storage`; it receives the `study`, by default the latest."""
+    """Add the argument STUDY, `--runs` and `--storage` to a command; it receives the `study`, by default the latest."""
 
     @functools.wraps(command)
     def with_study(**given: Any) -> Any:
@@ -103,7 +103,7 @@ def latest_study(runs: Path, storage: str | None) -> str:
 
 
 def stored_at(command: Command) -> Command:
-    """Give a command `--runs` and `--storage`, which locate studies."""
+    """Add `--runs` and `--storage`, which locate studies, to a command."""
     storage = click.option(
         "--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]"
     )

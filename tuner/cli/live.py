@@ -1,4 +1,4 @@
-"""What a search shows while it runs: a live view on a terminal, plain lines elsewhere; both on stderr."""
+"""Output of a running search: a live view on a terminal, otherwise plain lines; both on stderr."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def opening(loop: StudyLoop) -> list[str]:
 
 
 _PHRASES: Final = {"waits": "waiting: ", "adopted": "adopted: ", "lost": "lost: "}
-"""How the line of an event that concerns a trial begins."""
+"""The prefix of the line of an event about a trial."""
 
 
 def event_line(event: StudyEvent) -> str:

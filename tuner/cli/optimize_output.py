@@ -1,4 +1,4 @@
-"""How `tuner optimize` prints its result."""
+"""Print the result of `tuner optimize`."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ as_csv = click.option("--csv", "as_csv", is_flag=True, help="Print CSV on stdout
 
 
 def describes_a_space(command: Command) -> Command:
-    """Give a command the options that describe a space; it receives the `space` that they make."""
+    """Add the options that describe a space to a command; it receives the resulting `space`."""
 
     @functools.wraps(command)
     def with_space(**given: Any) -> Any:
@@ -196,14 +196,14 @@ def describes_a_space(command: Command) -> Command:
 
 
 def takes_description(command: Command) -> Command:
-    """Give a command the options that describe a space; it receives them as `space_for` takes them."""
+    """Add the options that describe a space to a command; it receives them as arguments of `space_for`."""
     for option in reversed(_DESCRIBE):
         command = option(command)
     return command
 
 
 def describes_spaces(command: Command) -> Command:
-    """Give a command the options that describe a space, and --framework all.
+    """Add the options that describe a space, and --framework all, to a command.
 
     It receives a `space`, or None and the `description` where all frameworks are to be compared.
     """
@@ -235,7 +235,7 @@ calibration_option = click.option(
 
 
 def takes_calibration(command: Command) -> Command:
-    """Give a command `--calibration`; it receives the cost `model`, calibrated if a file is given."""
+    """Add `--calibration` to a command; it receives the cost `model`, calibrated if a file is given."""
 
     @functools.wraps(command)
     def with_model(**given: Any) -> Any:

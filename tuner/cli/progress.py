@@ -1,4 +1,4 @@
-"""How far something is that takes longer than a moment."""
+"""Progress of longer operations."""
 
 from __future__ import annotations
 

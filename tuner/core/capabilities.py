@@ -34,7 +34,7 @@ class Capability(Generic[T]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkRecord:
-    """What one framework can run."""
+    """The capabilities of one framework."""
 
     name: Framework
     upstream: str

@@ -45,7 +45,7 @@ PARTITION_WORDS: Final[Mapping[Partition, str]] = {
     "embedding": "embedding and head count as layers",
     "layout": "the last stage has fewer layers",
 }
-"""What is printed of each partition."""
+"""The printed name of each partition."""
 PARTITION_KEYS: Final[Mapping[Partition, str]] = {"embedding": "emb", "layout": "lay"}
 """Parts of a topology's key."""
 OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
@@ -151,7 +151,7 @@ class Ramp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """How a run's software stack departs from its framework's usual settings; None: as usual."""
+    """Deviations of a run's software stack from its framework's usual settings; None: as usual."""
 
     overlap_grad: float | None = None
     """Share of the gradients' reduction that may overlap with the last backward pass."""
@@ -160,11 +160,11 @@ class Stack:
     overlap_tp: float | None = None
     """Share of tensor parallel traffic that overlaps with the products."""
     grad_precision: FloatPrecision | None = None
-    """What gradients are added up and reduced in."""
+    """Precision in which gradients are accumulated and reduced."""
     state_precision: FloatPrecision | None = None
-    """What PyTorch's FSDP keeps the weights and the optimizer's states in."""
+    """Precision of the weights and the optimizer's states under PyTorch's FSDP."""
     loss_precision: FloatPrecision | None = None
-    """What its loss is computed in."""
+    """Precision of the loss."""
     loss_chunks: int | None = None
     """Parts of a microbatch's tokens whose logits exist one after another."""
     split_sends: bool | None = None
@@ -172,9 +172,9 @@ class Stack:
     moe_overlap: bool | None = None
     """Whether the exchange of tokens among experts overlaps with another microbatch's pass."""
     recompute_modules: tuple[RecomputeModule, ...] | None = None
-    """What selective recomputation recomputes; None: the attention between its projections."""
+    """Modules that selective recomputation recomputes; None: the attention between its projections."""
     cuda_graph: CudaGraph | None = None
-    """What the host launches as recorded CUDA graphs: nothing, all but experts, or all."""
+    """The part launched as recorded CUDA graphs: nothing, all but experts, or all."""
     cp_comm: ContextExchange | None = None
     """How context parallel ranks exchange keys and values."""
 
@@ -208,15 +208,15 @@ class Workload:
     tokens: float = 0.0
     """Tokens of the whole training; 0: twenty per parameter (Hoffmann et al. 2022, arXiv 2203.15556)."""
     framework: Framework | None = None
-    """What runs the training; None: not specified, as in studies begun before it was recorded."""
+    """The training framework; None: not specified, as in studies started before it was recorded."""
     precision_recipe: PrecisionRecipe | None = None
     """How fp8 and fp4 tensors are scaled; None: the framework's default."""
     routing: Routing = "balanced"
     """Whether every expert gets as many tokens, as benchmarks force it, or as many as a router sends it."""
     ramp: Ramp | None = None
-    """How the batch grows at the start; the exact `ramp-up` rule then replaces its shorthand rules."""
+    """How the batch grows at the start; the exact `ramp-up` rule then replaces the rules that approximate it."""
     stack: Stack | None = None
-    """How the software departs from the framework's usual settings; None: it does not."""
+    """Deviations of the software from the framework's usual settings; None: it has none."""
 
     def __post_init__(self) -> None:
         check_fields(self)

@@ -1,4 +1,4 @@
-"""What each training framework can run: one record per framework, every capability with its source.
+"""The capabilities of each training framework: one record per framework, every capability with its source.
 
 The rules named `framework-...`, the checks of precision and attention kernel, `tuner catalog frameworks` and
 docs/frameworks.md are all read from these records.

@@ -24,7 +24,7 @@ class _Interrupts:
     deferred: bool = False
     """Whether one waits for the end of a transaction."""
     transactions: int = 0
-    """How many the main thread is in, one within the other."""
+    """The nesting depth of the main thread."""
 
 
 _interrupts = _Interrupts()

@@ -101,8 +101,8 @@ class Model:
     norm_bias: bool = True
     """Norms of the kind layernorm have trained biases."""
     qk_norm_span: QkNorm = "head"
-    """Over what queries and keys are normalised: each head with the same weights, each of the heads with weights of its
-    own and no bias, or the whole width of the projection."""
+    """The span over which queries and keys are normalised: each head with the same weights, each head with its own
+    weights and no bias, or the whole width of the projection."""
     rotary_base: float = 10_000.0
     rotary_fraction: float = 1.0
     """Share of each head's width that is rotated."""

@@ -1,1 +1,1 @@
-"""What a topology costs, by arithmetic over columns: pure, vectorised, each constant with its source."""
+"""The cost of a topology, by arithmetic over columns: pure, vectorised, each constant with its source."""

@@ -28,7 +28,7 @@ _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
 
 
 def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
-    """What an average layer of the stage keeps when nothing is recomputed."""
+    """Bytes that an average layer of the stage keeps when nothing is recomputed."""
     columns = stage.columns
     if not columns.workload.model.experts:
         return _layer(columns, scores, columns.ffn)
@@ -62,7 +62,7 @@ def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
 
 
 def score_bytes(columns: Columns) -> FloatArray:
-    """What attention keeps: every score, or with flash attention one sum in fp32 for each row of them."""
+    """Bytes that attention keeps: every score, or with flash attention one fp32 sum per row of scores."""
     workload = columns.workload
     rows = columns.tokens * columns.heads / columns.tp
     kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
@@ -77,7 +77,7 @@ def score_bytes(columns: Columns) -> FloatArray:
 
 
 def layer_input(columns: Columns) -> FloatArray:
-    """What each layer gets of the one before."""
+    """The input that each layer gets from the previous one."""
     kept: FloatArray = columns.tokens * columns.hidden * size_of(columns.workload) / columns.sequence_shards
     return kept
 

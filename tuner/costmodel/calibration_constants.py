@@ -1,4 +1,4 @@
-"""What a calibration averages over, each with its unit and its source; `RECORDS` has the record of each by name."""
+"""Hyperparameters that a calibration averages over, with unit and source; `RECORDS` has the record of each by name."""
 
 from __future__ import annotations
 

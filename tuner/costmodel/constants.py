@@ -16,7 +16,7 @@ FITTED_TO_ENOKI: Final = "fitted to Enoki (corpus/enoki-h100.csv)"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constant:
-    """Where a constant comes from."""
+    """The source of a constant."""
 
     value: Any
     unit: str
@@ -397,4 +397,4 @@ SITE_DEVIATIONS: Final = _constant(
     "products: how far published A100 runs differ in their best rate; links: what a busy network loses; upkeep: runs "
     "with and without CUDA_LAUNCH_BLOCKING=1 (BLOOM); others: no source",
 )
-"""How far the factors of a cluster may be from those of the cost model before any of its runs is known."""
+"""Prior deviation of a cluster's factors from those of the cost model."""

@@ -33,7 +33,7 @@ INTERVAL: Final = 1.2816
 
 
 class _Ranking(NamedTuple):
-    """What rows are ranked by."""
+    """The value by which rows are ranked."""
 
     seconds: FloatArray
     memory: FloatArray
@@ -167,7 +167,7 @@ class Scores:
 
     @cached_property
     def _likeness(self) -> Likeness | None:
-        """How like each row is to the measured rows; None without any."""
+        """The similarity of each row to the measured rows; None without any."""
         known = self._calibration.known
         return None if known is None else Likeness.of(Features.of(self.columns, self._era), known)
 

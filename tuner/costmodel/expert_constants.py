@@ -75,7 +75,7 @@ SUMMED_BYTES: Final = _constant(
     "NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/moe/token_dispatcher.py: "
     "MoEAllGatherTokenDispatcher.token_combine casts to the dtype of the router's weights, which is fp32",
 )
-"""What the ranks of an all-gather add up: their experts' outputs."""
+"""Outputs of experts, which the ranks of an all-gather sum."""
 
 EXPERT_LOAD_DEVIATION: Final = _constant(
     "EXPERT_LOAD_DEVIATION",
@@ -83,7 +83,7 @@ EXPERT_LOAD_DEVIATION: Final = _constant(
     "relative standard deviation of an expert's tokens",
     "no source; with natural routing published runs were 33 to 47% slower",
 )
-"""How unequally a router that is balanced by a loss loads the experts."""
+"""Imbalance of the experts' load under a router that is balanced by a loss."""
 
 
 EXPERT_BIAS_BYTES: Final = _constant(

@@ -84,12 +84,12 @@ def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> Float
 
 
 def model_flops(columns: Columns) -> FloatArray:
-    """What the training itself takes in one iteration: forward and backward, nothing twice. The base of MFU."""
+    """FLOPs of the model in one iteration, forward and backward, without recompute. The base of MFU."""
     return _FORWARD_AND_BACKWARD * _total(forward_terms(columns))
 
 
 def hardware_flops(columns: Columns) -> FloatArray:
-    """What the GPUs compute in one iteration, recomputed activations included. The base of HFU.
+    """FLOPs of the GPUs in one iteration, including recomputed activations. The base of HFU.
 
     Full recompute runs each layer's forward pass once more, selective recompute the attention's scores
     (Korthikanti et al. 2022, arXiv 2205.05198); the output layer is never recomputed.
@@ -102,7 +102,8 @@ def hardware_flops(columns: Columns) -> FloatArray:
 
 
 def older_estimate(columns: Columns) -> FloatArray:
-    """What Megatron-DeepSpeed printed before February 2022: eight operations for each token and weight of the layers.
+    """FLOPs that Megatron-DeepSpeed counted before February 2022: eight operations for each token and weight of the
+    layers.
 
     Two for each of the four passes that full recompute makes, whatever is recomputed. Neither scores nor logits count,
     and the weights are summed over the tensor parallel ranks, each of which holds all norms and the biases after

@@ -1,4 +1,4 @@
-"""What each framework hides, sends and keeps: the terms of the cost model in which frameworks differ.
+"""The overlap, communication and memory of each framework: the terms of the cost model in which frameworks differ.
 
 A run's `Stack`, read from a measurement table, overrides the record of its framework.
 """
@@ -19,7 +19,7 @@ _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkTerms:
-    """How one framework trains."""
+    """The training terms of one framework."""
 
     overlap_grad: float = 0.0
     """Share of the gradients' reduction that may overlap with the last microbatch's backward pass."""
@@ -31,7 +31,7 @@ class FrameworkTerms:
     overlap_tp: float = 0.0
     """Share of tensor parallel traffic that overlaps with the products, which bound it."""
     cuda_graph: CudaGraph = "none"
-    """What the host launches as recorded graphs: nothing, what has fixed shapes (all but experts), or everything."""
+    """The part launched as recorded graphs: nothing, everything with fixed shapes (all but experts), or everything."""
     overlap_sends: bool = False
     """Whether sends of an interleaved schedule overlap with its passes."""
     scattered: bool = False
@@ -63,9 +63,9 @@ class FrameworkTerms:
     unsharded_gradients: bool = False
     """Whether whole gradients are added up until the last microbatch's are reduced."""
     state_precision: FloatPrecision = "fp32"
-    """What the optimizer keeps the weights and its states in."""
+    """Precision of the optimizer's weights and states."""
     loss_precision: FloatPrecision = "fp32"
-    """What the loss is computed in."""
+    """Precision of the loss."""
     loss_chunks: int = 1
     """Parts of a microbatch's tokens whose logits exist one after another."""
     in_place_loss: bool = False

@@ -55,9 +55,9 @@ STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
 WORKSPACE_TERM: Final = "workspaces"
 """The libraries' buffers for products that PyTorch allocates; part of the terms of Megatron-Core."""
 OFFLOAD_TERM: Final = "offload"
-"""What offload takes on the GPU; part of the terms where some row offloads."""
+"""GPU memory of offloading; part of the terms if a row offloads."""
 LOOSE: Final = ("activations", "working", "logits", "buckets")
-"""What comes and goes in pieces of many sizes, between which the allocator loses some."""
+"""Memory allocated and freed in pieces of many sizes, which fragments."""
 DYNAMIC: Final = (*LOOSE, "gathered")
 
 
@@ -98,7 +98,7 @@ def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind, at: Memor
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Need:
-    """What each row needs on its worst stage, and which that is."""
+    """The memory of each row on its worst stage, and that stage."""
 
     total: FloatArray
     stage: IntArray
@@ -137,7 +137,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
 
 
 def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
-    """What layers of Megatron's need under DeepSpeed or Megatron-Core, and plain ones under autocast."""
+    """Memory of Megatron's layers under DeepSpeed or Megatron-Core, and of plain layers under autocast."""
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
     size = size_of(workload)

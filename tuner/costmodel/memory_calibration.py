@@ -1,4 +1,4 @@
-"""What a site's memory figures teach the model: two factors under priors, and how far it is still off.
+"""Calibrate memory on a site's figures: two factors under priors, and the remaining error.
 
 A figure says what a GPU held; a run that fitted, that it needed no more than the card; one that did not, that it
 needed more.
@@ -33,7 +33,7 @@ class MeasuredMemory:
     kind: MemoryKind
     fitted: BoolArray
     failed: BoolArray
-    """Which ran out of memory."""
+    """The rows that ran out of memory."""
     stage: MemoryStage = "first"
     """Whose bytes these are."""
 
@@ -60,7 +60,7 @@ def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactor
 
 
 def _cost(rows: Sequence[MeasuredMemory], site: SiteFactors, factors: FloatArray) -> float:
-    """How ill the factors fit, as a negative logarithm of probability."""
+    """The misfit of the factors, as a negative logarithm of probability."""
     moved = _with(site, factors)
     prior = np.array([getattr(PRIOR, name) for name in MEMORY_FACTORS])
     cost = 0.5 * float(((factors / prior) ** 2).sum())

@@ -1,4 +1,4 @@
-"""What the residual of the model may depend on: the features of a row, and how alike two rows are."""
+"""Features of a row for the residual of the model, and the similarity of two rows."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Likeness:
 
 
 def covariance(left: Features, right: Features, lengths: Lengths = LENGTHS) -> FloatArray:
-    """How the residuals of two lists of rows vary together, noise left out.
+    """The covariance of the residuals of two lists of rows, without noise.
 
     `lengths` has the share of what fades over each.
     """

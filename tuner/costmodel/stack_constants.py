@@ -57,7 +57,7 @@ STRAGGLER_DEVIATION: Final = _constant(
     "Sinha et al. 2022 (arXiv 2208.11035): GPUs of one cluster differ by 8% on average, taken for the whiskers of a "
     "box plot, 5.4 standard deviations",
 )
-"""How unlike the GPUs of a cluster are in speed."""
+"""The variation in speed among the GPUs of a cluster."""
 
 STRAGGLER_BASE: Final = _constant(
     "STRAGGLER_BASE", 8.0, "GPUs", "counted: a node, whose slowest GPU the rates of kernels contain"

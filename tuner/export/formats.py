@@ -30,7 +30,8 @@ class Treatment:
     """How a format treats one property."""
 
     by: str = ""
-    """What expresses it, for documentation; empty: the format expresses nothing and trains `only`."""
+    """The flag or setting that expresses it, for documentation; empty: the format expresses nothing and trains
+    `only`."""
     only: str = ""
     """The values that are not refused, for documentation; empty: all."""
     accepts: Callable[[ProductionRun], bool] = lambda _: True
@@ -74,18 +75,18 @@ class ExportOptions:
     workdir: str = ""
     """Absolute path of the folder that `command` runs in; empty: the script's own."""
     site: SiteProfile = field(default_factory=SiteProfile)
-    """What the site's Slurm or Kubernetes requires."""
+    """Requirements of the site's Slurm or Kubernetes."""
     zero_plus_plus: tuple[ZeroPlusPlus, ...] = ()
     """Parts of ZeRO++ that `ds_config.json` switches on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Format:
-    """What an export can be written for."""
+    """An export format."""
 
     name: str
     title: str
-    """What refusals call it."""
+    """Its name in refusals."""
     summary: str
     """One line for help and documentation."""
     framework: Framework

@@ -27,7 +27,7 @@ class Property:
     name: str
     """Its first field."""
     title: str
-    """What tables call it."""
+    """Its name in tables."""
     fields: tuple[str, ...]
     """The fields that describe it."""
     label: Callable[[Any], str]

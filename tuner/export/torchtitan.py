@@ -197,7 +197,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
     "frozen_params": 0,
     "not_understood": (),
 }
-"""What torchtitan's Llama 3 is, apart from its sizes; its initial weights are torchtitan's own."""
+"""The properties of torchtitan's Llama 3, apart from its sizes; its initial weights are torchtitan's own."""
 
 _QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
 """Where torchtitan's Qwen3 differs from that."""

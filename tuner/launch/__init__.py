@@ -1,4 +1,4 @@
-"""What starts jobs and watches them: one contract, a module for each launcher."""
+"""Launchers, which start and watch jobs: one contract, and a module for each launcher."""
 
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus, Launcher
 

@@ -52,7 +52,7 @@ MAX_LOG_BYTES: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogProgress:
-    """What a log shows of its job's progress."""
+    """A job's progress according to its log."""
 
     iterations: int = 0
     """Position of the last finished iteration in this job: 2 is the second line, whatever number the line has.

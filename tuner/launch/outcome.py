@@ -28,7 +28,7 @@ MIN_FREE_DISK: Final = 1 << 16
 """Bytes; a disk with less free space is full."""
 
 NO_RESULT: Final = "ended without a result"
-"""What a job did that ended well and left no measurement."""
+"""The outcome of a job that succeeded without a measurement."""
 
 NOT_MEASURABLE: Final = "no iteration could be measured"
 

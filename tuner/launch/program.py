@@ -1,4 +1,4 @@
-"""What a job runs: the bundled worker, or the user's trainer from a command template."""
+"""The program of a job: the bundled worker, or the user's trainer from a command template."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class Bar:
 
 
 BarPrint = tuple[str, str, str, str | None]
-"""What a bar prints: the step, the total (0 if unknown), the clock and the rate with its unit."""
+"""A bar's figures: the step, the total (0 if unknown), the clock and the rate with its unit."""
 
 
 def follow(bar: Bar, lines: Sequence[int], prints: Sequence[BarPrint], at: int, found: list[Iteration]) -> int:

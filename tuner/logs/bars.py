@@ -61,7 +61,7 @@ OTHER_WORK: Final = re.compile(
     r"|process|shard|convert|split|build|extract|calibrat|quantiz|materializ|cach|weights|compil|warm|import|read",
     re.IGNORECASE,
 )
-"""What a bar, or a line, that is not of training steps says before its figures."""
+"""Text before the figures of a bar or line that is not about training steps."""
 _MAX_HEAD: Final = 200
 """Characters before a bar in which its description is searched."""
 _MAX_TEXT: Final = 1 << 12

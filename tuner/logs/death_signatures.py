@@ -11,13 +11,13 @@ _CODE: Final = (
     r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)(?: is|\s*[:=])? ?|\bExit Code: {1,8}"
     r"|(?:crashed|[Ee]xited|failed|terminated) with (?:exit |return )?(?:code|status):? )"
 )
-"""What torchrun, DeepSpeed, Lightning, Composer, MPI and Kubernetes print before the code that a rank ended with."""
+"""The text that torchrun, DeepSpeed, Lightning, Composer, MPI and Kubernetes print before a rank's exit code."""
 _CODE_WORDS: Final = (
     *("xit code", "xitcode", "xitCode", "xit Code", "EXIT CODE", "exit status", "return code"),
     *(" with code", " with status"),
 )
 _SIGNAL: Final = r"(?:\b(?:on|from|by|to|ON|FROM|BY) (?:signal|SIGNAL):? |\(signal |\*\*\* Signal: |\bSignal )"
-"""What comes before the number of a signal."""
+"""The text before the number of a signal."""
 _SIGNAL_WORDS: Final = ("ignal ", "ignal: ", "SIGNAL: ")
 _SIGNAL_NAMES: Final = ("with signal SIG", "<Signals.SIG", "status=", "), PID: ")
 _END_WORDS: Final = (*_CODE_WORDS, *_SIGNAL_WORDS, *_SIGNAL_NAMES)

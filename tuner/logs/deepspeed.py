@@ -50,7 +50,7 @@ class DeepSpeed:
 
     def __init__(self) -> None:
         self._profiled: int | None = None
-        """What the flops profiler reports."""
+        """The report of the FLOPs profiler."""
         self._stepped: tuple[int, float | None, float] | None = None
         """The last optimizer step whose learning rates are logged, with its time stamp and the value of its digit."""
 

@@ -12,7 +12,7 @@ _ERROR: Final = (
     r"(?:(?:CUDA|HIP)(?: driver| runtime)? [Ee]rror(?: \([^()|]{1,200}\))?: |Triton Error \[\w+\]: "
     r"|cuda runtime error \([0-9]+\) : |CUDA error \S{1,200} '|\bError (?=[^|]{1,80} at line [0-9]{1,6} in file ))"
 )
-"""What comes before the text of an error of the runtime (`cudaGetErrorString`, `hipGetErrorString`)."""
+"""The text before an error message of the runtime (`cudaGetErrorString`, `hipGetErrorString`)."""
 _FAILED: Final = r"Cuda failure (?:\S{1,200} )?'"
 """The same of NCCL, which goes on after errors of what it only tries."""
 _LIBRARIES: Final = ("cuBLAS", "cuBLASLt", "cuDNN", "cuFFT", "cuSOLVER", "cuSPARSE", "cuRAND")

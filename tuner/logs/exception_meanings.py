@@ -1,4 +1,4 @@
-"""What the last line of a traceback means, by the exception and its words."""
+"""Meanings of the last line of a traceback, by the exception and its words."""
 
 from __future__ import annotations
 

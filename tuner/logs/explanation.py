@@ -20,7 +20,7 @@ _MAX_EXAMPLES: Final = 3
 _MAX_LINE: Final = 200
 """Characters of a line that are shown."""
 _REPEATED: Final = 2
-"""What it adds to a line's score that others differ from it in their figures alone."""
+"""Added to a line's score if others differ from it only in their figures."""
 _MAX_KEPT: Final = 20_000
 """Lines that are read by the names of their figures."""
 _MAX_CANDIDATES: Final = 1000

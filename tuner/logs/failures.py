@@ -74,7 +74,7 @@ _BELOW_ERROR: Final = re.compile(
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
-"""What stands before a traceback on its line without being part of its other lines: a bar, the user's signal."""
+"""Text before a traceback on its line that is not part of its other lines: a bar, the user's signal."""
 _DEBUG: Final = re.compile(r"\bDEBUG\b")
 """The level at which programs log recoverable errors."""
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
@@ -115,7 +115,7 @@ _MAX_EVIDENCE_CHARS: Final = 500
 _DIGITS: Final = re.compile(r"[0-9]+")
 _FAILED_OR_TIMED_OUT: Final = "NCCL operations have failed or timed out"
 _ABORTED: Final = "communicator was aborted"
-"""What follows a time-out of NCCL as well."""
+"""Errors that also follow a timeout of NCCL."""
 
 
 @dataclass(slots=True)

@@ -294,7 +294,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """What the words of a line may be about."""
+    """Possible subjects of a line, by its words."""
 
     readable: Readable
     arguments: bool

@@ -36,7 +36,7 @@ _OTHER_WORK: Final = re.compile(
     r"|g?emm\b|k-?means|profil)",
     re.IGNORECASE,
 )
-"""What a line says before its figures that is not of a training step."""
+"""Text before the figures of a line that is not about a training step."""
 _NAMED: Final = 2
 """Lines with the same figures that make them those of a training."""
 _MOST_KEPT: Final = 256
@@ -54,7 +54,7 @@ _AGREE_ON_AVERAGE: Final = 1.2
 _BAR: Final = re.compile(r"[0-9]<[0-9:?]{1,12}, *[0-9.?]{1,12} ?(?:it/s|s/it)")
 """A progress bar, which has its own readers."""
 _TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
-"""What a line of a training step has."""
+"""Properties of a line of a training step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ class RunPart:
 
     @property
     def source(self) -> Source | None:
-        """What measures the run best."""
+        """The best source of the run's times."""
         known = [source for source in SOURCES if source in self.by_source]
         if known[:1] == ["progress bar"] and len(self.by_source["progress bar"]) == 1:
             if len(self.by_source.get("elapsed time", ())) > 1:

@@ -1,4 +1,4 @@
-"""What a signature of a failure is, and the weight of the line that it finds."""
+"""The signature of a failure, and the weight of the line that it finds."""
 
 from __future__ import annotations
 

@@ -384,7 +384,7 @@ REMEDIES: Final = {one.meaning: one.remedy for one in SIGNATURES if one.remedy} 
     "a dependency is missing": "install it for the Python that --command runs",
     "a file is missing": "correct the path; jobs run in the directory in which tuner was started",
 }
-"""What to do about a failure, by its meaning."""
+"""The remedy for a failure, by its meaning."""
 
 SEE_LOGS: Final = "read stderr.log and stdout.log in the job's folder"
-"""What to do about any other failure."""
+"""The remedy for any other failure."""

@@ -21,7 +21,7 @@ long by the number of GPUs."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSize:
-    """What a job processes in one iteration; None if unknown."""
+    """The size of a job's iteration; None if unknown."""
 
     global_batch: int | None = None
     seq: int | None = None

@@ -25,7 +25,7 @@ SAME_KERNELS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FrameworkPlan:
-    """What one framework makes of a model on a cluster."""
+    """The plan of one framework for a model on a cluster."""
 
     framework: Framework
     workload: Workload | None = None

@@ -21,7 +21,7 @@ from tuner.space.rules import frameworks_with_more
 from tuner.space.space import Space, Tally
 
 ORDER: Final = "estimated time to train at equal compute divided by the probability of fitting, then grid order"
-"""How rows are listed: by the throughput to expect of a topology that may run out of memory, the highest first."""
+"""The order of rows: by expected throughput, including the risk of running out of memory, highest first."""
 
 
 DAY: Final = 86400.0

@@ -25,11 +25,11 @@ class CandidatePool:
     """Candidates, numbered from 0 through all parts."""
 
     workload: Workload
-    """What is to be trained: the training that every candidate is asked to finish."""
+    """The training that every candidate has to finish."""
     parts: tuple[Columns, ...]
     """Each of one workload and cluster."""
     values: Mapping[str, IntArray] | None = None
-    """What each column may be, where the pool has only some of the topologies of its space."""
+    """Possible values of each column, if the pool has only some of the topologies of its space."""
 
     @classmethod
     def of_space(cls, space: Space) -> CandidatePool:
@@ -77,7 +77,7 @@ class CandidatePool:
         return columns.topology(row)
 
     def setting(self, candidate: int) -> tuple[Workload, Cluster]:
-        """What the candidate trains, and on which machines."""
+        """The candidate's workload and cluster."""
         columns, _ = self.at(candidate)
         return columns.workload, columns.cluster
 

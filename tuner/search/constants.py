@@ -93,7 +93,7 @@ ELSEWHERE_DEVIATION: Final = _constant(
     unit="standard deviation of a logarithm",
     source="as the level's tail: machines several times as fast or as slow; not fitted",
 )
-"""How far a study's runs may lie from all rows of a calibration that its first run contradicts."""
+"""Prior deviation of a study's runs from a calibration that its first run contradicts."""
 
 NOISE_CHANCES: Final = _constant(
     "NOISE_CHANCES",
@@ -106,7 +106,7 @@ NOISE_CHANCES: Final = _constant(
 NOISE_FACTORS: Final = _constant(
     "NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), unit="ratio of standard deviations", source="no source"
 )
-"""By how much noisier than assumed single runs may turn out to be."""
+"""Possible ratios of the noise of single runs to the assumed noise."""
 
 RECORD_LENGTH: Final = _constant("RECORD_LENGTH", 60, unit="runs", source="no source")
 """Runs whose record decides how far the model is trusted: the time that it takes grows with their third power."""
@@ -151,7 +151,7 @@ SAMPLED_CANDIDATES: Final = _constant("SAMPLED_CANDIDATES", 40_000, unit="candid
 """Those among them that are the best of each region rather than the best of all."""
 
 OPTIMISM: Final = _constant("OPTIMISM", 2.0, unit="standard deviations", source="no source")
-"""By how much less memory than expected a topology may need."""
+"""Possible reduction of a topology's memory below its expectation."""
 
 # acquisition
 FIRST_EVALUATED: Final = _constant("FIRST_EVALUATED", 4096, unit="candidates", source="no source")

@@ -145,7 +145,7 @@ class ReducedSize:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ReducedRun:
-    """What a job at a reduced size measured."""
+    """The measurement of a job at a reduced size."""
 
     size: ReducedSize
     seconds: tuple[float, ...] = ()

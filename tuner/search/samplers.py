@@ -31,7 +31,7 @@ TRIES: Final = 50
 
 
 class Proposer(Protocol):
-    """What a sampler offers the study loop."""
+    """The interface of a sampler to the study loop."""
 
     def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
         """Record a finished trial: its days, or None without a measurement."""

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 SMALLER: Final = "shard more, use recompute, or offload the optimizer with --set offload=optimizer"
-"""What to try where no batch fits."""
+"""The remedy if no batch fits."""
 
 LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
 

@@ -96,7 +96,7 @@ def ratio_at(claim: float, results: Sequence[BatchResult], digit: float) -> Batc
 
 
 Source = Literal["estimate", "table", "jobs"]
-"""Where results are from: the cost model, a measured table, or jobs that ran. One search has one source."""
+"""The source of results: the cost model, a measured table, or jobs. One search has one source."""
 
 BatchOutcome = Literal["MEASURED", "ESTIMATED", "OOM", "HUNG", "CRASHED", "TIMED_OUT", "CANCELLED"]
 

@@ -46,7 +46,7 @@ class MaxBatchResult:
     safe: int
     margin: float
     topology: Topology
-    """What was tried, at micro batch 1."""
+    """The topology tried, at micro batch 1."""
     worth: tuple[BatchThroughput, ...]
 
     @property

@@ -61,7 +61,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryRequest:
-    """What to train, and how."""
+    """The training to budget."""
 
     frozen: tuple[Part, ...]
     trainable: float

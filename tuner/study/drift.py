@@ -62,7 +62,7 @@ class SpeedPeriod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriftFinding:
-    """What the repeats show: a change of speed, or a suspicion that needs another repeat."""
+    """The evidence of repeats: a change of speed, or a suspicion that needs another repeat."""
 
     speed_periods: tuple[SpeedPeriod, ...] | None
     """All speed periods, where a change was found."""

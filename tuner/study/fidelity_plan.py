@@ -52,7 +52,7 @@ the search or, beyond those of the leader and its runner-up, confirmations."""
 
 
 class Expected(NamedTuple):
-    """What is expected of a job before it runs; deviations leave out the noise of runs."""
+    """The prediction for a job before it runs; deviations exclude the noise of runs."""
 
     log_seconds: float
     """Logarithm of its seconds; those of a reduced size are projected to the full one."""

@@ -22,7 +22,7 @@ REFERENCE_RUNS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a study may use; whichever limit is reached first ends it."""
+    """Limits of a study; the first one reached ends it."""
 
     budget: int = 40
     """Launched jobs."""

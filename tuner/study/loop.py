@@ -98,7 +98,7 @@ class StudyLoop:
     ) -> None:
         self.settings, self.pool, self.launcher, self.store = settings, pool, launcher, store
         self.tally = tally
-        """What the rules removed from the grid; None for a replay, which has no grid."""
+        """Counts of what the rules removed from the grid; None for a replay, which has no grid."""
         self.folder = settings.folder
         self.resumed = len(store.trials())
         """Trials that the study had before this process."""

@@ -1,4 +1,4 @@
-"""What to launch next, and when to stop: the search, the reference runs and the final round."""
+"""Decide what to launch next, and when to stop: the search, the reference runs and the final round."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from tuner.tables import Table
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
 
 STUDY_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-"""What a study may be called: its name is also the name of its folder."""
+"""Valid names of a study, which are also names of its folder."""
 
 MAX_SEED: Final = 2**32 - 1
 """The largest seed that every sampler accepts."""

@@ -191,7 +191,7 @@ class Norm(nn.Module):
         self.mesh = maker.mesh
         self.size, self.fused, self.epsilon = size, fused, epsilon
         self.one = float(offset)
-        """What the stored weight lacks: 1 where it is stored as its difference from one."""
+        """Offset of the stored weight: 1 if it is stored as its difference from one."""
         self.group: Any = maker.mesh.tp_group if cut or maker.mesh.sequence_parallel else None
         """Group that sums the gradients: ranks that normalize different values with the same weight."""
         self.weight = maker.part("weight").vector(size, 1.0 - self.one, sharded=False)

@@ -1,4 +1,5 @@
-"""What both Slurm launchers share: the controller, a clock, the jobs that this process watches, and failed nodes."""
+"""Common parts of both Slurm launchers: the controller, a clock, the jobs that this process watches, and failed
+nodes."""
 
 from __future__ import annotations
 

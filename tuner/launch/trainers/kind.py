@@ -25,7 +25,7 @@ class RankLauncher:
     """The launcher that begins a trainer's command, whose flags precede the script."""
 
     starts: Sequence[tuple[str, ...]]
-    """What the command may begin with."""
+    """The allowed beginnings of the command."""
     switches: frozenset[str]
     """Flags without a value; all others have one."""
     replaced: Sequence[str]

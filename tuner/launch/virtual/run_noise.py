@@ -1,4 +1,4 @@
-"""What differs between two runs of one topology on a virtual cluster: the noise of its speed, and random faults."""
+"""Differences between two runs of one topology on a virtual cluster: noise of the speed, and random faults."""
 
 from __future__ import annotations
 

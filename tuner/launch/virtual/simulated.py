@@ -77,7 +77,7 @@ class SpeedChange:
 
 
 RunWords = tuple[int, str, int]
-"""What determines the luck of a run: seed, topology and the number of its earlier runs."""
+"""The seed of a run's noise and faults: seed, topology and the number of its earlier runs."""
 
 _WITHOUT_COST: Final = ("framework", "precision_recipe", "routing", "stack")
 """Fields of a workload that do not affect the noise of a run."""

@@ -231,7 +231,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-fork": lambda record: not record.forks,
     "zero-without-pipeline": lambda record: record.sharding_with_pp.value,
 }
-"""What a framework has of the property that a rule is about."""
+"""A framework's values of the property that a rule checks."""
 
 
 def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:

@@ -29,7 +29,7 @@ STUDY_FILE: Final = "study.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredStudy:
-    """What was rebuilt."""
+    """The rebuilt study."""
 
     trials: tuple[Trial, ...]
     unreadable: tuple[Path, ...]

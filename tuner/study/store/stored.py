@@ -23,7 +23,7 @@ SCHEMA_VERSION: Final = 1
 SCHEMA: Final = f"tuner/study/{SCHEMA_VERSION}"
 
 UNREADABLE_ERRORS: Final = (AttributeError, InputError, KeyError, LookupError, TypeError, ValueError)
-"""What decoding content raises that tuner did not write."""
+"""Exceptions raised by decoding content that tuner did not write."""
 
 
 def settings_of(attribute: Any, study: str) -> dict[str, Any]:
