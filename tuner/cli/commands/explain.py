@@ -132,7 +132,7 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
     )
     print(
         f"memory: {cost.memory / _GIB:.1f} of {cost.limit / _GIB:.1f} GiB usable, on stage {cost.stage}: "
-        f"{'fits' if cost.fits else 'does not fit'} (chance of running out {100 * cost.out_of_memory:.0f}%)"
+        f"{'fits' if cost.fits else 'does not fit'} (risk of running out of memory {100 * cost.out_of_memory:.0f}%)"
     )
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
     if missing := unmeasured(space.workload, space.cluster):
