@@ -20,7 +20,7 @@ LAYERS: Final = {
     "report": ("tables, plots, HTML", {"study", "sizing"}),
     "export": ("production files", {"study", "sizing"}),
     "study": (
-        "one study: setup, loop, scheduler, ranking, drift, watchdog, result; `study/store/` keeps it",
+        "one study: setup, loop, scheduler, ranking, drift, watchdog, result; `study/store/` stores it",
         {"search", "planning", "launch", "launch/virtual", "audit"},
     ),
     "sizing": ("memory budgets, max batch, FSDP against TP; runs jobs", {"launch", "costmodel"}),
@@ -137,7 +137,7 @@ def layers() -> list[list[str]]:
 
 def table() -> str:
     """The layers as the Markdown table of CONTRIBUTING.md."""
-    lines = ["| layer | package | contains | may import, besides what those may import |", "|---|---|---|---|"]
+    lines = ["| layer | package | contains | may import, with their imports |", "|---|---|---|---|"]
     for level, names in reversed([*enumerate(layers(), start=1)]):
         for name in names:
             contains, below = LAYERS[name]

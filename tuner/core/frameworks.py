@@ -266,7 +266,7 @@ _RECORDS: Final = (
         recompute=Capability(
             RECOMPUTE,
             _TITAN + "distributed/activation_checkpoint.py: FullAC, SelectiveAC",
-            "selective saves the outputs of chosen operations, where Megatron's recomputes the attention alone",
+            "selective saves the outputs of chosen operations; Megatron's recomputes only attention",
         ),
         offload=Capability(
             ("none", "optimizer+parameters"),
