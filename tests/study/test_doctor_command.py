@@ -71,4 +71,4 @@ def test_a_broken_trainer_costs_a_study_three_jobs(name: str, run: Run, tmp_path
 
 
 def test_a_model_without_a_command_is_refused(run: Run) -> None:
-    assert "need --command" in run("doctor", "--model", "tiny").err
+    assert "add --command" in run("doctor", "--model", "tiny").err
