@@ -67,6 +67,10 @@ _MAX_HEAD: Final = 200
 _MAX_TEXT: Final = 1 << 12
 """Characters of a line in which bars are searched: a carriage return separates one print from the next."""
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
+_COARSE_RATE: Final = 0.01
+"""Relative value of a rate's last digit above which the time left may say more."""
+_SAME_RATE: Final = 0.05
+"""Relative difference up to which a time left is that of a rate whose unit is upside down."""
 
 
 BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "s/it, ", "it/s, ", "/? [", ": : ")
@@ -100,6 +104,9 @@ class Bars:
         numbers = [number for number, text in block if "%|" in text]
         plain = [] if self._done or self._evaluated or " • " in whole else _PLAIN.findall(whole)
         if not plain or len(plain) != len(numbers):
+            return None
+        last = _BAR.search(next(text for _, text in reversed(block) if "%|" in text))
+        if last is not None and _rate(last) != last[4]:
             return None
         found: list[Iteration] = []
         at = 0
@@ -222,7 +229,23 @@ def _of_a_cut_log(bar: Bar, total: int) -> bool:
 
 
 def _print(found: re.Match[str]) -> BarPrint:
-    return found[1], found[2] if found[2].isdecimal() else "0", found[3], found[4]
+    return found[1], found[2] if found[2].isdecimal() else "0", found[3], _rate(found)
+
+
+def _rate(found: re.Match[str]) -> str | None:
+    """Return a bar's rate; by its time left where that says more than two digits, or contradicts the unit.
+
+    `8/260 [17:04<8:57:59, 0.01it/s`: Lightning's 128.1 s; `14/2826 [10:49<36:13:38, 46.38it/s`: seconds per step.
+    """
+    seconds, digit = inverse_of(found[4])
+    steps = int(found[2]) - int(found[1]) if found[2].isdecimal() else 0
+    left = found[0].partition("<")[2].partition(",")[0]
+    if not seconds or steps <= 0 or "?" in left or not (to_go := clock_of(left) if ":" in left else 0.0):
+        return found[4]
+    by_left = to_go / steps
+    is_coarse = _COARSE_RATE < digit / seconds > 1 / to_go and abs(by_left - seconds) <= digit
+    is_upside_down = abs(by_left * seconds - 1) < _SAME_RATE and not 0.5 < by_left / seconds < 2
+    return f"{by_left:.{len(str(steps)) - 1}f}s/it" if is_coarse or is_upside_down else found[4]
 
 
 @lru_cache(4096)
