@@ -255,3 +255,12 @@ def test_a_cause_is_found_in_tracebacks_that_ranks_printed_piece_by_piece() -> N
     assert run.failure.failure.kind == "CRASHED"
     assert run.failure.failure.evidence == "ModuleNotFoundError: No module named 'flash_attn'"
     assert run.failure.meaning == "a dependency is missing"
+
+
+def test_a_summary_whose_rate_several_numbers_of_steps_have_says_how_far_it_may_be_off() -> None:
+    """20,000 s at 0.003 steps a second are 50 to 70 steps."""
+    text = "{'train_runtime': 20000.0, 'train_samples_per_second': 4.0, 'train_steps_per_second': 0.003, 'x': 1}"
+    (record,) = Dictionaries().read(3, text)
+    assert record.iteration.number == 60
+    assert record.iteration.seconds == pytest.approx(20000 / 60)
+    assert record.iteration.seconds_digit == pytest.approx(20000 / 60 / 3)

@@ -23,11 +23,17 @@ _LITGPT: Final = re.compile(
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _OLMO_RATES: Final = ("throughput/device/BPS", "throughput/device/batches_per_second")
 """Of the last step, and never of the first."""
-_OLMO_LINE: Final = re.compile(rf"^(?:\S{{0,40}}Z)?\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
-_COMPOSER: Final = re.compile(r"^(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?\s*$")
-_COMPOSER_LINE: Final = re.compile(rf"^\s+Train ([a-z_/]{{1,80}}): ({LOSS})\s*$")
+_OLMO_LINE: Final = re.compile(rf"^(?:\S{{1,60}} )?\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
+_COMPOSER: Final = re.compile(
+    r"^(?:\S{1,60} )?(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?(?:\s+Train (.+)|\s*$)"
+)
+_COMPOSER_LINE: Final = re.compile(r"^\S{0,60}\s+Train (.+)")
+_COMPOSER_FIGURE: Final = re.compile(rf"(?:^|\s{{2,}})([a-z_/]{{1,80}}): ({LOSS})(?=\s{{2,}}|\s*$)")
+"""One to a line, or several of a line that was condensed."""
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
 """Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
+_MAX_FIGURES: Final = 1 << 12
+"""Characters of a line in which figures are searched."""
 
 
 class Blocks:
@@ -47,22 +53,31 @@ class Blocks:
         elif "[batch=" in text and (found := _COMPOSER.match(text)):
             epochs = max(0, int(found[1] or 1) - 1)
             self._source, self._number = "composer", int(found[2]) + epochs * int(found[3] or 0)
+            yield from self._composer(found[4] or "", line)
         elif self._number is None:
             if "throughput/device/" in text and (found := _OLMO_LINE.match(text)) and found[1] in _OLMO_RATES:
                 self._source = "olmo-core"  # its block's beginning is cut off
                 yield from (replace(each, counted=True) for each in self._rate(found[2], line, "batches per second"))
+            elif "Train throughput/batches" in text and (found := _COMPOSER_LINE.match(text)):
+                self._source = "composer"
+                yield from (replace(record, counted=True) for record in self._composer(found[1], line))
         elif self._source == "olmo-core" and "=" in text and (found := _OLMO_LINE.match(text)):
             if found[1] in _OLMO_RATES:
                 yield from self._rate(found[2], line, "batches per second")
             elif found[1] in {"train/CE loss", "train/CrossEntropyLoss"}:
                 yield self._record(line, loss=loss_of(found[2]))
         elif self._source == "composer" and "Train " in text and (found := _COMPOSER_LINE.match(text)):
-            if found[1] == "throughput/batches_per_sec":
-                yield from self._rate(found[2], line, "batches per second, a mean of the last ones")
-            elif found[1] == "loss/train/total":
-                yield self._record(line, loss=loss_of(found[2]))
-            elif (unit := _COMPOSER_CLOCKS.get(found[1])) and (time := figure_of(found[2])) is not None:
-                yield self._record(line, clock=unit * time, clock_digit=unit * digit_of(found[2]))
+            yield from self._composer(found[1], line)
+
+    def _composer(self, figures: str, line: int) -> Iterator[LogRecord]:
+        """Yield what Composer's figures say, whose names stand before them."""
+        for name, figure in _COMPOSER_FIGURE.findall(figures[:_MAX_FIGURES]):
+            if name == "throughput/batches_per_sec":
+                yield from self._rate(figure, line, "batches per second, a mean of the last ones")
+            elif name == "loss/train/total":
+                yield self._record(line, loss=loss_of(figure))
+            elif (unit := _COMPOSER_CLOCKS.get(name)) and (time := figure_of(figure)) is not None:
+                yield self._record(line, clock=unit * time, clock_digit=unit * digit_of(figure))
 
     def _rate(self, printed: str, line: int, derived: str) -> Iterator[LogRecord]:
         if rate := figure_of(printed.replace(",", "")):

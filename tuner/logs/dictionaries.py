@@ -17,11 +17,20 @@ from typing import Final
 from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, digit_of, figure_of, loss_of
 
-DICTIONARY_WORDS: Final = ("_runtime", "train_speed(", "elapsed_time", "step': ", 'step": ', "iteration': ")
+DICTIONARY_WORDS: Final = (
+    *("_runtime", "train_steps_per_second", "train_speed(", "elapsed_time", "step': ", 'step": ', "iteration': "),
+)
 """Each line that this module reads contains one of these words."""
 
 _SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
 
+_SUMMARY_LINE: Final = re.compile(
+    r"^\W{0,12}train_(runtime|steps_per_second)['\"]? {0,40}[:=] {0,40}['\"]?(?:([0-9]{1,4}):([0-9]{2}):)?"
+    rf"({NUMBER})['\"]?,?\s*$"
+)
+"""Of a summary with a line per figure: `  train_runtime            = 0:10:00.12`, or JSON."""
+_RATE_DIGIT: Final = 1e-3
+"""Value of the last digit of HF Trainer's rates, which are rounded without printing zeros."""
 _ELAPSED_STEP: Final = re.compile(
     r"['\"](?:steps\[global_step/max_steps\]|global_step(?:/max_steps)?|iteration|current_steps)['\"]: "
     r"['\"]?([0-9]{1,9})(?:/[0-9]{1,9}['\"])?[,}]"
@@ -47,6 +56,8 @@ class Dictionaries:
     def __init__(self) -> None:
         self._clock = self._evaluated = 0.0
         """Seconds of the clock at the last line, and those of all evaluations until then."""
+        self._runtime: tuple[float, float] | None = None
+        """Seconds of a summary's first line, and the value of their last digit."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line, or the mean of all of them."""
@@ -54,7 +65,21 @@ class Dictionaries:
             yield from self._trained(line, text)
         elif "step" in text or "iteration" in text:
             yield from _stamped(line, text)
-        yield from _summary(line, text)
+        if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
+            yield from _summary(line, figure_of(found[1]), digit_of(found[1]), found[2])
+        elif "train_runtime" in text or "train_steps" in text:
+            yield from self._summary_line(line, text)
+
+    def _summary_line(self, line: int, text: str) -> Iterator[LogRecord]:
+        """Yield the mean of all iterations with the second line of a summary."""
+        found = _SUMMARY_LINE.match(text)
+        if found and found[1] == "runtime":
+            figure = figure_of(found[4]) or 0.0
+            self._runtime = (3600 * int(found[2] or 0) + 60 * int(found[3] or 0) + figure, digit_of(found[4]))
+        elif found and self._runtime:
+            runtime, digit = self._runtime
+            self._runtime = None
+            yield from _summary(line, runtime, digit, found[4])
 
     def _trained(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line at the time without evaluations; nothing for that of an evaluation."""
@@ -69,20 +94,20 @@ class Dictionaries:
             yield LogRecord(source="elapsed time", speaker="", iteration=iteration)
 
 
-def _summary(line: int, text: str) -> Iterator[LogRecord]:
+def _summary(line: int, runtime: float | None, digit: float, steps_per_second: str) -> Iterator[LogRecord]:
     """Yield the mean of all iterations."""
-    if "train_steps_per_second" in text and (found := _SUMMARY.search(text)):
-        runtime, rate = figure_of(found[1]), figure_of(found[2])
-        if runtime and rate:
-            number = max(1, round(runtime * rate))
-            summary = Iteration(
-                number=number,
-                seconds=runtime / number,
-                seconds_digit=digit_of(found[1]) / number,
-                derived="the run time of the summary, warm-up included",
-                line=line,
-            )
-            yield LogRecord(source="training summary", speaker="", iteration=summary)
+    if runtime and (rate := figure_of(steps_per_second)):
+        number = max(1, round(runtime * rate))
+        if runtime * _RATE_DIGIT > 1:  # several numbers of steps have this rate
+            digit = max(digit, runtime * _RATE_DIGIT / rate)
+        summary = Iteration(
+            number=number,
+            seconds=runtime / number,
+            seconds_digit=digit / number,
+            derived="the run time of the summary, warm-up included",
+            line=line,
+        )
+        yield LogRecord(source="training summary", speaker="", iteration=summary)
 
 
 def _stamped(line: int, text: str) -> Iterator[LogRecord]:

@@ -130,7 +130,7 @@ _FORMATS: Final = (
         "torchtune",
         "tokens_per_second_per_gpu:",
         rf"\bStep (?P<iteration>[0-9]{{1,12}}) \| loss:(?P<loss>{LOSS}) .{{0,400}}?"
-        rf"tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
+        rf"(?:time_per_step_s:(?P<seconds>{NUMBER}) )?tokens_per_second_per_gpu:(?P<gpu_tokens>{NUMBER})\b",
     ),
     _format(
         "maxtext",

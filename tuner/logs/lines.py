@@ -111,17 +111,18 @@ def unwrapped(lines: Iterable[tuple[int, str]]) -> list[str]:
     """
     kept = [text for _, text in lines]
     width = max(map(len, kept), default=0)
-    if not _NARROWEST <= width <= _WIDEST or sum(len(text) == width for text in kept) < _FULL_LINES:
+    is_wrapped = _NARROWEST <= width <= _WIDEST and sum(len(text) == width for text in kept) >= _FULL_LINES
+    if not is_wrapped and not any(text.startswith("| ") for text in kept):
         return []
     found: list[str] = []
     goes_on = False
     for text in kept:
-        if goes_on:
-            found[-1] += text
+        if goes_on or (found and text.startswith("| ")):
+            found[-1] += text if goes_on else f" {text}"
         else:
             found.append(text)
-        goes_on = len(text) >= width - 1
-        if len(text) == width - 1:
+        goes_on = is_wrapped and len(text) >= width - 1
+        if goes_on and len(text) == width - 1:
             found[-1] += " "
     return found
 

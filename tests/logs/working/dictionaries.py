@@ -176,4 +176,33 @@ Train:   5%|███▊                   | 15/310 [02:19<43:57,  8.94s/it]
         8.902,
         0.01,
     ),
+    "hf summary, a line per figure": (
+        """\
+***** train metrics *****
+  epoch                    =        3.0
+  train_loss               =     1.2345
+  train_runtime            = 0:10:00.12
+  train_samples_per_second =      5.000
+  train_steps_per_second   =      0.625
+""",
+        "training summary",
+        375,
+        1.6003,
+        0.001,
+    ),
+    "hf summary as json": (
+        """\
+{
+    "epoch": 1.0,
+    "train_loss": 1.05,
+    "train_runtime": 75.5,
+    "train_samples_per_second": 5.3,
+    "train_steps_per_second": 0.662
+}
+""",
+        "training summary",
+        50,
+        1.51,
+        0.001,
+    ),
 }

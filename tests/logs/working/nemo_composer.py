@@ -281,4 +281,61 @@ Training epoch 0, iteration 52/99 | lr: 1e-05 | global_batch_size: 64 | global_s
         4.021,
         1e-06,
     ),
+    "nemo 2, broken before its bars": (
+        """\
+# mbs/0 Training epoch 0, iteration 10/14 | lr: 1e-06 | global_batch_size: 128
+| global_step: 10 | max_memory_reserved: 140000000000 | reduced_train_loss: 11.0
+| train_step_timing in s: 4.684 | TFLOPS_per_GPU: 1.8e+03 | consumed_samples: 1408
+# mbs/0 Training epoch 0, iteration 11/14 | lr: 1e-06 | global_batch_size: 128
+| global_step: 11 | max_memory_reserved: 140000000000 | reduced_train_loss: 11.0
+| train_step_timing in s: 3.684 | TFLOPS_per_GPU: 1.8e+03 | consumed_samples: 1536
+""",
+        "nemo",
+        11,
+        3.684,
+        1e-06,
+    ),
+    "composer with srun labels": (
+        """\
+0: [batch=101/1000]:
+0:       Train time/batch: 100
+0:       Train loss/train/total: 8.4000
+0:       Train throughput/batches_per_sec: 0.4000
+0:       Train throughput/device/batches_per_sec: 0.0500
+0: [batch=102/1000]:
+0:       Train time/batch: 101
+0:       Train loss/train/total: 8.3000
+0:       Train throughput/batches_per_sec: 0.5000
+0:       Train throughput/device/batches_per_sec: 0.0625
+""",
+        "composer",
+        102,
+        2.0,
+        0.001,
+    ),
+    "composer, condensed": (
+        """\
+[batch=1/50]:  Train loss/train/total: 1.6896  LanguageCrossEntropy: 1.6547
+[batch=20/50]: Train loss/train/total: 0.5505  throughput/tokens_per_sec: 155825.3348
+[batch=30/50]: Train loss/train/total: 0.3242  throughput/batches_per_sec: 1.2500  device/tokens_per_sec: 19188.0121
+[batch=40/50]: Train loss/train/total: 0.2242  throughput/batches_per_sec: 1.2936  device/tokens_per_sec: 19188.0121
+""",
+        "composer",
+        30,
+        0.8,
+        0.001,
+    ),
+    "composer, a block without its heading": (
+        """\
+\t Train memory/alloc_retries: 0
+\t Train loss/train/total: 0.0051
+\t Train throughput/batches_per_sec: 0.1250
+\t Train throughput/device/batches_per_sec: 0.1250
+\t Train time/train: 0.0536
+""",
+        "composer",
+        1,
+        8.0,
+        0.001,
+    ),
 }

@@ -235,4 +235,15 @@ CASES: Final = {
         0.3127,
         1e-06,
     ),
+    "torchtune with the time of a step": (
+        """\
+Step 1 | loss:6.40 lr:5e-07 time_per_step_s:60.2 tokens_per_second_per_gpu:31 grad_norm:97.5
+Step 2 | loss:1.58 lr:1e-06 time_per_step_s:20.6 tokens_per_second_per_gpu:94 grad_norm:131.0
+Step 3 | loss:0.94 lr:1.5e-06 time_per_step_s:20.5 tokens_per_second_per_gpu:112 grad_norm:19.9
+""",
+        "torchtune",
+        2,
+        20.6,
+        0.01,
+    ),
 }
