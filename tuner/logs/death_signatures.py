@@ -94,12 +94,12 @@ DEATH_SIGNATURES: Final = (
     ),
     signature(
         r"\bAssertion [`'][^`']{1,300}[`'] failed|F[0-9]{4,8} [0-9][^|]{0,120}\] {1,4}Check failed: "
-        r"|^thread '[^']{0,80}' panicked at ",
+        r"|^thread '[^']{0,80}' panicked at |(?:^|[:\]] ?)LLVM ERROR: ",
         Outcome.CRASHED,
         "a rank aborted",
         "C++, Rust",
         weight=DEATH,
-        words=("Assertion `", "Assertion '", "Check failed: ", "' panicked at "),
+        words=("Assertion `", "Assertion '", "Check failed: ", "' panicked at ", "LLVM ERROR: "),
     ),
     # Both end a rank that printed no Python traceback.
     signature(

@@ -192,7 +192,7 @@ DEVICE_SIGNATURES: Final = (
         r"|unspecified launch failure|the launch timed out)"
         r"|HIP error: |aborting with error : HSA_STATUS_ERROR"
         r"|Assertion failed: [^|]{1,300}\.cuh?:[0-9]+, condition: "
-        r"|(?:block: \[|\.cuh?:)[^|]{0,300}Assertion `[^`']{1,200}[`'] failed"
+        r"|(?:block: \[|\.cuh?:)[^|]{0,300}Assertion `[^`']{1,200}[`'](?: failed|\s*$)"
         r"|Memory access fault by GPU|CUDA Exception: "
         r"|\b(?:cuda|hip)Error(?:IllegalAddress|IllegalInstruction|MisalignedAddress|LaunchFailure|LaunchTimeO?ut"
         r"|Assert"

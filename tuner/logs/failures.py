@@ -187,7 +187,7 @@ class Failures:
         )
         self._ignored = "Exception ignored " in text
         if raised:
-            raised = replace(raised, instead_of=self._handled)
+            raised = replace(raised, instead_of=self._handled if raised.is_cause else 0)
             self._unsaid = number if _UNSAID.match(raised.failure.evidence) else 0
             self._lookup, self._handled = (number if _LOOKUP.match(raised.failure.evidence) else 0), 0
         if part_of_one:  # quoted source code proves nothing

@@ -100,7 +100,7 @@ LAUNCH_SIGNATURES: Final = (
     ),
     signature(
         r"\b(?:sbatch|salloc): error: |\b(?:srun|sbatch|salloc): (?:fatal: |(?:unrecognized|invalid) option\b"
-        r"|error: (?:Unable to (?:allocate|create|confirm)"
+        r"|error: (?:Unable to (?:allocate|create|confirm)(?![^|]{0,100}already complet)"
         r"|Batch job submission failed|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed"
         r"|[Ii]nvalid |CPU binding outside |Task launch for [^|]{1,200}bind request|MPI: |[Cc]annot find "
         r"|Couldn't find |Memory specification|QOS\w+Limit|AssocGrp\w+))",

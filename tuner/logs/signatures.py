@@ -180,7 +180,8 @@ SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"\b(?:train_)?loss(?: |['\"]?[:=] ?['\"]?)-?(?:nan|inf)\b",
+        # HF Trainer logs 0 for the loss of such steps.
+        r"\b(?:train_)?loss(?: |['\"]?[:=] ?['\"]?)-?(?:nan|inf)\b|'loss': '?0(?:\.0)?'?, 'grad_norm': '?nan\b",
         Outcome.CRASHED,
         NOT_A_NUMBER,
         "HF Trainer, torchtitan, lit-llama",

@@ -385,4 +385,10 @@ CASES: Final = {
         "an exception ended a rank",
         "_pickle.UnpicklingError: Weights only lo",
     ),
+    "an exit after a lookup": (
+        'Traceback (most recent call last):\n  File "/opt/megatron/checkpointing.py", line 526, in load_checkpoint\n    iteration = state_dict["total_iters"]\nKeyError: \'total_iters\'\n\nDuring handling of the above exception, another exception occurred:\n\nTraceback (most recent call last):\n  File "/opt/pretrain_gpt.py", line 116, in <module>\n    sys.exit()\nSystemExit: 1',
+        "CRASHED",
+        "an exception ended a rank",
+        "KeyError: 'total_iters'",
+    ),
 }

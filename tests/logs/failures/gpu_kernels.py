@@ -295,4 +295,10 @@ CASES: Final = {
         "a GPU kernel failed",
         "Failed: CUDA error /workspace/DeepEP/csr",
     ),
+    "an assertion broken at a terminal's width": (
+        "/pytorch/aten/src/ATen/native/cuda/Indexing.cu:1422: indexSelectLargeIndex: block: [31,0,0], thread: [0,0,0] Assertion `srcIndex < srcSelectDimSize` \nfailed.",
+        "CRASHED",
+        "a GPU kernel failed",
+        "/pytorch/aten/src/ATen/native/cuda/Index",
+    ),
 }

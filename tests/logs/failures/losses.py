@@ -169,4 +169,16 @@ CASES: Final = {
         "the loss is not a number",
         "RuntimeError: Function 'LogSoftmaxBackwa",
     ),
+    "losses that are not finite, logged as 0": (
+        "{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 0.54}\n{'loss': 0.0, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 0.55}",
+        "CRASHED",
+        "the loss is not a number",
+        "{'loss': 0.0, 'grad_norm': nan, 'learning",
+    ),
+    "losses that are not finite, logged as 0 in text": (
+        "{'loss': '0', 'grad_norm': 'nan', 'learning_rate': '5e-05', 'epoch': '0.54'}",
+        "CRASHED",
+        "the loss is not a number",
+        "{'loss': '0', 'grad_norm': 'nan', 'learn",
+    ),
 }

@@ -181,4 +181,16 @@ CASES: Final = {
         "the job was cancelled",
         "KeyboardInterrupt:",
     ),
+    "llvm cannot select": (
+        "[stderr] LLVM ERROR: Cannot select: intrinsic %llvm.amdgcn.fdot2.bf16.bf16\n[stderr] ... full Python stack of every thread ...",
+        "CRASHED",
+        "a rank aborted",
+        "[stderr] LLVM ERROR: Cannot select",
+    ),
+    "no step after a job was cancelled": (
+        "slurmstepd: error: *** JOB 123 ON nid004208 CANCELLED AT 2023-11-13T23:43:16 ***\nsrun: error: Unable to create step for job 123: Job/step already completing or completed",
+        "CANCELLED",
+        "the job was cancelled",
+        "slurmstepd: error: *** JOB 123",
+    ),
 }
