@@ -228,8 +228,8 @@ def test_a_hugging_face_model_is_exported_exactly_or_refused(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "core", "deepspeed", "bloom"),
     [
-        ("llama-3-8b", "", "", "RMSNorm"),
-        ("llama-3-70b", "", "", "RMSNorm"),
+        ("llama-3-8b", "", "rotary positions", "RMSNorm"),
+        ("llama-3-70b", "", "grouped-query attention", "RMSNorm"),
         ("llama-3.1-405b", "", "rotary scaling llama3", "RMSNorm"),
         ("qwen2.5-72b", "", "bias of queries", "RMSNorm"),
         ("qwen3-8b", "", "query and key norm", "RMSNorm"),

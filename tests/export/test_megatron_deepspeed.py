@@ -16,7 +16,7 @@ from tuner.core.errors import InputError
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import megatron_core_flags
-from tuner.export.megatron_deepspeed import fork_for, megatron_deepspeed_flags
+from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED, fork_for, megatron_deepspeed_flags
 
 
 @pytest.mark.parametrize(
@@ -63,13 +63,44 @@ def test_what_is_not_written_is_the_repositorys_default() -> None:
     assert arguments.init_method_std == model.init_std
     assert arguments.pad_vocab_size_to == 250880
     assert arguments.zero_stage == 1
-    llama = bloom("tp8-pp4-dp4-mbs1-z1", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16")
-    parsed = flag_table("megatron-deepspeed").parsed(megatron_deepspeed_flags(llama))
-    assert (parsed.rope_theta, parsed.num_key_value_heads, parsed.normalization) == (500_000, 8, "rmsnorm")
+    plain = bloom("tp8-pp4-dp4-mbs1-z1", model="gpt3-175b", nodes=16, global_batch=512, precision="bf16")
+    gated = replace(
+        plain.workload.model,
+        norm="rmsnorm",
+        norm_epsilon=1e-6,
+        gated_mlp=True,
+        activation="silu",
+        tied_embeddings=False,
+        qkv_bias=False,
+        attention_bias=False,
+        mlp_bias=False,
+    )
+    found = megatron_deepspeed_flags(replace(plain, workload=replace(plain.workload, model=gated)))
+    parsed = flag_table("megatron-deepspeed").parsed(found)
+    assert (parsed.normalization, parsed.layernorm_epsilon) == ("rmsnorm", 1e-6)
     assert (parsed.swiglu, parsed.add_bias_linear, parsed.sequence_parallel) == (True, False, False)
     assert parsed.untie_embeddings_and_output_weights
-    assert parsed.use_rotary_position_embeddings
-    assert parsed.layernorm_epsilon == llama.workload.model.norm_epsilon
+    assert (parsed.use_rotary_position_embeddings, parsed.add_position_embedding) == (False, True)
+
+
+def test_deepspeeds_repository_trains_neither_rotary_positions_nor_grouped_queries() -> None:
+    """Its `RotaryEmbedding` returns cosines and sines, which it takes for angles; it cuts queries, keys and values into
+    three equal parts."""
+    options = ExportOptions(fork="deepspeed")
+    llama = bloom("tp8-pp1-dp4-mbs1-z1", model="llama-7b", nodes=4, global_batch=512, precision="bf16")
+    assert MEGATRON_DEEPSPEED.refused(llama, options) == ["positions"]
+    assert "it rotates by the cosine of the angle" in MEGATRON_DEEPSPEED.refusals(llama, options)[0]
+    shared = replace(llama.workload.model, positions="learned", kv_heads=8)
+    grouped = replace(llama, workload=replace(llama.workload, model=shared))
+    assert MEGATRON_DEEPSPEED.refused(grouped, options) == ["kv_heads"]
+
+
+@pytest.mark.parametrize(("pp", "refused"), [(1, []), (4, ["norm_offset"])])
+def test_the_last_norm_of_deepspeeds_pipeline_stores_its_weights_as_they_are(pp: int, refused: list[str]) -> None:
+    run = bloom(f"tp8-pp{pp}-dp4-mbs1-z1", model="gpt3-175b", nodes=4 * pp, global_batch=512)
+    model = replace(run.workload.model, norm_offset=True)
+    run = replace(run, workload=replace(run.workload, model=model))
+    assert MEGATRON_DEEPSPEED.refused(run, ExportOptions(fork="deepspeed")) == refused
 
 
 @pytest.mark.parametrize(("multiple", "tp", "rows"), [(128, 1, 250_880), (128, 4, 250_880), (2048, 4, 253_952)])

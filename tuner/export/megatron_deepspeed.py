@@ -5,6 +5,11 @@ What the flags mean was read from each repository at the commit of its recorded 
 - DeepSpeed's: GELU is the tanh approximation while bias and activation are fused, `--openai-gelu` is the same without
   a bias, and the exact GELU needs `--no-bias-gelu-fusion`. One switch removes all biases. Stages have equal numbers of
   layers, and DeepSpeed's pipeline does not interleave. ZeRO 2 and 3 need `--no-pipeline-parallel`.
+- DeepSpeed's at that commit trains no rotary embedding: `RotaryEmbedding.forward` returns cosines and sines, which
+  `apply_rotary_pos_emb` takes for angles (model/rotary_pos_embedding.py, model/language_model.py), and
+  `update_rotary_pos_emb`, which a pipeline calls, fails (megatron/utils.py; its issue 456). Nor does it train grouped
+  queries: attention cuts the projection of queries, keys and values into three equal parts (model/transformer.py).
+  The last norm of its pipeline ignores `--apply-layernorm-1p` (model/gpt_model.py).
 - BigScience's: learned, rotary (base 10000, whole heads) and ALiBi positions, LayerNorm, biases and tied embeddings
   always. Gated activations need `--no-bias-gelu-fusion`; its geglu is the exact one. It always builds a pipeline, which
   DeepSpeed runs with ZeRO 0 and 1 only.
@@ -26,8 +31,6 @@ from tuner.export.megatron_common import (
     is_rotary,
     is_windowed,
     numeric,
-    positions_without_alibi,
-    rotary_number,
     same_as_mlp,
     switch,
     training_flags,
@@ -70,16 +73,16 @@ def _attention(run: ProductionRun) -> Settings:
 
 
 def _positions(run: ProductionRun) -> Settings:
-    flags: Mapping[str, Settings] = {
-        "rotary": [("--use-rotary-position-embeddings",)],
-        "none": [("--no-position-embedding",)],
-    }
-    return flags.get(run.workload.model.positions, [])
+    return [("--no-position-embedding",)] * (run.workload.model.positions == "none")
 
 
 def _bloom_positions(run: ProductionRun) -> Settings:
     name = run.workload.model.positions
     return [("--position-embedding-type", {"learned": "absolute"}.get(name, name))]
+
+
+def _has_own_kv_heads(run: ProductionRun) -> bool:
+    return run.workload.model.kv_heads == run.workload.model.heads
 
 
 def _zero(run: ProductionRun) -> Settings:
@@ -112,9 +115,16 @@ _SHARED: Final[Mapping[str, Treatment]] = {
     "cp": trains_only("none", lambda r: r.topology.cp == 1),
 }
 
+_NOT_ROTATED: Final = trains_only("without rotary positions", lambda _: True)
+"""The treatment of what describes rotary positions, where those themselves are refused."""
+
 _DEEPSPEED: Final[Mapping[str, Treatment]] = {
     **_SHARED,
-    "kv_heads": numeric("--num-key-value-heads", "kv_heads"),
+    "kv_heads": trains_only(
+        "a key/value head per head",
+        _has_own_kv_heads,
+        "it cuts the projection of queries, keys and values into three equal parts",
+    ),
     "activation": expressed(
         "--swiglu, --squared-relu, --openai-gelu, --no-bias-gelu-fusion",
         _activation,
@@ -128,15 +138,23 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
     "norm_offset": expressed(
         "--apply-layernorm-1p",
         lambda r: [("--apply-layernorm-1p",)] * r.workload.model.norm_offset,
-        only="with LayerNorm",
-        accepts=lambda r: not r.workload.model.norm_offset or r.workload.model.norm == "layernorm",
+        only="with LayerNorm, without pipeline parallelism",
+        accepts=lambda r: (
+            not r.workload.model.norm_offset or (r.workload.model.norm == "layernorm" and r.topology.pp == 1)
+        ),
     ),
     "mlp_bias": switch("--disable-bias-linear", "mlp_bias", on=False),
     "attention_bias": same_as_mlp("--disable-bias-linear", "attention_bias"),
     "qkv_bias": same_as_mlp("--disable-bias-linear", "qkv_bias"),
-    "positions": positions_without_alibi("--use-rotary-position-embeddings, --no-position-embedding", _positions),
-    "rotary_base": rotary_number("--rotary-position-embeddings-theta", "rotary_base", whole=True),
-    "rotary_fraction": rotary_number("--rotary-percent", "rotary_fraction"),
+    "positions": expressed(
+        "--no-position-embedding",
+        _positions,
+        only="learned, none",
+        accepts=lambda r: r.workload.model.positions in ("learned", "none"),
+        because=lambda r: "it rotates by the cosine of the angle" if is_rotary(r) else "",
+    ),
+    "rotary_base": _NOT_ROTATED,
+    "rotary_fraction": _NOT_ROTATED,
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
     "vocab": expressed("your tokenizer, --vocab-size", lambda r: [("--vocab-size", str(r.workload.model.vocab))]),
     "vocab_multiple": vocab_multiple(
@@ -176,9 +194,7 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
 
 _BLOOM: Final[Mapping[str, Treatment]] = {
     **_SHARED,
-    "kv_heads": trains_only(
-        "a key/value head per head", lambda r: r.workload.model.kv_heads == r.workload.model.heads
-    ),
+    "kv_heads": trains_only("a key/value head per head", _has_own_kv_heads),
     "activation": expressed(
         "--glu-activation, --no-bias-gelu-fusion",
         _bloom_activation,
