@@ -34,6 +34,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
     fused = ns.bias_gelu_fusion and ns.add_bias_linear
     activation = chosen[0] if chosen else "gelu_tanh" if fused else "gelu"
     consistent = len(chosen) <= 1 and not (fused and activation in ("relu2", "quick_gelu"))
+    consistent &= starts(ns, activation, fused=fused)
     scaling: tuple[Any, ...] | None = None
     if ns.position_embedding_type == "yarn":
         usual = 0.1 * ns.mscale * math.log(max(ns.rotary_scaling_factor, 1)) + 1
@@ -75,7 +76,10 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "positions": {"rope": "rotary", "yarn": "rotary", "learned_absolute": "learned"}.get(
             ns.position_embedding_type, ns.position_embedding_type
         ),
-        "rotary": (ns.rotary_base, ns.rotary_percent, ns.rotary_interleaved or latent, ns.no_rope_freq)
+        "rotary": (
+            *(ns.rotary_base, 1.0 if ns.position_embedding_type == "yarn" else ns.rotary_percent),
+            *(ns.rotary_interleaved or latent, ns.no_rope_freq),
+        )
         if rotary
         else None,
         "rotary_kernel": ns.apply_rope_fusion if rotary and (ns.rotary_interleaved or latent) else None,
@@ -106,6 +110,9 @@ def trained(ns: Namespace) -> dict[str, Any]:
             tuple(ns.recompute_modules or ()),
         ),
         "precision": (ns.bf16, ns.fp16, ns.fp8, ns.fp8_recipe if ns.fp8 else None),
+        "maxima": (ns.fp8_amax_history_len, ns.fp8_amax_compute_algo)
+        if ns.fp8 and ns.fp8_recipe == "delayed"
+        else None,
         "loss_scale": (ns.initial_loss_scale, ns.loss_scale_window) if ns.fp16 else None,
         "kernels": (ns.transformer_impl, ns.attention_backend, ns.masked_softmax_fusion),
         "apex": ns.gradient_accumulation_fusion if ns.transformer_impl == "local" else None,
@@ -114,6 +121,25 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "schedule": (ns.train_samples, ns.lr, ns.min_lr, ns.lr_decay_style, ns.lr_warmup_samples),
         "logs": (ns.log_interval, ns.log_throughput, ns.save_interval),
     }
+
+
+def starts(ns: Namespace, activation: str, *, fused: bool) -> bool:
+    """Whether modules and config classes at the recorded commit take the values together.
+
+    megatron/core/transformer: moe/experts.py, moe/shared_experts.py, mlp.py and transformer_config.py;
+    megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py asserts yarn's halves.
+    """
+    biased, shared = ns.num_experts and ns.add_bias_linear, ns.moe_shared_expert_intermediate_size
+    clamped = activation == "silu" and ns.activation_func_clamp_value
+    refused = (
+        biased and ns.moe_grouped_gemm and ns.bias_dropout_fusion,
+        biased and shared,
+        ns.num_experts and fused and activation == "gelu_tanh",
+        activation == "silu" and ns.bias_swiglu_fusion and ns.glu_linear_offset,
+        clamped and (not ns.num_experts or ns.glu_linear_offset),
+        ns.position_embedding_type == "yarn" and ns.rotary_interleaved,
+    )
+    return not any(refused)
 
 
 def chunks_of(layout: str | None) -> list[str]:
@@ -277,6 +303,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
             (None if not fp8 else "e4m3" if recipe in ("blockwise", "mxfp8") else "hybrid"),
             recipe if fp8 else None,
         ),
+        "maxima": (1024, "max") if fp8 and recipe == "delayed" else None,
         "loss_scale": (4096, 500) if half == "fp16" else None,
         "kernels": (
             "local" if eager else "transformer_engine",

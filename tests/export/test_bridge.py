@@ -26,7 +26,7 @@ COMPARED = (
     *("gated_linear_unit", "normalization", "layernorm_epsilon", "layernorm_zero_centered_gamma", "qk_layernorm"),
     *("add_qkv_bias", "add_bias_linear", "position_embedding_type", "rotary_base", "rotary_percent"),
     *("rotary_interleaved", "attention_dropout", "hidden_dropout", "share_embeddings_and_output_weights"),
-    *("vocab_size", "init_method_std", "rope_scaling", "rope_scaling_factor", "softmax_scale"),
+    *("init_method_std", "rope_scaling", "rope_scaling_factor", "softmax_scale"),
 )
 """Fields that decide what is trained."""
 EXPERTS = (
@@ -77,6 +77,43 @@ def test_a_llama_in_its_topology_has_these_fields() -> None:
 )
 def test_what_bridge_has_no_field_for_is_refused(name: str, refused: str) -> None:
     assert refused in "; ".join(MEGATRON_BRIDGE.refusals(hugging_face_run(name), ExportOptions()))
+
+
+def test_the_vocabulary_is_padded_for_bridge_which_pads_none_that_a_model_states() -> None:
+    """training/setup.py: `should_pad_vocab` is off where the model has a vocabulary."""
+    run = bloom("tp8-pp4-dp4-mbs1-z1", model="gpt3-175b", nodes=16, global_batch=512, precision="bf16")
+    found = settings_of(run)
+    assert (found["vocab_size"], found["should_pad_vocab"]) == ("-(-50257 // 1024) * 1024", "False")
+    assert eval(found["vocab_size"]) == run.workload.model.padded_vocab(8) == 51200  # noqa: S307
+
+
+@pytest.mark.parametrize(
+    ("recipe", "fields"),
+    [
+        ("delayed", {"fp8": "'hybrid'", "fp8_amax_history_len": "1024", "fp8_amax_compute_algo": "'max'"}),
+        ("tensorwise", {"fp8": "'hybrid'"}),
+        ("blockwise", {"fp8": "'e4m3'"}),
+        ("mxfp8", {"fp8": "'e4m3'", "reuse_grad_buf_for_mxfp8_param_ag": "False"}),
+    ],
+)
+def test_fp8_has_the_number_formats_and_layers_of_the_export_for_megatron_lm(recipe: Any, fields: Any) -> None:
+    """Bridge's own recipes leave the outer layers in bf16 (tensorwise) and take hybrid numbers (blockwise)."""
+    run = hugging_face_run("llama-3-8b")
+    run = replace(run, workload=replace(run.workload, precision="fp8", precision_recipe=recipe))
+    text = exported(run, "megatron-bridge")["recipe.py"]
+    for name, value in {**fields, "first_last_layers_bf16": "False", "fp8_param_gather": "False"}.items():
+        assert f"    config.mixed_precision.{name} = {value}\n" in text
+    core = {name: values for name, *values in megatron_core_flags(run)}
+    assert [eval(fields["fp8"])] == core["--fp8-format"]  # noqa: S307
+
+
+def test_a_clamped_swiglu_is_not_fused() -> None:
+    """megatron-core 0.16.1 clamps only in `glu`, fusions/fused_bias_swiglu.py does not."""
+    run = hugging_face_run("mixtral-8x7b")
+    clamped = replace(run, workload=replace(run.workload, model=replace(run.workload.model, glu_clamp=7.0)))
+    assert settings_of(run)["bias_activation_fusion"] == "True"
+    assert settings_of(clamped)["bias_activation_fusion"] == "False"
+    assert settings_of(clamped)["activation_func_clamp_value"] == "7.0"
 
 
 NAMED = {
@@ -164,6 +201,7 @@ def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config
     derived = {name: answer for name, answer in answers.items() if answer["derived"]}
     assert {"llama-3-70b", "llama-3.1-405b", "llama-3.2-1b", "qwen2.5-72b", "qwen3-8b"} <= set(derived)
     for name, answer in derived.items():
+        assert 0 <= answer["exported"]["vocab_size"] - answer["derived"]["vocab_size"] < 128, name  # padded
         for field in COMPARED:
             if field != "ffn_hidden_size" or not answer["exported"]["num_moe_experts"]:  # unused where all have experts
                 assert answer["exported"][field] == answer["derived"][field], (name, field)

@@ -254,6 +254,15 @@ def test_twelve_models_are_expressed_or_refused_by_a_property(name: str, core: s
         assert bool(refused) == bool(property_named)
 
 
+@pytest.mark.parametrize("changed", [{"rotary_fraction": 0.5}, {"rotary_interleaved": True}])
+def test_yarn_rotates_whole_heads_in_halves(changed: dict[str, Any]) -> None:
+    """Megatron's `YarnRotaryEmbedding` has the width of a head whatever --rotary-percent says, and asserts halves."""
+    run = hugging_face_run("afm-4.5b")
+    model = replace(run.workload.model, **changed)
+    run = replace(run, workload=replace(run.workload, model=model))
+    assert MEGATRON_CORE.refused(run, ExportOptions()) == ["rotary_scaling"]
+
+
 CHECKOUT = os.environ.get("MEGATRON_LM", "")
 
 

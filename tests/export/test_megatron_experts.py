@@ -83,7 +83,7 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
         plain |= {
             "latent": latent,
             "rotary_scaling": yarn if factor else None,
-            "attention_scale": latent.key_size**-0.5 * growth**2,
+            "attention_scale": latent.key_size**-0.5 * growth**2 * draw(st.sampled_from([1.0, 1.0, 1.5])),
         }
         model = replace(model, **plain)
     else:
@@ -131,8 +131,64 @@ def test_a_published_mixture_is_exported_exactly_or_refused_by_a_property(name: 
         assert trained(parsed(megatron_core_flags(run))) == asked(run)
 
 
-DEEPSPEED = [name for name, made in FORMATS.items() if made.framework == "deepspeed"]
 SITE = ExportOptions(site=SiteProfile(image="registry/name:tag"))
+BIASES = dict.fromkeys(("qkv_bias", "attention_bias", "mlp_bias"), True)
+BIASED: dict[str, Any] = {"expert_bias": True, "router_linear_bias": True}
+
+
+def with_experts(model: dict[str, Any], **experts: Any) -> ProductionRun:
+    """Mixtral with some fields of its own."""
+    run = hugging_face_run("mixtral-8x7b")
+    mixture = run.workload.model.experts
+    assert mixture
+    changed = replace(run.workload.model, experts=replace(mixture, **experts), **model)
+    return replace(run, workload=replace(run.workload, model=changed))
+
+
+@pytest.mark.parametrize(
+    ("run", "refused"),
+    [
+        (with_experts(BIASES, **BIASED, shared_ffn=64), "biases of shared experts"),
+        (with_experts({"gated_mlp": False, "activation": "gelu_tanh", **BIASES}, **BIASED), "tanh-approximated GELU"),
+        (with_experts({"glu_offset": 1.0}), "with offset 1"),
+        (with_experts({"glu_clamp": 7.0}), ""),
+        (with_experts(BIASES, **BIASED), ""),
+        (
+            with_experts({}, router_groups=4, router_top_groups=1, router_group_scores=2),
+            "groups under a softmax over the chosen experts",
+        ),
+        (with_experts({}, router_groups=4, router_top_groups=2, router_group_scores=1), ""),
+    ],
+)
+def test_what_stops_megatrons_experts_or_changes_them_is_refused(run: ProductionRun, refused: str) -> None:
+    assert refused in "; ".join(MEGATRON_CORE.refusals(run, ExportOptions()))
+    assert bool(MEGATRON_CORE.refusals(run, ExportOptions())) == bool(refused)
+    assert_exact_or_refused(run)
+
+
+def test_grouped_products_with_biases_have_no_fused_dropout() -> None:
+    """megatron/core/transformer/moe/experts.py asserts so; gpt-oss has such experts."""
+    assert ("--no-bias-dropout-fusion",) in megatron_core_flags(hugging_face_run("gpt-oss-20b"))
+    assert ("--no-bias-dropout-fusion",) not in megatron_core_flags(hugging_face_run("mixtral-8x7b"))
+    recipe = bundle(with_experts(BIASES, **BIASED), "megatron-bridge", SITE)["recipe.py"]
+    assert "bias_dropout_fusion=False" in recipe
+    assert "bias_dropout_fusion=True" not in recipe
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "megatron-bridge"])
+def test_latent_attention_without_yarn_has_the_usual_scale_alone(name: str) -> None:
+    """The scale of latent attention follows from yarn's factors; nothing else sets it."""
+    run = hugging_face_run("deepseek-v3")
+    scale = run.workload.model.attention_scale
+    model = replace(run.workload.model, rotary_scaling=None)
+    plain = replace(run, workload=replace(run.workload, model=model))
+    assert scale
+    assert FORMATS[name].refused(plain, ExportOptions()) == ["attention_scale"]
+    usual = replace(plain, workload=replace(run.workload, model=replace(model, attention_scale=0.0)))
+    assert not FORMATS[name].refused(usual, ExportOptions())
+
+
+DEEPSPEED = [name for name, made in FORMATS.items() if made.framework == "deepspeed"]
 
 
 @pytest.mark.parametrize("name", DEEPSPEED)

@@ -2,7 +2,10 @@
 
 Names are those of megatron-bridge 0.3.1 and megatron-core 0.16.1. `GPTModelProvider` passes the factor of Llama 3's
 rotary scaling on; low and high frequency factors and the original length are fixed in megatron-core. Activations are
-functions, so that GeGLU and ReLU can be expressed. What GPTModelProvider has no field for is refused.
+functions, so that GeGLU and ReLU can be expressed; fused SwiGLU ignores clamp and offset. Bridge does not pad the
+vocabulary of a model that states one (training/setup.py), so that the padded one is written. Its FP8 recipes leave the
+outer layers in bf16 or use other number formats than Megatron-LM's, so that their fields are set. What GPTModelProvider
+has no field for is refused.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
-from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
+from tuner.export.megatron_core import MEGATRON_CORE, RECIPE_FORMATS, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
@@ -49,7 +52,7 @@ def _degree(name: str, axis: str) -> Treatment:
 
 def _activation(run: ProductionRun) -> Settings:
     model = run.workload.model
-    swiglu = model.gated_mlp and model.mlp_activation == "silu"
+    swiglu = model.gated_mlp and model.mlp_activation == "silu" and not (model.glu_clamp or model.glu_offset)
     return [
         ("activation_func", _FUNCTIONS[model.mlp_activation]),
         ("gated_linear_unit", repr(model.gated_mlp)),
@@ -85,6 +88,13 @@ def _window(run: ProductionRun) -> Settings:
         return []
     found: Settings = [("window_size", repr((model.sliding_window - 1, 0)))]
     return found + [("window_attn_skip_freq", repr(model.window_skip))] * bool(model.window_skip)
+
+
+def _rows(run: ProductionRun) -> str:
+    """Return the padded vocabulary, as the division that rounds it up."""
+    multiple = run.workload.model.vocab_multiple * run.topology.tp
+    vocab = run.workload.model.vocab
+    return f"-(-{vocab} // {multiple}) * {multiple}" if multiple else repr(vocab)
 
 
 def _attention(run: ProductionRun) -> Settings:
@@ -195,16 +205,15 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
             if r.workload.model.attention_scale and not r.workload.model.latent
             else []
         ),
+        only="with latent attention 1 / sqrt(head size) times yarn's scale",
+        accepts=lambda r: r.workload.model.latent is None or _CORE["attention_scale"].accepts(r),
     ),
     "init_std": _field("init_method_std", lambda m: m.init_std),
     "tied_embeddings": _field("share_embeddings_and_output_weights", lambda m: m.tied_embeddings),
-    "vocab": _field("vocab_size", lambda m: m.vocab),
+    "vocab": expressed("`model.vocab_size`", lambda r: [("vocab_size", _rows(r))]),
     "vocab_multiple": expressed(
-        "`model.should_pad_vocab`, `model.make_vocab_size_divisible_by`",
-        lambda r: [
-            ("should_pad_vocab", repr(r.workload.model.vocab_multiple > 0)),
-            ("make_vocab_size_divisible_by", repr(r.workload.model.vocab_multiple or 1)),
-        ],
+        "`model.vocab_size`, `model.should_pad_vocab`",
+        lambda _: [("should_pad_vocab", "False")],
         only="unpadded only in multiples of tp",
         accepts=_CORE["vocab_multiple"].accepts,
     ),
@@ -282,6 +291,16 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 }
 
 
+def fp8_fields(run: ProductionRun) -> dict[str, object]:
+    """Return the fields of Bridge's FP8 recipe that make it Megatron-LM's: all layers, weights kept in bf16."""
+    if run.workload.precision != "fp8":
+        return {}
+    recipe = run.workload.precision_recipe or "delayed"
+    fields: dict[str, object] = {"fp8": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
+    fields |= {"fp8_param_gather": False, "reuse_grad_buf_for_mxfp8_param_ag": False}
+    return fields | ({"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"} if recipe == "delayed" else {})
+
+
 def mixed_precision(run: ProductionRun) -> str:
     """Return the name of Bridge's mixed precision recipe."""
     if run.workload.precision == "fp8":
@@ -314,10 +333,16 @@ def _optimizer(run: ProductionRun) -> Settings:
 
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
     settings, precision = chosen.settings(run, options), mixed_precision(run)
-    settings += [(name, "True") for name in _FUSIONS]
+    given = {name for name, _ in settings}
+    settings += [(name, "True") for name in _FUSIONS if name not in given]
     return {
         "recipe.py": rendered(
-            "megatron-bridge.recipe.py", run, settings=settings, precision=precision, optimizer=_optimizer(run)
+            "megatron-bridge.recipe.py",
+            run,
+            settings=settings,
+            precision=precision,
+            fp8=fp8_fields(run),
+            optimizer=_optimizer(run),
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
     }

@@ -9,6 +9,8 @@ What the flags mean was read from Megatron's code at that commit, where a name a
 - `--disable-bias-linear` removes the biases of MLP and attention together; `--add-qkv-bias` brings those of queries,
   keys and values back.
 - `--window-size` counts the tokens before a position, itself excluded.
+- `--position-embedding-type yarn` rotates whole heads, whatever `--rotary-percent` says, and halves only.
+- Experts know no fused GELU.
 - Megatron's dropouts, rotary base and norm epsilon have defaults other than most models', so they are always written.
 """
 
@@ -56,8 +58,11 @@ from tuner.launch.trainers.megatron_lm import (
     virtual_stages,
 )
 
-_RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
+RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
 """FP8 number format that Transformer Engine's recipes are used with."""
+
+DELAYED_SCALING: Final = {"--fp8-amax-history-len": "1024", "--fp8-amax-compute-algo": "max"}
+"""Transformer Engine's own defaults of delayed scaling; Megatron-LM's take the last maximum alone."""
 
 
 def _activation(run: ProductionRun) -> Settings:
@@ -75,7 +80,8 @@ def _has_activation(run: ProductionRun) -> bool:
     model = run.workload.model
     if model.gated_mlp:
         return model.mlp_activation in ("silu", "quick_gelu")
-    return model.mlp_activation in ("relu2", "gelu") or (model.mlp_activation == "gelu_tanh" and model.mlp_bias)
+    fused = model.mlp_activation == "gelu_tanh" and model.mlp_bias and model.experts is None
+    return fused or model.mlp_activation in ("relu2", "gelu")
 
 
 def _biases(run: ProductionRun) -> Settings:
@@ -131,7 +137,8 @@ def _has_scaling(run: ProductionRun) -> bool:
         return is_llama3(scaling, factor=8.0)
     usual = 0.1 * math.log(scaling.factor) + 1 if scaling.factor > 1 else 1.0
     same = not scaling.attention_factor or math.isclose(scaling.attention_factor, usual, rel_tol=1e-6)
-    return scaling.kind == "yarn" and scaling.original_seq > 0 and same
+    halves = run.workload.model.rotary_fraction == 1 and not run.workload.model.rotary_interleaved
+    return scaling.kind == "yarn" and scaling.original_seq > 0 and same and halves
 
 
 def _window(run: ProductionRun) -> Settings:
@@ -153,7 +160,8 @@ def _precision(run: ProductionRun) -> Settings:
     if run.workload.precision != "fp8":
         return half_precision(run)
     recipe = run.workload.precision_recipe or "delayed"
-    return [*half_precision(run), ("--fp8-format", _RECIPE_FORMATS[recipe]), ("--fp8-recipe", recipe)]
+    flags = [*half_precision(run), ("--fp8-format", RECIPE_FORMATS[recipe]), ("--fp8-recipe", recipe)]
+    return flags + [*DELAYED_SCALING.items()] * (recipe == "delayed")
 
 
 def _attention(run: ProductionRun) -> Settings:
@@ -199,7 +207,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "activation": expressed(
         "--swiglu, --quick-geglu, --squared-relu, --no-bias-gelu-fusion",
         _activation,
-        only="SwiGLU, quick GeGLU, squared ReLU, exact GELU, and tanh-approximated GELU with an MLP bias",
+        only="SwiGLU, quick GeGLU, squared ReLU, exact GELU, and tanh-approximated GELU with an MLP bias, no experts",
         accepts=_has_activation,
     ),
     "norm": expressed(
@@ -243,8 +251,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "rotary_scaling": expressed(
         "--use-rope-scaling, --rotary-seq-len-interpolation-factor, --position-embedding-type yarn",
         _scaling,
-        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by whole numbers, yarn, with latent attention "
-        "from 4096 tokens with betas 32 and 1",
+        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by whole numbers, yarn of whole heads in "
+        "halves, with latent attention from 4096 tokens with betas 32 and 1",
         accepts=_has_scaling,
     ),
     "sliding_window": expressed(
@@ -259,7 +267,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "vocab": expressed("--vocab-size", _vocabulary),
     "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by, --padded-vocab-size"),
     "precision": expressed(
-        "--fp16, --bf16, --fp8-format, --fp8-recipe",
+        "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*",
         _precision,
         only="fp32, fp16, bf16, and fp8 with Transformer Engine",
         accepts=lambda r: (

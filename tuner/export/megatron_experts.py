@@ -5,9 +5,12 @@ Read from megatron-core at the commit of the recorded flag table, where a name a
 - Under softmax, the weights of the chosen experts are a softmax over their scores (normalised) unless
   `--moe-router-pre-softmax` takes it over all experts. Under sigmoid they are divided by their sum if there are two or
   more, and the balancing bias exists there alone.
-- A group of experts ranks by the sum of its best `topk // group-topk` scores.
+- A group of experts ranks by the sum of its best `topk // group-topk` scores, which are logits under a softmax over the
+  chosen experts.
 - An integer `--moe-layer-freq` N means experts in layers 0, N, 2N ..., so that a list is written for any pattern.
-- Biases of experts and router come with those of all linear layers.
+- Biases of experts and router come with those of all linear layers. Grouped products then refuse to start with fused
+  dropout, and shared experts have none.
+- SwiGLU is clamped in mixtures alone, and only without an offset.
 - Latent attention turns neighbours, normalises its latent vectors only with `--qk-layernorm`, and reads yarn from
   `--rope-type`, `--rotary-scaling-factor` and the two scales; the original length is 4096 and the betas are 32 and 1.
 - `--expert-tensor-parallel-size` defaults to the tensor parallel degree, so that it is always written.
@@ -87,6 +90,7 @@ def _experts(run: ProductionRun) -> Settings:
         flags.append(("--moe-expert-capacity-factor", number(experts.capacity_factor)))
     if run.workload.attention != "eager":  # Transformer Engine's grouped products and fused permutation
         flags += [("--moe-grouped-gemm",), ("--moe-permute-fusion",)]
+        flags += [("--no-bias-dropout-fusion",)] * model.mlp_bias
     return flags
 
 
@@ -116,6 +120,10 @@ def _unroutable(run: ProductionRun) -> str:
         "softmax over one expert": not sigmoid and experts.normalized and not several,
         f"groups ranked by {counted(scores, 'score')}": experts.router_groups
         and scores != experts.top_k // experts.router_top_groups,
+        "groups under a softmax over the chosen experts": experts.router_groups
+        and scores > 1
+        and not (sigmoid or pre_softmax(experts)),
+        "biases of shared experts": experts.shared_ffn and model.mlp_bias,
         "biases in part": not experts.expert_bias == experts.router_linear_bias == model.mlp_bias,
         "a gate without shared experts": experts.shared_gate and not experts.shared_ffn,
         "a balancing bias under softmax": experts.router_bias and not sigmoid,
@@ -206,6 +214,24 @@ def _clamp(run: ProductionRun) -> Settings:
     return flags + [("--glu-linear-offset", number(model.glu_offset))] * (model.glu_offset > 0)
 
 
+def _has_clamp(run: ProductionRun) -> bool:
+    model = run.workload.model
+    if not (model.glu_clamp or model.glu_offset):
+        return True
+    silu = model.mlp_activation == "silu"
+    return model.gated_mlp and not (silu and (model.glu_offset or model.experts is None))
+
+
+def _has_scale(run: ProductionRun) -> bool:
+    """Return whether attention scores are scaled as usual, or latent attention's by what yarn's scales can express."""
+    model = run.workload.model
+    if model.latent is None:
+        return usual_scale(run)
+    scaled = model.rotary_scaling is not None and model.rotary_scaling.factor > 1
+    usual = model.latent.key_size**-0.5
+    return scaled or math.isclose(model.attention_scale or usual, usual, rel_tol=1e-6)
+
+
 def _dispatcher(run: ProductionRun) -> Settings:
     return [] if run.workload.model.experts is None else [*dispatch(run.topology)]
 
@@ -238,10 +264,8 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
     "glu_clamp": expressed(
         "--activation-func-clamp-value, --glu-linear-offset",
         _clamp,
-        only="with a gated MLP",
-        accepts=lambda run: (
-            run.workload.model.gated_mlp or not (run.workload.model.glu_clamp or run.workload.model.glu_offset)
-        ),
+        only="with quick GeGLU, and a clamp of SwiGLU with experts",
+        accepts=_has_clamp,
     ),
     "ep": _axis("--expert-model-parallel-size", "ep"),
     "etp": _axis("--expert-tensor-parallel-size", "etp"),
@@ -259,8 +283,5 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
             run.workload.model.experts is None or run.topology.tp == 1 or run.topology.sequence_parallel
         ),
     ),
-    "attention_scale": trains_only(
-        "1 / sqrt(head size), with latent attention times yarn's scale",
-        lambda run: run.workload.model.latent is not None or usual_scale(run),
-    ),
+    "attention_scale": trains_only("1 / sqrt(head size), with latent attention times yarn's scale", _has_scale),
 }
