@@ -197,6 +197,39 @@ def test_a_recipe_of_a_mixture_has_its_experts_and_their_parallelism(key: str, n
     assert "layer.attention.qk_norm.eps = 1e-06" in text
 
 
+def test_a_recipe_of_a_llama_starts_embeddings_and_output_layer_as_the_model_says() -> None:
+    """torchtitan's own embeddings start with a standard deviation of one, and its output layer by its width."""
+    untied, _ = recipe_of("tp1-pp1-dp32-mbs1-z3")
+    assert "initial = partial(nn.init.normal_, std=0.02)" in untied
+    assert 'model.lm_head.param_init = {"weight": initial, "bias": nn.init.zeros_}' in untied
+    assert 'model.tok_embeddings.param_init = {"weight": initial}' in untied
+    tied, _ = recipe_of("tp1-pp1-dp32-mbs1-z3", model=str(CONFIGS / "llama-3.2-1b.json"))
+    assert "model.lm_head.param_init" in tied
+    assert "tok_embeddings" not in tied  # the output layer's weights
+    assert "nn.init" not in exported(mixture("tp1-pp1-dp32-mbs1-z3"), "torchtitan")["recipe.py"]
+
+
+def test_torchtitan_has_no_pipeline_with_tied_embeddings() -> None:
+    """models/common/decoder.py raises NotImplementedError."""
+    run = bloom("tp1-pp2-dp16-mbs1-z3", **{**FLASH, "model": str(CONFIGS / "llama-3.2-1b.json")})
+    with pytest.raises(InputError, match=r"pipeline parallelism 2 \(with tied embeddings\)"):
+        exported(run, "torchtitan")
+
+
+def test_torchtitans_experts_multiply_in_bf16_alone() -> None:
+    """models/common/moe.py casts their inputs and weights to bfloat16."""
+    run = mixture("tp1-pp1-dp32-mbs1-z3")
+    with pytest.raises(InputError, match="fp32 precision"):
+        exported(replace(run, workload=replace(run.workload, precision="fp32")), "torchtitan")
+
+
+@pytest.mark.parametrize("seq", [4096, 65536])
+def test_the_rotary_embedding_is_as_long_as_a_sequence(seq: int) -> None:
+    """torchtitan registers Qwen3 with 40,960 positions and refuses longer sequences."""
+    text = exported(mixture("tp1-pp1-dp32-mbs1-z3", replace(QWEN, seq=seq)), "torchtitan")["recipe.py"]
+    assert f"layer.attention.rope.max_context_length = {seq}\n" in text
+
+
 def test_experts_that_torchtitan_does_not_train_are_refused_by_name() -> None:
     """The preset has a load-balancing loss, which torchtitan lacks."""
     key = "tp1-pp1-dp32-mbs1-z3-ep8"
@@ -259,7 +292,8 @@ for name in f"{names} hf_datasets.text_datasets models.common.config_utils model
     sys.modules[f"torchtitan.{name}"] = MagicMock()
 vocab = {"llama3": 128256, "qwen3": 151936}[family]
 model = types.SimpleNamespace(
-    dim=size, vocab_size=vocab, norm=MagicMock(), layers=[MagicMock() for _ in range(layers)]
+    dim=size, vocab_size=vocab, layers=[MagicMock() for _ in range(layers)],
+    **{name: MagicMock() for name in ("norm", "lm_head", "tok_embeddings")},
 )
 sys.modules[f"torchtitan.models.{family}"].model_registry.return_value.model = model
 sys.path.insert(0, folder)

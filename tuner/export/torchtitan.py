@@ -1,9 +1,10 @@
 """torchtitan: a Python recipe that returns its configuration, which torchtitan prefers to flags, and a launch script.
 
 Facts are of pytorch/torchtitan at b5bcd76 (August 2026): models/llama3/__init__.py, models/qwen3/__init__.py, models/
-common/moe.py, config/configs.py, trainer.py and distributed/activation_checkpoint.py. The recipe derives from a
-registered size of Llama 3 or mixture of Qwen3, sets norm epsilon and rotary embedding, and refuses to run if
-torchtitan's own numbers of that size have changed.
+common/moe.py, models/common/decoder.py, config/configs.py, trainer.py and distributed/activation_checkpoint.py. The
+recipe derives from a registered size of Llama 3 or mixture of Qwen3, sets norm epsilon, rotary embedding and Llama's
+initial embeddings (torchtitan's own have a standard deviation of one), and refuses to run if torchtitan's own numbers
+of that size have changed. Tied embeddings exclude a pipeline, and experts multiply in bf16 whatever the precision.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
     model, topology, workload = run.workload.model, run.topology, run.workload
     scaling = model.rotary_scaling
     rope: dict[str, Any] = {"theta": model.rotary_base, "scaling": "llama" if scaling else "none"}
+    rope["max_context_length"] = model.seq
     if scaling:
         rope |= {"scaling_factor": scaling.factor, "low_freq_factor": scaling.low_frequency}
         rope |= {"high_freq_factor": scaling.high_frequency}
@@ -105,6 +107,8 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "mixture": mixture,
         "sizes": {"dim": model.hidden, "vocab_size": model.vocab, "layers": model.layers},
         "epsilon": model.norm_epsilon,
+        "initial": None if experts else model.init_std,
+        "tied": model.tied_embeddings,
         "rope": rope,
         "parallelism": settings,
         "training": training,
@@ -165,6 +169,13 @@ def _scalable(run: ProductionRun) -> bool:
     return scaling is None or (experts is None and scaling.kind == "llama3" and scaling.original_seq > 0)
 
 
+def _has_precision(run: ProductionRun) -> bool:
+    """Return whether the products, those of experts included, are in the precision of a run."""
+    precision, recipe = run.workload.precision, run.workload.precision_recipe
+    fp8 = precision == "fp8" and recipe in (None, "rowwise", "mxfp8")
+    return precision == "bf16" or ((precision == "fp32" or fp8) and run.workload.model.experts is None)
+
+
 _LLAMA: Final[Mapping[str, Any]] = {
     "norm": "rmsnorm",
     "norm_offset": False,
@@ -197,7 +208,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
     "frozen_params": 0,
     "not_understood": (),
 }
-"""The properties of torchtitan's Llama 3, apart from its sizes; its initial weights are torchtitan's own."""
+"""The properties of torchtitan's Llama 3, apart from its sizes."""
 
 _QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
 """Where torchtitan's Qwen3 differs from that."""
@@ -261,15 +272,8 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
         "rotary_scaling": expressed("RoPE.Config", only="none and llama3, with experts none", accepts=_scalable),
         "precision": expressed(
             "mixed_precision_param, Float8LinearConverter",
-            only="fp32, bf16, fp8 with rowwise or mxfp8 scaling and no experts",
-            accepts=lambda run: (
-                run.workload.precision in ("fp32", "bf16")
-                or (
-                    run.workload.precision == "fp8"
-                    and run.workload.precision_recipe in (None, "rowwise", "mxfp8")
-                    and run.workload.model.experts is None
-                )
-            ),
+            only="bf16, without experts fp32 and fp8 with rowwise or mxfp8 scaling",
+            accepts=_has_precision,
         ),
         "optimizer": trains_only("adam", lambda run: run.workload.optimizer == "adam"),
         "ramp": trains_only("no ramp-up", lambda run: run.workload.ramp is None),
@@ -281,12 +285,14 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
         "offload": expressed("enable_cpu_offload", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
         "pp": expressed(
             "pipeline_parallel_degree",
-            only="degrees that divide the layers",
+            only="degrees that divide the layers, 1 with tied embeddings",
             accepts=lambda run: (
                 (run.workload.model.layers + 2 * (run.topology.partition == "embedding"))
                 % (run.topology.pp * run.topology.vpp)
                 == 0
+                and not (run.topology.pp > 1 and run.workload.model.tied_embeddings)
             ),
+            because=lambda run: "with tied embeddings" if run.workload.model.tied_embeddings else "",
         ),
     }
 

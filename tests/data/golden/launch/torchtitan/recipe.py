@@ -5,7 +5,9 @@ DATASET to the name of a dataset of torchtitan.
 """
 
 import os
+from functools import partial
 
+from torch import nn
 from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
@@ -25,10 +27,14 @@ def run() -> Trainer.Config:
     if sizes != {'dim': 4096, 'vocab_size': 128256, 'layers': 32}:
         raise ValueError(f"this torchtitan's llama3 8B has other sizes: {sizes}")
     model.norm.eps = 1e-05
+    initial = partial(nn.init.normal_, std=0.02)
+    model.lm_head.param_init = {"weight": initial, "bias": nn.init.zeros_}
+    model.tok_embeddings.param_init = {"weight": initial}
     for layer in model.layers:
         layer.attention_norm.eps = layer.ffn_norm.eps = 1e-05
         layer.attention.rope.theta = 500000.0
         layer.attention.rope.scaling = 'llama'
+        layer.attention.rope.max_context_length = 8192
         layer.attention.rope.scaling_factor = 8.0
         layer.attention.rope.low_freq_factor = 1.0
         layer.attention.rope.high_freq_factor = 4.0
