@@ -125,7 +125,8 @@ def _follow_cut(bar: Bar, line: int, printed: BarPrint) -> Iteration:
     elif inverse and bar.cut.rate:
         took, apart = bar.cut.take(steps, inverse, now)
         digit = error * (1 + KEPT) / SMOOTHING
-        if took > 0 and abs(took - between) <= _CLOCK_SLACK and (between <= 0 or steps * digit <= 2.0):
+        is_better = steps * digit <= 2.0 and (steps == 1 or apart <= 1.0)
+        if took > 0 and abs(took - between) <= _CLOCK_SLACK and (between <= 0 or is_better):
             found = took / steps, max(digit, 2 * apart / steps), "the progress bar's rate"
         if state := bar.cut.settled(took, apart):
             _go_on(bar, state)

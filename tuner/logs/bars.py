@@ -251,6 +251,8 @@ def _rate(found: re.Match[str]) -> str | None:
 @lru_cache(4096)
 def _head(head: str) -> tuple[str | None, int | None]:
     """Return which bar has this text before it, None for one that is not of training steps, and the epoch it names."""
+    if "': " in head:
+        head = _DICTIONARY.sub("", head)
     epoch = _EPOCH.search(head)
     if epoch or OTHER_WORK.search(head):
         return None if OTHER_WORK.search(head) else "", int(epoch[1]) if epoch else None

@@ -25,7 +25,7 @@ DICTIONARY_WORDS: Final = (
 _SUMMARY: Final = re.compile(rf"'train_runtime': '?({NUMBER})'?,.{{0,200}}?'train_steps_per_second': '?({NUMBER})'?,")
 
 _SUMMARY_LINE: Final = re.compile(
-    r"^\W{0,12}train_(runtime|steps_per_second)['\"]? {0,40}[:=] {0,40}['\"]?(?:([0-9]{1,4}):([0-9]{2}):)?"
+    r"(?:^|[->\]:] )\W{0,12}train_(runtime|steps_per_second)['\"]? {0,40}[:=] {0,40}['\"]?(?:([0-9]{1,4}):([0-9]{2}):)?"
     rf"({NUMBER})['\"]?,?\s*$"
 )
 """Of a summary with a line per figure: `  train_runtime            = 0:10:00.12`, or JSON."""
@@ -72,7 +72,7 @@ class Dictionaries:
 
     def _summary_line(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the mean of all iterations with the second line of a summary."""
-        found = _SUMMARY_LINE.match(text)
+        found = _SUMMARY_LINE.search(text)
         if found and found[1] == "runtime":
             figure = figure_of(found[4]) or 0.0
             self._runtime = (3600 * int(found[2] or 0) + 60 * int(found[3] or 0) + figure, digit_of(found[4]))

@@ -87,12 +87,16 @@ class RecordReader:
                 yield from self._litgpt.read(line, text)
         if readable.dictionaries:
             yield from self._dictionaries.read(line, text)
+        evaluated = evaluation_seconds(text) if readable.dictionaries else 0.0
+        is_before_bar = evaluated > 0 and text.find("eval_") < text.rfind("%|")
+        if is_before_bar:
+            self._bars.evaluate(evaluated)
         if readable.bars:
             yield from self._bars.read(line, text)
-        if readable.dictionaries:
-            self._bars.evaluate(evaluation_seconds(text))
-            if is_summary(text):
-                self._bars.finish()
+        if not is_before_bar:
+            self._bars.evaluate(evaluated)
+        if readable.dictionaries and is_summary(text):
+            self._bars.finish()
 
     def read_plain_bars(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
         """Return the iterations of numbered lines with no words but those of bars; None if they are read singly."""

@@ -34,8 +34,8 @@ SIGNATURES: Final = (
     ),
     *NETWORK_SIGNATURES,
     signature(
-        r"CANCELLED AT \S+ DUE TO TIME LIMIT|TERM_RUNLIMIT|job killed: walltime|[Ss]tate(?:=|: )TIMEOUT\b"
-        r"|\bTIMEOUT {1,12}[0-9]{1,3}:[0-9]{1,3}\s*$"
+        r"CANCELLED (?:AT \S+ )?DUE TO TIME LIMIT|^DUE TO TIME LIMIT \*|TERM_RUNLIMIT|job killed: walltime"
+        r"|[Ss]tate(?:=|: )TIMEOUT\b|\bTIMEOUT {1,12}[0-9]{1,3}:[0-9]{1,3}\s*$"
         r"|^timeout: sending signal \w+ to command|\bMaxRuntimeExceeded\b"
         r"|(?:WARNING\b[^|]{0,60})?Caught signal SIG\w+ on \S+: this job is timed-out",
         Outcome.TIMED_OUT,
@@ -43,7 +43,7 @@ SIGNATURES: Final = (
         "Slurm, LSF, PBS, submitit, timeout, SageMaker",
         "set a longer time in the site profile",
         words=(
-            *(" DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
+            *("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
             *("MaxRuntimeExceeded", "tate: TIMEOUT", "tate=TIMEOUT", " TIMEOUT ", "timeout: sending signal "),
         ),
     ),

@@ -193,4 +193,16 @@ CASES: Final = {
         "the job was cancelled",
         "slurmstepd: error: *** JOB 123",
     ),
+    "a time limit in two lines": (
+        "slurmstepd: error: *** JOB 123 ON gra533 CANCELLED AT 2017-07-02T16:35:48\nDUE TO TIME LIMIT ***",
+        "TIMED_OUT",
+        "the job reached its time limit",
+        "DUE TO TIME LIMIT ***",
+    ),
+    "a time limit without a date": (
+        "slurmstepd: error: *** JOB 9999 ON hpc CANCELLED DUE TO TIME LIMIT ***",
+        "TIMED_OUT",
+        "the job reached its time limit",
+        "slurmstepd: error: *** JOB 9999 ON hpc CANCELLED DUE TO TIME",
+    ),
 }

@@ -205,4 +205,16 @@ Train:   5%|███▊                   | 15/310 [02:19<43:57,  8.94s/it]
         1.51,
         0.001,
     ),
+    "a summary through a logger": (
+        """\
+[2025-08-31 15:23:55,912] [    INFO] - ***** train metrics *****
+[2025-08-31 15:23:55,912] [    INFO] -   train_runtime            = 0:02:13.37
+[2025-08-31 15:23:55,912] [    INFO] -   train_samples_per_second =     59.981
+[2025-08-31 15:23:55,912] [    INFO] -   train_steps_per_second   =      7.498
+""",
+        "training summary",
+        1000,
+        0.13337,
+        0.001,
+    ),
 }

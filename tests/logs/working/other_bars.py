@@ -291,4 +291,46 @@ Epoch 0:   6%|▌         | 16/260 [34:09<8:40:57,  0.01it/s, v_num=2ch5]
         46.38,
         0.1,
     ),
+    "a bar behind a dictionary that is torn": (
+        """\
+ 50%|█████     | 500/1000 [05:00<05:00,  1.67it/s]
+{'loss': 0.05, 'learning_rate': 2e-05, 'epoch': 3.77 60%|██████    | 600/1000 [06:05<28:12,  4.23s/it]
+ 65%|██████▌   | 650/1000 [06:38<03:50,  1.52it/s]
+""",
+        "progress bar",
+        600,
+        0.65,
+        0.03,
+    ),
+    "a bar behind the dictionary of tokens": (
+        """\
+{'loss': 2.5, 'mean_token_accuracy': 0.7, 'epoch': 0.1}  1%|          | 1/100 [00:05<08:15,  5.00s/it]
+{'loss': 2.4, 'mean_token_accuracy': 0.7, 'epoch': 0.2}  2%|▏         | 2/100 [00:09<07:21,  4.41s/it]
+""",
+        "progress bar",
+        2,
+        4.0,
+        0.2,
+    ),
+    "two far bars of a cut log": (
+        """\
+ 94%|█████████▎| 500/534 [01:01<00:04,  7.96it/s]
+100%|█████████▉| 533/534 [01:05<00:00,  8.22it/s]
+""",
+        "progress bar",
+        533,
+        4 / 33,
+        0.07,
+    ),
+    "a bar behind an evaluation's dictionary": (
+        """\
+ 50%|█████     | 500/1000 [05:00<05:00,  1.67it/s]
+{'eval_loss': 0.5, 'eval_runtime': 5.0, 'eval_steps_per_second': 2.5, 'epoch': 1.0} 60%|██████    | 600/1000 [06:05<04:00,  1.66it/s]
+ 70%|███████   | 700/1000 [07:05<03:00,  1.66it/s]
+""",
+        "progress bar",
+        600,
+        0.6,
+        0.03,
+    ),
 }
