@@ -74,7 +74,7 @@ def test_an_empty_database_is_rebuilt_and_one_that_is_there_is_left_alone(lost: 
     (lost / "study.db").write_bytes(b"\0")
     recover(lost)
     whole = (lost / "study.db").read_bytes()
-    with pytest.raises(InputError, match=r"study\.db is there"):
+    with pytest.raises(InputError, match=r"study\.db exists"):
         recover(lost)
     assert (lost / "study.db").read_bytes() == whole
 

@@ -125,7 +125,7 @@ def test_a_result_is_read_as_it_was_stored(stored: JobResult) -> None:
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("tuner/study/2", "begun by a later version"),
+        ("tuner/study/2", "started by a later version"),
         ("other/1", "not created by tuner"),
         (None, "not created by tuner"),
     ],
