@@ -157,7 +157,7 @@ def test_ctrl_c_ends_a_worker_that_waits_for_its_server(tmp_path: Path, programs
         made.stop(signal.SIGINT)
         assert worker.stderr is not None
         lines = [""]
-        while "is away" not in lines[-1]:
+        while "is unreachable" not in lines[-1]:
             lines.append(worker.stderr.readline())
             assert lines[-1], lines[-5:]
         worker.send_signal(signal.SIGINT)
