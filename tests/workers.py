@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -65,6 +66,11 @@ class Job:
 
     folder: Path
     codes: list[int]
+
+    @property
+    def failed(self) -> bool:
+        """Whether each rank failed, or was ended because another one had."""
+        return 1 in self.codes and set(self.codes) <= {1, -signal.SIGKILL}
 
     @property
     def result(self) -> dict[str, Any]:

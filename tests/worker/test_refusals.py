@@ -147,7 +147,7 @@ def test_deepspeed_refuses_zero_2_and_3_in_a_pipeline(ranks: Ranks) -> None:
     """The law `zero-without-pipeline`: DeepSpeed's own assertion, met by a job that is started in spite of it."""
     for zero in (2, 3):
         job = ranks.run(WORKLOAD, topology(pp=2, zero=zero))
-        assert job.codes == [1, 1]
+        assert job.failed, job.codes
         assert "ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism" in job.err
 
 
