@@ -257,7 +257,7 @@ BAD_INPUT = [
     (("plan", "--gpus-per-node", "0"), "gpus_per_node must be between 1 and 128, not 0."),
     (("plan", "--global-batch", "0"), "workload field global_batch must be between 1 and 100,000,000, not 0."),
     (("plan", "--seq", "-1"), "model field seq must be between 1 and 100,000,000, not -1."),
-    (("plan", "--gpu", "A100-80GB"), "there is no GPU called 'A100-80GB'; did you mean A100-80GB-SXM"),
+    (("plan", "--gpu", "A100-80GB"), "there is no GPU called 'A100-80GB'; did you mean A100-80GB-PCIe, A100-80GB-SXM"),
     (("plan", "--gpu", ""), "there is no GPU called ''"),
     (("plan", "--model", "lama-7b"), "there is no model called 'lama-7b'; did you mean llama-7b"),
     (("plan", "--cluster", "blom"), "there is no cluster called 'blom'; did you mean bloom-48"),

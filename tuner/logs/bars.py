@@ -62,6 +62,8 @@ OTHER_WORK: Final = re.compile(
     re.IGNORECASE,
 )
 """Text before the figures of a bar or line that is not about training steps."""
+_DICTIONARY: Final = re.compile(r"(?:\{|^)[^{}]*': [^{}]*(?:\}|$)")
+"""A line of HF Trainer before a bar, which may be truncated and describes nothing."""
 _MAX_HEAD: Final = 200
 """Characters before a bar in which its description is searched."""
 _MAX_TEXT: Final = 1 << 12

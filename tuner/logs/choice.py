@@ -24,7 +24,7 @@ NO_OUTPUT: Final = (
     "tuner.step in the trainer"
 )
 
-_WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "olmo-core", "training summary"})
+_WITHOUT_FIRST: Final[frozenset[Source]] = frozenset({"throughput timer", "olmo-core", "composer", "training summary"})
 """Sources whose only line can be measured, because it covers more than the first iteration."""
 
 _STEADY: Final = 0.1

@@ -105,9 +105,10 @@ def _visible_block(lines: list[str], first: int) -> tuple[list[tuple[int, str]],
 
 
 def unwrapped(lines: Iterable[tuple[int, str]]) -> list[str]:
-    """Return the lines that a terminal broke at its width, each whole again; none if nothing shows a width.
+    """Return the lines with those joined that a terminal broke at its width, or that break before a bar (`| `).
 
-    Terminals that drop the blanks at an end of line leave it one shorter.
+    None are returned if no line shows a width or such a bar. Terminals that drop the blanks at an end of line leave it
+    one shorter.
     """
     kept = [text for _, text in lines]
     width = max(map(len, kept), default=0)
