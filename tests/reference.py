@@ -170,7 +170,11 @@ def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
         case "fsdp2":
             return (lacking - {"cp"}) | ({"zero"} if topology.zero < 2 else set())
         case "torchtitan":
-            return (lacking & {"partition"}) | ({"zero"} if topology.zero < 2 else set())
+            return (
+                (lacking & {"partition"})
+                | ({"zero"} if topology.zero < 2 else set())
+                | ({"pp"} if topology.pp > 1 and model.tied_embeddings else set())
+            )
     return set()
 
 

@@ -250,12 +250,22 @@ def test_a_feature_is_refused_where_it_is_on_and_the_framework_lacks_it(axis: st
     (law,) = [law for law in FRAMEWORK_LAWS if law.name == f"framework-{axis.replace('_', '-')}"]
     has, off = getattr(RECORDS[framework], axis).value, axis != "sequence_parallel"
     rows = varied(columns(), axis, np.array([off, off + 1]))
-    own = Columns(replace(WORKLOAD, framework=framework), BLOOM, rows.arrays)
+    untied = replace(WORKLOAD.model, tied_embeddings=False)
+    own = Columns(replace(WORKLOAD, model=untied, framework=framework), BLOOM, rows.arrays)
     assert law.broken_rows(own).tolist() == [False, not has]
     assert law.binding(own.workload) is not has
     free = Columns(replace(WORKLOAD, framework=None), BLOOM, rows.arrays)
     assert law.broken_rows(free).tolist() == [False, False]
     assert not law.binding(free.workload)
+
+
+def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
+    (law,) = [law for law in FRAMEWORK_LAWS if law.name == "framework-pp"]
+    rows = varied(columns(), "pp", np.array([1, 2]))
+    for tied in (True, False):
+        workload = replace(WORKLOAD, model=replace(WORKLOAD.model, tied_embeddings=tied), framework="torchtitan")
+        assert law.broken_rows(Columns(workload, BLOOM, rows.arrays)).tolist() == [False, tied]
+        assert law.binding(workload) is tied
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,8 @@ class FrameworkRecord:
     """Stages of ZeRO; full sharding is 3, and 2 without resharding after the forward pass."""
     sharding_with_pp: Capability[bool]
     """Whether ZeRO 2 and 3 run with a pipeline."""
+    tied_embeddings_with_pp: Capability[bool]
+    """Whether a model whose embedding and output layer share weights runs in a pipeline."""
     partition: Capability[tuple[Partition, ...]]
     recompute: Capability[tuple[Recompute, ...]]
     offload: Capability[tuple[Offload, ...]]
@@ -84,6 +86,10 @@ class FrameworkRecord:
         """Whether it has both a pipeline and ZeRO 2 and 3, but not together."""
         return self.pp.value and not self.sharding_with_pp.value
 
+    def pipelines(self, model: Model) -> bool:
+        """Return whether it runs the model in a pipeline."""
+        return self.pp.value and (self.tied_embeddings_with_pp.value or not model.tied_embeddings)
+
     def document(self) -> dict[str, Any]:
         """Return the record as a JSON document."""
         return {
@@ -115,7 +121,7 @@ class FrameworkRecord:
         """Return the properties of a topology that the framework lacks."""
         lacks = {
             "tp": topology.tp > 1 and not self.tp.value,
-            "pp": topology.pp > 1 and not self.pp.value,
+            "pp": topology.pp > 1 and not self.pipelines(workload.model),
             "cp": topology.cp > 1 and not self.cp.value,
             "vpp": topology.vpp > 1 and not self.vpp.value,
             "partition": topology.partition == "layout" and "layout" not in self.partition.value,

@@ -95,6 +95,9 @@ _RECORDS: Final = (
             "checkpoints and are not searched",
         ),
         sharding_with_pp=Capability(False, _LM_ARGUMENTS + "--use-torch-fsdp2 excludes a pipeline"),
+        tied_embeddings_with_pp=Capability(
+            True, _LM + "megatron/core/distributed/finalize_model_grads.py: sums gradients over first and last stage"
+        ),
         partition=Capability(
             PARTITION,
             _LM_ARGUMENTS + "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split, "
@@ -146,6 +149,7 @@ _RECORDS: Final = (
         ),
         zero=Capability((0, 1, 2, 3), _MDS_ARGUMENTS + "--zero-stage; 2 and 3 with --no-pipeline-parallel"),
         sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
+        tied_embeddings_with_pp=Capability(True, _MDS + "megatron/model/gpt_model.py: TiedLayerSpec"),
         partition=Capability(
             EVEN_PARTITION,
             _BLOOM_FORK + "--pp-partition-method 'type:transformer|embedding'",
@@ -189,6 +193,7 @@ _RECORDS: Final = (
         sequence_parallel=Capability(True, "tuner/worker/parallel.py"),
         zero=Capability((0, 1, 2, 3), _DEEPSPEED + "runtime/zero"),
         sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
+        tied_embeddings_with_pp=Capability(True, _DEEPSPEED + "runtime/pipe/module.py: TiedLayerSpec"),
         partition=Capability(EVEN_PARTITION, _WORKER + ": units of a stage"),
         recompute=Capability(RECOMPUTE, "tuner/worker/block.py: recomputed"),
         offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
@@ -218,6 +223,7 @@ _RECORDS: Final = (
         sequence_parallel=Capability(False, _ACCELERATE + "parallelism_config.py: no such option"),
         zero=Capability((2, 3), _ACCELERATE + "utils/dataclasses.py: reshard_after_forward false and true"),
         sharding_with_pp=Capability(False, _ACCELERATE + "parallelism_config.py: no pipeline axis"),
+        tied_embeddings_with_pp=Capability(False, _ACCELERATE + "parallelism_config.py: no pipeline axis"),
         partition=Capability(("layers",), _ACCELERATE + "parallelism_config.py: no pipeline axis"),
         recompute=Capability(
             ("none", "full"),
@@ -259,6 +265,9 @@ _RECORDS: Final = (
             "plain data parallelism (data_parallel_replicate_degree) is not searched",
         ),
         sharding_with_pp=Capability(True, _TITAN + "distributed/pipeline_parallel.py: each stage is sharded"),
+        tied_embeddings_with_pp=Capability(
+            False, _TITAN + "models/common/decoder.py: enable_weight_tying excludes pipeline_parallel_degree > 1"
+        ),
         partition=Capability(
             EVEN_PARTITION,
             _TITAN_CONFIG + "pipeline_parallel_first_stage_less_layers, pipeline_parallel_last_stage_less_layers",

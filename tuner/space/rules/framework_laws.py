@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -102,7 +103,20 @@ def _no_fork_offloads(columns: Columns, record: FrameworkRecord) -> Any:
 
 
 FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
-    _degree_law("pp", "the framework supports pipelines (pp > 1)", "has no pipeline"),
+    replace(
+        _law(
+            "pp",
+            "the framework supports pipelines (pp > 1), and those of models with tied embeddings",
+            reads=("pp",),
+            vary=("pp",),
+            lacks=lambda record: not record.pp.value,
+            broken=lambda c, record: (c.pp > 1) & (not record.pipelines(c.workload.model)),
+            numbers=lambda c, record: (
+                f"{record.name} has no pipeline{' with tied embeddings' if record.pp.value else ''}, and pp is {c.pp}"
+            ),
+        ),
+        binding=lambda workload: (record := record_of(workload)) is not None and not record.pipelines(workload.model),
+    ),
     _degree_law("cp", "the framework supports context parallelism (cp > 1)", "has no context parallelism"),
     _degree_law("vpp", "the framework supports interleaved pipelines (vpp > 1)", "does not interleave a pipeline"),
     _degree_law("ep", "the framework supports expert parallelism (ep > 1)", "has no expert parallelism"),
