@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-LIMIT = 60.0
-"""Seconds that a job may take."""
+LIMIT = 300.0
+"""Seconds after which a job counts as hung, also where many others run beside it."""
 GRACE = 2.0
 """Seconds that the other ranks get to end by themselves once one has failed."""
 
