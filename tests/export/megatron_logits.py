@@ -121,31 +121,31 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
     for part in (".weight", ".bias"):
         yield f"decoder.final_layernorm{part}", state.get(f"model.norm{part}")
     for layer in range(model.layers):
-        theirs, ours = f"model.layers.{layer}.", f"decoder.layers.{layer}."
-        block = theirs + ("block_sparse_moe." if f"{theirs}block_sparse_moe.gate.weight" in state else "mlp.")
+        source, target = f"model.layers.{layer}.", f"decoder.layers.{layer}."
+        block = source + ("block_sparse_moe." if f"{source}block_sparse_moe.gate.weight" in state else "mlp.")
         for part in (".weight", ".bias"):
-            yield f"{ours}input_layernorm{part}", state.get(f"{theirs}input_layernorm{part}")
-            yield f"{ours}pre_mlp_layernorm{part}", state.get(f"{theirs}post_attention_layernorm{part}")
+            yield f"{target}input_layernorm{part}", state.get(f"{source}input_layernorm{part}")
+            yield f"{target}pre_mlp_layernorm{part}", state.get(f"{source}post_attention_layernorm{part}")
             for old, new in LATENT.items():
-                yield f"{ours}self_attention.{new}{part}", state.get(f"{theirs}self_attn.{old}{part}")
-            three = [state[key] for one in "qkv" if (key := f"{theirs}self_attn.{one}_proj{part}") in state]
+                yield f"{target}self_attention.{new}{part}", state.get(f"{source}self_attn.{old}{part}")
+            three = [state[key] for one in "qkv" if (key := f"{source}self_attn.{one}_proj{part}") in state]
             if len(three) == 3:
                 groups = [one.unflatten(0, (model.kv_heads, -1)) for one in three]
-                yield f"{ours}self_attention.linear_qkv{part}", torch.cat(groups, 1).flatten(0, 1)
+                yield f"{target}self_attention.linear_qkv{part}", torch.cat(groups, 1).flatten(0, 1)
             for old, new in (("", ""), ("shared_expert.", "shared_experts."), ("shared_experts.", "shared_experts.")):
                 both = [state[key] for one in ("gate", "up") if (key := f"{block}{old}{one}_proj{part}") in state]
                 for wide in ("gate_up_proj", "c_fc"):
-                    yield f"{ours}mlp.{new}linear_fc1{part}", state.get(f"{block}{old}{wide}{part}")
-                yield f"{ours}mlp.{new}linear_fc1{part}", torch.cat(both) if both else None
+                    yield f"{target}mlp.{new}linear_fc1{part}", state.get(f"{block}{old}{wide}{part}")
+                yield f"{target}mlp.{new}linear_fc1{part}", torch.cat(both) if both else None
                 for narrow in ("down_proj", "c_proj"):
-                    yield f"{ours}mlp.{new}linear_fc2{part}", state.get(f"{block}{old}{narrow}{part}")
+                    yield f"{target}mlp.{new}linear_fc2{part}", state.get(f"{block}{old}{narrow}{part}")
             for old in ("gate", "router"):
-                yield f"{ours}mlp.router{part}", state.get(f"{block}{old}{part}")
-        yield f"{ours}self_attention.core_attention.softmax_offset", state.get(f"{theirs}self_attn.sinks")
-        yield f"{ours}mlp.router.expert_bias", state.get(f"{block}gate.e_score_correction_bias")
-        yield f"{ours}mlp.shared_experts.gate_weight", state.get(f"{block}shared_expert_gate.weight")
+                yield f"{target}mlp.router{part}", state.get(f"{block}{old}{part}")
+        yield f"{target}self_attention.core_attention.softmax_offset", state.get(f"{source}self_attn.sinks")
+        yield f"{target}mlp.router.expert_bias", state.get(f"{block}gate.e_score_correction_bias")
+        yield f"{target}mlp.shared_experts.gate_weight", state.get(f"{block}shared_expert_gate.weight")
         for number in range(model.experts.count if model.experts and model.is_moe_layer(layer) else 0):
-            expert = f"{ours}mlp.experts.local_experts.{number}.linear_fc"
+            expert = f"{target}mlp.experts.local_experts.{number}.linear_fc"
             for part, suffix in ((".weight", ""), (".bias", "_bias")):
                 if f"{block}experts.down_proj{suffix}" not in state:
                     continue

@@ -99,18 +99,18 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
     around = "gemma" if "model.layers.0.pre_feedforward_layernorm.weight" in state else "glm"
     names = NORMS[around if model.norm_placement == "around" else model.norm_placement]
     for layer in range(model.layers):
-        theirs, ours = f"model.layers.{layer}.", f"layers.{layer}."
+        source, target = f"model.layers.{layer}.", f"layers.{layer}."
         for part in (".weight", ".bias"):
-            yield f"{ours}attention.qkv{part}", joined(tuple(f"{theirs}self_attn.{one}_proj" for one in "qkv"), part)
+            yield f"{target}attention.qkv{part}", joined(tuple(f"{source}self_attn.{one}_proj" for one in "qkv"), part)
             for inner in ("", "shared_expert."):
-                pair = tuple(f"{theirs}mlp.{inner}{one}_proj" for one in ("gate", "up"))
-                yield f"{ours}mlp.{inner.replace('_expert', '')}up{part}", joined(pair, part)
+                pair = tuple(f"{source}mlp.{inner}{one}_proj" for one in ("gate", "up"))
+                yield f"{target}mlp.{inner.replace('_expert', '')}up{part}", joined(pair, part)
             for old, new in {**names, **PARTS}.items():
                 gated = model.gated_mlp and old == "mlp.up_proj"
-                yield ours + new + part, None if gated else state.get(theirs + old + part)
+                yield target + new + part, None if gated else state.get(source + old + part)
         for block in ("mlp.", "block_sparse_moe."):
             for old, new in MIXTURE.items():
-                yield f"{ours}mlp.{new}", state.get(theirs + block + old)
+                yield f"{target}mlp.{new}", state.get(source + block + old)
 
 
 @pytest.mark.slow

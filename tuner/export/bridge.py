@@ -19,7 +19,7 @@ from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
-from tuner.export.megatron_core import MEGATRON_CORE, RECIPE_FORMATS, attention_backend
+from tuner.export.megatron_core import DELAYED_SCALING, MEGATRON_CORE, RECIPE_FORMATS, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
@@ -298,7 +298,7 @@ def fp8_fields(run: ProductionRun) -> dict[str, object]:
     recipe = run.workload.precision_recipe or "delayed"
     fields: dict[str, object] = {"fp8": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
     fields |= {"fp8_param_gather": False, "reuse_grad_buf_for_mxfp8_param_ag": False}
-    return fields | ({"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"} if recipe == "delayed" else {})
+    return {**fields, **(DELAYED_SCALING if recipe == "delayed" else {})}
 
 
 def mixed_precision(run: ProductionRun) -> str:

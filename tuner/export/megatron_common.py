@@ -37,20 +37,6 @@ def is_rotary(run: ProductionRun) -> bool:
     return run.workload.model.positions == "rotary"
 
 
-def rotary_number(flag: str, field: str, *, whole: bool = False) -> Treatment:
-    """Return the treatment of a number of the rotary embedding that one flag expresses, `whole` or not."""
-
-    def value(run: ProductionRun) -> float:
-        return float(getattr(run.workload.model, field))
-
-    return expressed(
-        flag,
-        lambda run: [(flag, number(value(run)))] * is_rotary(run),
-        only="whole numbers" if whole else "",
-        accepts=lambda run: not (whole and is_rotary(run)) or value(run).is_integer(),
-    )
-
-
 def is_windowed(run: ProductionRun) -> bool:
     """Return whether attention has a window that is shorter than a training sequence."""
     return 0 < run.workload.model.sliding_window < run.workload.model.seq
@@ -68,16 +54,6 @@ def same_as_mlp(flag: str, field: str) -> Treatment:
         flag,
         only="the same as for the MLP",
         accepts=lambda run: getattr(run.workload.model, field) == run.workload.model.mlp_bias,
-    )
-
-
-def positions_without_alibi(flags: str, settings: Callable[[ProductionRun], Settings]) -> Treatment:
-    """Return the treatment of the kind of positions by frameworks without linear biases."""
-    return expressed(
-        flags,
-        settings,
-        only="learned, rotary, none",
-        accepts=lambda r: r.workload.model.positions != "alibi",
     )
 
 

@@ -39,8 +39,6 @@ from tuner.export.megatron_common import (
     is_windowed,
     number,
     numeric,
-    positions_without_alibi,
-    rotary_number,
     same_as_mlp,
     switch,
     training_flags,
@@ -61,7 +59,7 @@ from tuner.launch.trainers.megatron_lm import (
 RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
 """FP8 number format that Transformer Engine's recipes are used with."""
 
-DELAYED_SCALING: Final = {"--fp8-amax-history-len": "1024", "--fp8-amax-compute-algo": "max"}
+DELAYED_SCALING: Final[Mapping[str, int | str]] = {"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"}
 """Transformer Engine's own defaults of delayed scaling; Megatron-LM's take the last maximum alone."""
 
 
@@ -141,6 +139,20 @@ def _has_scaling(run: ProductionRun) -> bool:
     return scaling.kind == "yarn" and scaling.original_seq > 0 and same and halves
 
 
+def _rotary_number(flag: str, field: str, *, whole: bool = False) -> Treatment:
+    """Return the treatment of a number of the rotary embedding that one flag expresses, `whole` or not."""
+
+    def value(run: ProductionRun) -> float:
+        return float(getattr(run.workload.model, field))
+
+    return expressed(
+        flag,
+        lambda run: [(flag, number(value(run)))] * is_rotary(run),
+        only="whole numbers" if whole else "",
+        accepts=lambda run: not (whole and is_rotary(run)) or value(run).is_integer(),
+    )
+
+
 def _window(run: ProductionRun) -> Settings:
     model = run.workload.model
     if not is_windowed(run):
@@ -161,7 +173,8 @@ def _precision(run: ProductionRun) -> Settings:
         return half_precision(run)
     recipe = run.workload.precision_recipe or "delayed"
     flags = [*half_precision(run), ("--fp8-format", RECIPE_FORMATS[recipe]), ("--fp8-recipe", recipe)]
-    return flags + [*DELAYED_SCALING.items()] * (recipe == "delayed")
+    delayed = [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
+    return flags + delayed * (recipe == "delayed")
 
 
 def _attention(run: ProductionRun) -> Settings:
@@ -234,9 +247,14 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         only="biases wherever the MLP has them",
         accepts=lambda r: r.workload.model.qkv_bias or not r.workload.model.mlp_bias,
     ),
-    "positions": positions_without_alibi("--position-embedding-type", _positions),
-    "rotary_base": rotary_number("--rotary-base", "rotary_base", whole=True),
-    "rotary_fraction": rotary_number("--rotary-percent", "rotary_fraction"),
+    "positions": expressed(
+        "--position-embedding-type",
+        _positions,
+        only="learned, rotary, none",
+        accepts=lambda r: r.workload.model.positions != "alibi",
+    ),
+    "rotary_base": _rotary_number("--rotary-base", "rotary_base", whole=True),
+    "rotary_fraction": _rotary_number("--rotary-percent", "rotary_fraction"),
     "rotary_interleaved": expressed("--rotary-interleaved, --no-rope-fusion"),
     "rotary_local_base": trains_only(
         "one base for all layers",

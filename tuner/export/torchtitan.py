@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
+from tuner.core.frameworks import RECORDS
 from tuner.core.model import Model
 from tuner.core.text import listed
 from tuner.export.formats import (
@@ -290,7 +291,7 @@ def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
                 (run.workload.model.layers + 2 * (run.topology.partition == "embedding"))
                 % (run.topology.pp * run.topology.vpp)
                 == 0
-                and not (run.topology.pp > 1 and run.workload.model.tied_embeddings)
+                and (run.topology.pp == 1 or RECORDS["torchtitan"].pipelines(run.workload.model))
             ),
             because=lambda run: "with tied embeddings" if run.workload.model.tied_embeddings else "",
         ),

@@ -18,7 +18,13 @@ from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, digit_of, figure_of, loss_of
 
 DICTIONARY_WORDS: Final = (
-    *("_runtime", "train_steps_per_second", "train_speed(", "elapsed_time", "step': ", 'step": ', "iteration': "),
+    "_runtime",
+    "train_steps_per_second",
+    "train_speed(",
+    "elapsed_time",
+    "step': ",
+    'step": ',
+    "iteration': ",
 )
 """Each line that this module reads contains one of these words."""
 

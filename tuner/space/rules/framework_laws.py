@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -24,15 +23,15 @@ def _law(
     *,
     reads: tuple[str, ...],
     vary: tuple[str, ...],
-    lacks: Callable[[FrameworkRecord], bool],
+    lacks: Callable[[FrameworkRecord, Workload], bool],
     broken: Callable[[Columns, FrameworkRecord], Any],
     numbers: Callable[[Columns, FrameworkRecord], str],
 ) -> Rule:
-    """Return a law that applies if the workload's framework lacks a capability."""
+    """Return a law that applies if the workload's framework lacks a capability that the workload needs."""
 
     def binding(workload: Workload) -> bool:
         record = record_of(workload)
-        return record is not None and lacks(record)
+        return record is not None and lacks(record, workload)
 
     def breaks(columns: Columns) -> Any:
         record = record_of(columns.workload)
@@ -66,7 +65,7 @@ def _degree_law(axis: str, sentence: str, lack: str) -> Rule:
         sentence,
         reads=(axis,),
         vary=(axis,),
-        lacks=lacks,
+        lacks=lambda record, _: lacks(record),
         broken=lambda columns, record: (getattr(columns, axis) > 1) & lacks(record),
         numbers=lambda columns, record: f"{record.name} {lack}, and {axis} is {getattr(columns, axis)}",
     )
@@ -103,19 +102,16 @@ def _no_fork_offloads(columns: Columns, record: FrameworkRecord) -> Any:
 
 
 FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
-    replace(
-        _law(
-            "pp",
-            "the framework supports pipelines (pp > 1), and those of models with tied embeddings",
-            reads=("pp",),
-            vary=("pp",),
-            lacks=lambda record: not record.pp.value,
-            broken=lambda c, record: (c.pp > 1) & (not record.pipelines(c.workload.model)),
-            numbers=lambda c, record: (
-                f"{record.name} has no pipeline{' with tied embeddings' if record.pp.value else ''}, and pp is {c.pp}"
-            ),
+    _law(
+        "pp",
+        "the framework supports pipelines (pp > 1), and those of models with tied embeddings",
+        reads=("pp",),
+        vary=("pp",),
+        lacks=lambda record, workload: not record.pipelines(workload.model),
+        broken=lambda c, record: (c.pp > 1) & (not record.pipelines(c.workload.model)),
+        numbers=lambda c, record: (
+            f"{record.name} has no pipeline{' with tied embeddings' if record.pp.value else ''}, and pp is {c.pp}"
         ),
-        binding=lambda workload: (record := record_of(workload)) is not None and not record.pipelines(workload.model),
     ),
     _degree_law("cp", "the framework supports context parallelism (cp > 1)", "has no context parallelism"),
     _degree_law("vpp", "the framework supports interleaved pipelines (vpp > 1)", "does not interleave a pipeline"),
@@ -128,7 +124,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports the ZeRO stage with expert parallelism (ep > 1)",
         reads=("ep", "zero"),
         vary=("zero", "ep"),
-        lacks=lambda record: record.ep.value and set(record.zero_with_ep.value) != set(record.zero.value),
+        lacks=lambda record, _: record.ep.value and set(record.zero_with_ep.value) != set(record.zero.value),
         broken=lambda c, record: (c.ep > 1) & record.ep.value & ~np.isin(c.zero, record.zero_with_ep.value),
         numbers=lambda c, record: (
             f"{record.name} has ZeRO {listed(record.zero_with_ep.value)} with ep={c.ep}, not {c.zero}"
@@ -139,7 +135,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports the dispatcher",
         reads=("dispatcher",),
         vary=("dispatcher",),
-        lacks=lambda record: set(record.dispatcher.value) != set(DISPATCHERS),
+        lacks=lambda record, _: set(record.dispatcher.value) != set(DISPATCHERS),
         broken=lambda c, record: (
             _not_among(c.dispatcher, record.dispatcher.value, DISPATCHERS)
             & (c.dispatcher != DISPATCHERS.index(EXPERT_AXES["dispatcher"]))
@@ -154,7 +150,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports the partition of layers over stages",
         reads=("partition", "pp", "vpp"),
         vary=("partition", "pp"),
-        lacks=lambda record: "layout" not in record.partition.value,
+        lacks=lambda record, _: "layout" not in record.partition.value,
         broken=lambda c, record: (c.partition == LAYOUT) & ("layout" not in record.partition.value),
         numbers=lambda c, record: (
             f"{record.name} gives the last of pp x vpp = {c.pp} x {c.vpp} chunks no fewer layers by a layout"
@@ -165,7 +161,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports sequence parallelism",
         reads=("sequence_parallel", "tp"),
         vary=("sequence_parallel",),
-        lacks=lambda record: not record.sequence_parallel.value,
+        lacks=lambda record, _: not record.sequence_parallel.value,
         broken=lambda c, record: (c.sequence_parallel == 1) & (not record.sequence_parallel.value),
         numbers=lambda c, record: f"{record.name} has no sequence parallelism over tp={c.tp} ranks",
     ),
@@ -174,7 +170,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports the ZeRO stage; full sharding is 3",
         reads=("zero",),
         vary=("zero",),
-        lacks=lambda record: set(record.zero.value) != {0, 1, 2, 3},
+        lacks=lambda record, _: set(record.zero.value) != {0, 1, 2, 3},
         broken=lambda c, record: ~np.isin(c.zero, record.zero.value),
         numbers=lambda c, record: f"{record.name} has ZeRO {listed(record.zero.value)}, not {c.zero}",
     ),
@@ -183,7 +179,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports the recompute granularity",
         reads=("recompute", "layers"),
         vary=("recompute",),
-        lacks=lambda record: set(record.recompute.value) != set(RECOMPUTE),
+        lacks=lambda record, _: set(record.recompute.value) != set(RECOMPUTE),
         broken=lambda c, record: _not_among(c.recompute, record.recompute.value, RECOMPUTE),
         numbers=lambda c, record: (
             f"{record.name} recomputes {either(record.recompute.value)} of its {c.layers} layers, "
@@ -195,7 +191,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports hybrid sharding (hsdp > 1)",
         reads=("hsdp",),
         vary=("hsdp",),
-        lacks=lambda record: not record.hsdp.value,
+        lacks=lambda record, _: not record.hsdp.value,
         broken=lambda c, record: (c.hsdp > 1) & (not record.hsdp.value),
         numbers=lambda c, record: f"{record.name} has no hybrid sharding, and hsdp is {c.hsdp}",
     ),
@@ -204,7 +200,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "the framework supports the offload",
         reads=("offload", "partition", "zero", "recompute"),
         vary=("offload",),
-        lacks=lambda record: set(record.offload.value) != set(OFFLOAD) or bool(record.forks),
+        lacks=lambda record, _: set(record.offload.value) != set(OFFLOAD) or bool(record.forks),
         broken=lambda c, record: (
             _not_among(c.offload, record.offload.value, OFFLOAD) | ((c.offload > 0) & _no_fork_offloads(c, record))
         ),
@@ -218,7 +214,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         "one of the framework's forks supports the partition, recompute, ZeRO stage, attention kernel and model",
         reads=("partition", "pp", "zero", "recompute"),
         vary=("recompute", "zero", "pp", "partition"),
-        lacks=lambda record: bool(record.forks),
+        lacks=lambda record, _: bool(record.forks),
         broken=_no_fork,
         numbers=lambda c, record: (
             f"no fork of {record.name} ({listed(fork.name for fork in record.forks)}) has "
