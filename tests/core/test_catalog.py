@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -220,10 +222,19 @@ def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not UTF-8 text"):
         catalog.model(str(tmp_path / "binary.json"))
     (tmp_path / "large.json").write_bytes(b" " * (5 << 20))
-    with pytest.raises(InputError, match="more than"):
+    with pytest.raises(InputError, match="is larger than 4,194,304 bytes"):
         catalog.model(str(tmp_path / "large.json"))
     with pytest.raises(InputError, match="is not a file"):
-        catalog.model("/dev/null/")
+        catalog.model(str(tmp_path / "large.json" / "x.json"))
+
+
+def test_a_pipe_is_read_as_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "model.toml"
+    os.mkfifo(pipe)
+    text = "hidden = 64\r\nlayers = 2\r\nheads = 2\r\nvocab = 256\r\nseq = 32\r\n"
+    with ThreadPoolExecutor(1) as writer:
+        writer.submit(pipe.write_text, text, newline="")
+        assert catalog.read_text(pipe) == text.replace("\r", "")
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,12 @@ def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: R
     assert "No studies in" in run("list", "--runs", str(tmp_path / "empty")).out
 
 
+def test_a_file_has_no_studies_to_list(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "runs").write_text("")
+    code, _, error = run("list", "--runs", str(tmp_path / "runs"))
+    assert (code, error) == (2, f"tuner: {tmp_path / 'runs'} is not a folder.\n")
+
+
 def test_stop_closes_the_trials_of_a_process_that_is_gone(tmp_path: Path, run: Run) -> None:
     """The list calls them orphaned before and idle after; a second stop finds nothing."""
     runs = study_in(tmp_path / "runs")

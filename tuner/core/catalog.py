@@ -7,6 +7,7 @@ This module converts human units to SI.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
@@ -337,20 +338,23 @@ def _described(name: str) -> Path:
 
 
 def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
-    """Return a file's text. Raise `InputError` if it is missing, not UTF-8, or larger than `most` bytes."""
+    """Return the text of a file or pipe, of at most `most` bytes of UTF-8. Raise `InputError` if it cannot be read."""
     try:
-        exists, size = path.exists(), path.stat().st_size if path.is_file() else -1
-        text = path.read_text(encoding="utf-8-sig") if 0 <= size <= most else ""
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+        text = data.decode("utf-8-sig") if len(data) <= most else ""
     except UnicodeDecodeError as error:
         where = f"byte {error.start + 1:,} is 0x{error.object[error.start]:02x}"
         raise InputError(f"{str(path)!r} is not UTF-8 text ({where}); save it as UTF-8.") from None
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path}.") from None
+    except (IsADirectoryError, NotADirectoryError):
+        raise InputError(f"{path} is not a file.") from None
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(str(path))} cannot be read: {_reason(error)}.") from None
-    if size < 0:
-        raise InputError(f"{path} is not a file." if exists else f"there is no file {path}.")
-    if size > most:
-        raise InputError(f"{path} has {size:,} bytes; more than {most:,} are not read.")
-    return text
+    if len(data) > most:
+        raise InputError(f"{path} is larger than {most:,} bytes.")
+    return io.StringIO(text, newline=None).read()  # with the line ends of any system
 
 
 def _reason(error: Exception) -> str:

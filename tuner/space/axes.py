@@ -100,9 +100,10 @@ def similar_shapes(model: Model) -> tuple[Shape, ...]:
 def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
     """Parse `micro_batch=1,2,4`, `nodes=40-48`, `recompute=full` or `shape=14336x72,13824x78`: axis and values."""
     axis, equals, values = text.partition("=")
-    axis = axis.strip().replace("-", "_")
+    name = axis.strip()
+    axis = name.replace("-", "_")
     if axis not in SETTABLE:
-        raise InputError(f"--set {text!r}: there is no axis {axis!r}; axes are {listed(SETTABLE, limit=20)}.")
+        raise InputError(f"--set {text!r}: there is no axis {name!r}; axes are {listed(SETTABLE, limit=20)}.")
     words = [word.strip() for word in values.split(",")]
     if not equals or not all(words):
         raise InputError(f"--set {text!r} lacks a value; write {_EXAMPLE.get(axis, f'{axis}=1,2,4')}.")

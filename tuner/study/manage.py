@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tuner.core.documents import cluster_of, topology_of, workload_of
-from tuner.core.errors import StudyError, TunerError, TunerWarning
+from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import ResultTable, node_time, shown, span
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
@@ -98,6 +98,8 @@ def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> St
     """
     runs = Path(runs)
     if storage is None:
+        if runs.exists() and not runs.is_dir():
+            raise InputError(f"{runs} is not a folder.")
         names = sorted(file.parent.name for file in runs.glob("*/study.db"))
     else:
         with closing(open_storage(storage)) as opened:
