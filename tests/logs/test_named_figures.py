@@ -218,6 +218,13 @@ def test_a_running_job_is_followed_as_its_log_is_read() -> None:
     assert seen == [[], [], [1, 2], [3], [4], [5]]
 
 
+def test_elapsed_is_the_time_of_a_step_if_it_falls_from_one_step_to_the_next() -> None:
+    own = [f"iteration {n}/5 | elapsed (ms): {ms} | lm loss: 5.5" for n, ms in enumerate((63420, 95.6, 34.8, 35.1), 1)]
+    since_start = [f"iteration {n}/5 | elapsed (ms): {ms} | lm loss: 5.5" for n, ms in enumerate((500, 800, 1000), 1)]
+    assert times(*own) == [63.42, 0.0956, 0.0348, 0.0351]
+    assert times(*since_start) == [0.3, 0.2]
+
+
 @given(st.lists(st.floats(0.01, 50.0), min_size=4, max_size=12), st.integers(1, 50), st.booleans())
 def test_the_time_of_a_named_step_is_what_is_printed(seconds: list[float], every: int, in_ms: bool) -> None:
     scale, unit = (1000, "ms") if in_ms else (1, "s")

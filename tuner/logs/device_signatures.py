@@ -65,15 +65,15 @@ DEVICE_SIGNATURES: Final = (
             "out of memory",
         ),
     ),
-    # A warning, after which the allocator frees what it can.
+    # Warnings, after which the allocator frees what it can.
     signature(
-        r"\bexpandable_segments: memory mapping failed with OOM\b",
+        r"\bexpandable_segments: memory mapping failed with OOM\b|\bAllocation failed : Device memory : required :",
         Outcome.OOM,
         "a GPU ran out of memory",
         "PyTorch",
         weight=OUT_OF_MEMORY,
         passing=True,
-        words=("expandable_segments: memory mapping failed",),
+        words=("expandable_segments: memory mapping failed", "Allocation failed : Device memory"),
     ),
     signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?"

@@ -108,7 +108,9 @@ _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.
 """An exception whose handler says better what was looked for."""
 _DURING: Final = "During handling of the above exception"
 _MAX_LINES_TO_HANDLER: Final = 3
-_UNSAID: Final = re.compile(r"^(?:\w{1,60}\.){0,9}\w{1,60}(?:Error|Exception):$")
+_UNSAID: Final = re.compile(
+    r"^(?:\w{1,60}\.){0,9}(?:\w{1,60}(?:Error|Exception):|BackendCompilerFailed: backend='\w{1,60}' raised:)$"
+)
 _MAX_LINES_TO_MESSAGE: Final = 2
 _MAX_TRACEBACK_LINES: Final = 500
 _MAX_EVIDENCE_CHARS: Final = 500
@@ -201,6 +203,8 @@ class Failures:
         if "AssertionError" in text and _ASSERTION.search(text):
             return _raised(number, text.strip())
         if found := _BARE.match(text) or (("Error: " in text or "Exception: " in text) and _LOGGED.search(text)):
+            if number - 1 == self._unsaid > 0:
+                return replace(_raised(number, found[1]), instead_of=self._unsaid)
             return _bare(number, text, found[1])
         return None
 

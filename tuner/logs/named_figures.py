@@ -162,7 +162,7 @@ class Interpretation:
     is_of_interval: bool = False
     """Whether the figure is the time of all steps since the line before."""
     is_clock: bool = False
-    """Whether a time is that of all steps until then, as a clock."""
+    """Whether a time is that of all steps until then."""
     derived: str = ""
     """The note on the source of the seconds."""
     lines: int = 0
@@ -210,7 +210,7 @@ class Interpretation:
                 return
             digit = 1.0 if figure.seconds is not None else digit_of(figure.text)
             value, digit = figure.value * self.scale, digit * self.scale
-            if self.kind == "clock" or self.is_clock:
+            if self.is_clock:
                 iteration.clock, iteration.clock_digit = value, digit
             elif self.kind == "rate":
                 iteration.seconds, iteration.seconds_digit = 1 / value, digit / value**2
@@ -335,9 +335,10 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
     way.scale = figure.scale or 1.0
     unknown = ", assumed to be seconds" * (kind in ("time", "clock") and figure.scale is None)
     stamped = len(between) == len(steps) and sum(between) > 4 * max(line.stamp_digit for line in lines)
-    if kind == "clock":
+    if kind == "clock" and not ("elapsed" in figure.words and _falls_from_step_to_step(lines, values)):
         if not grows:
             return None
+        way.is_clock = True
         if unknown and stamped:
             way.scale = min((1.0, 1e-3), key=lambda scale: abs(log(scale * (values[-1] - values[0]) / sum(between))))
             unknown = ""
@@ -352,6 +353,15 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
         return None  # it may be the mean of all steps until then
     way.derived += unknown
     return way
+
+
+def _falls_from_step_to_step(lines: Sequence[_Line], values: Sequence[float]) -> bool:
+    """Whether a figure falls from one step to the next, which a time since the beginning cannot."""
+    numbers = (line.number for line in lines)
+    return any(
+        after == before + 1 and now < then
+        for (before, after), (then, now) in zip(pairwise(numbers), pairwise(values), strict=True)
+    )
 
 
 def _by_stamps(

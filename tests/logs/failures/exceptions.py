@@ -7,6 +7,12 @@ from __future__ import annotations
 from typing import Final
 
 CASES: Final = {
+    "a compiler's exception that quotes its cause": (
+        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "output_graph.py", line 9, in _call_user_compiler\n[rank0]:     raise BackendCompilerFailed(self.compiler_fn, e) from e\n[rank0]: torch._dynamo.exc.BackendCompilerFailed: backend=\'inductor\' raised:\n[rank0]: AttributeError: \'CompiledKernel\' object has no attribute \'launch_enter\'',
+        "CRASHED",
+        "an exception ended a rank",
+        "AttributeError: 'CompiledKernel'",
+    ),
     "shared memory of a kernel": (
         '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: triton.runtime.errors.OutOfResources: out of resource: shared memory, Required: 131072, Hardware limit: 101376. Reducing block sizes or `num_stages` may help.',
         "CRASHED",
@@ -35,7 +41,7 @@ CASES: Final = {
         "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"train.py\", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n[rank0]: CompilationError: at 12:4",
         "CRASHED",
         "an exception ended a rank",
-        "torch._dynamo.exc.BackendCompilerFailed",
+        "CompilationError: at 12:4",
     ),
     "nanotron, yaml": (
         '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: yaml.scanner.ScannerError: mapping values are not allowed here\n[rank0]:   in "examples/train_tiny_llama.sh", line 4, column 12',
@@ -46,8 +52,8 @@ CASES: Final = {
     "triton invalid image": (
         'Traceback (most recent call last):\n  File "/opt/train.py", line 9, in <module>\n    main()\ntorch._dynamo.exc.BackendCompilerFailed: backend=\'inductor\' raised:\nRuntimeError: Triton Error [CUDA]: device kernel image is invalid\n\nSet TORCH_LOGS="+dynamo" and TORCHDYNAMO_VERBOSE=1 for more information',
         "CRASHED",
-        "an exception ended a rank",
-        "torch._dynamo.exc.BackendCompilerFailed:",
+        "no usable GPU",
+        "RuntimeError: Triton Error [CUDA]",
     ),
     "conda init": (
         "CommandNotFoundError: Your shell has not been properly configured to use 'conda activate'.\nTo initialize your shell, run\n\n    $ conda init <SHELL_NAME>",
@@ -293,7 +299,7 @@ CASES: Final = {
         "Traceback (most recent call last):\n  File \"/opt/torch/testing/_internal/common_distributed.py\", line 926, in _check_return_codes\n    raise RuntimeError(error)\nRuntimeError: Process 0 exited with error code 10 and exception:\nTraceback (most recent call last):\n  File \"/opt/torch/testing/_internal/common_distributed.py\", line 766, in run_test\n    getattr(self, test_name)()\ntorch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\nAttributeError: 'NoneType' object has no attribute 'meta'",
         "CRASHED",
         "an exception ended a rank",
-        "torch._dynamo.exc.BackendCompilerFailed:",
+        "AttributeError: 'NoneType'",
     ),
     "program timed out": (
         "Traceback (most recent call last):\n  File \"a.py\", line 3, in f\n    x()\nsubprocess.TimeoutExpired: Command 'nvidia-smi' timed out after 60 seconds",

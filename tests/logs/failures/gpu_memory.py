@@ -7,6 +7,12 @@ from __future__ import annotations
 from typing import Final
 
 CASES: Final = {
+    "oom, HIP's allocator": (
+        ":1:rocdevice.cpp            :1897: 9616777836 us: 4277 : [tid:0x7f2accbfe6c0] Failed creating memory\n:1:hip_memory.cpp           :303 : 9616777863 us: 4277 : [tid:0x7f2accbfe6c0] Allocation failed : Device memory : required :4096 | free :2048 | total :17163091968",
+        "OOM",
+        "a GPU ran out of memory",
+        ":1:hip_memory.cpp",
+    ),
     "oom, current": (
         '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB of which 1.20 GiB is free. If reserved but unallocated memory is large try setting PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid fragmentation.',
         "OOM",
