@@ -1,13 +1,13 @@
-"""How good the estimates are: the table of targets, from published measurements.
+"""Accuracy of the estimates against published measurements, with the target of each figure.
 
     python -m benchmarks.accuracy [--tables FOLDER] [--plots FOLDER]
     python -m benchmarks.accuracy --check | --record
 
-Reads corpus/ unless another folder is given. First come the errors of time of each source, blind (no constant was
-fitted to it) or in sample, beside a constant per group. Each further figure is printed with its target; figures that a
-table cannot give are left out. `--plots` draws estimate against measurement. `--check` compares the figures of each
-source with those recorded in benchmarks/accuracy.json and fails with one sentence for each that got worse; `--record`
-writes that file.
+Reads corpus/ unless another folder is given. The first table lists the time error of each source, blind (no constant
+was fitted to it) or in sample, next to a baseline with one constant per group. Every further figure is printed with its
+target; figures that a table cannot provide are left out. `--plots` draws estimate against measurement. `--check`
+compares the figures of each source with those recorded in benchmarks/accuracy.json, prints one sentence for each figure
+that got worse and then exits with code 1; `--record` writes that file.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _check_or_record(sources: Sequence[str], *, record: bool) -> int:
 
 
 def _cleaned(table: Table) -> Table:
-    """The table as the audit leaves it standing."""
+    """Return the table with the repairs that the audit suggests."""
     return table_of(fixed(table, audit(table)), table.name)
 
 
@@ -127,7 +127,7 @@ def _other(name: str, table: Table) -> None:
 
 
 def _by_way(name: str, table: Table) -> None:
-    """Its two ways to shard, each by some rows of its own."""
+    """Print the errors with each tensor-parallel degree calibrated separately, on rows of its own."""
     ways = tuple(replace(row, group=f"tp{row.run.topology.tp}") for row in table.rows if row.run)
     runs = [evaluate(replace(table, rows=ways), calibrate_rows=ROWS, seed=seed) for seed in SEEDS]
     _line(f"{name}: median error, {ROWS} rows of each way", _mean(runs, "sec_median_ape"), "at most 8%")
@@ -146,7 +146,7 @@ def _memory(name: str, table: Table) -> None:
 
 
 def _intervals(tables: dict[str, Table]) -> None:
-    """How many measurements lie in their 80% interval, over all tables."""
+    """Print the share of measurements within their 80% interval, over all tables."""
     inside: dict[int, list[bool]] = {0: [], ROWS: []}
     for table in tables.values():
         for rows, held in inside.items():
@@ -193,7 +193,7 @@ _MARKS = ("o", "s", "^", "D", "v", "P")
 
 
 def _plots(tables: dict[str, Table], folder: Path) -> None:
-    """Estimate over measurement, time and memory, for the tables that ship."""
+    """Plot estimate over measurement, for time and memory, for the tables in `PLOTTED`."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -212,7 +212,7 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
             pairs = _pairs(fresh, memory=place == 2)
             if pairs:
                 measured, estimated = np.array(pairs).T
-                colour, mark = looks[name]  # the same in each panel, and told apart in grey
+                colour, mark = looks[name]  # the same in each panel, and distinguishable in greyscale
                 label = f"{name} ({len(pairs)})"
                 axis.scatter(measured, estimated / measured, s=16, alpha=0.7, color=colour, marker=mark, label=label)
         axis.axhline(1.0, color="black", linewidth=0.8)

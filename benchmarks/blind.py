@@ -1,7 +1,7 @@
-"""Errors of time on sources that no constant was fitted to, on those of the fit, and of a baseline without a model.
+"""Time errors on sources that no constant was fitted to, on the fitted sources, and of a baseline without a model.
 
-The baseline has one constant a group: each row runs at the median throughput (model FLOP/s of a GPU) of the other rows
-of its group. It knows their measurements, which the estimates do not; groups of one row have none.
+The baseline has one constant per group: it predicts each row at the median throughput (model FLOP/s per GPU) of the
+other rows of its group. Unlike the estimates, it uses their measurements; it is undefined for groups of one row.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ IN_FIT: Final = (
     *("aleph-13b-a100", "bloom-a100", "megatron-2021-a100", "mpt-fsdp-a100", "tr3m-1b3-v100", "tr8-104b-v100"),
     "vtrain-single-a100",
 )
-"""Sources that the constants of time are one fit to (`FITTED` in `tuner/costmodel/constants.py`)."""
+"""Sources to which the time constants were jointly fitted (`FITTED` in `tuner/costmodel/constants.py`)."""
 
 OTHER_TIMES: Final = ("mcore-golden-real", "mcore-golden-toy-memory", "moe-layer-h100")
-"""Tables whose seconds are not those of trainings (corpus/README.md)."""
+"""Tables whose seconds do not come from training runs (corpus/README.md)."""
 
 _PARTLY_TRAINED: Final = re.compile(r"lora|peft|\bsft\b|fine-?tun", re.IGNORECASE)
 
@@ -41,14 +41,15 @@ class SourceErrors:
     in_fit: bool
     estimate: float
     baseline_rows: int
-    """Rows that are not alone in their group."""
+    """Number of rows that share their group with other rows."""
     shared_estimate: float | None
-    """Of the estimates of these rows."""
+    """Median relative error of the estimates of these rows."""
     baseline: float | None
+    """Median relative error of the baseline on these rows."""
 
 
 def source_errors(folder: Path) -> list[SourceErrors]:
-    """Return the errors of all dense trainings in a folder of tables, without calibration; blind sources first."""
+    """Return the uncalibrated errors of all dense training runs in a folder of tables, blind sources first."""
     found = [errors for path in sorted(folder.rglob("*.csv")) for errors in _of_table(cleaned(read_table(path)))]
     return sorted(found, key=lambda errors: errors.in_fit)
 
@@ -66,7 +67,7 @@ def print_source_errors(folder: Path) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MixtureErrors:
-    """Errors of time of one source's mixtures of experts, of whose terms no constant is fitted to a training."""
+    """Time errors of one source's mixtures of experts; no constant of their terms is fitted to a training run."""
 
     name: str
     rows: int
@@ -77,7 +78,7 @@ class MixtureErrors:
 
 
 def mixture_errors(folder: Path) -> list[MixtureErrors]:
-    """Return the errors of all trainings of mixtures in a folder of tables, without calibration."""
+    """Return the uncalibrated errors of all training runs of mixtures in a folder of tables."""
     return [errors for path in sorted(folder.rglob("*.csv")) for errors in _mixtures(cleaned(read_table(path)))]
 
 
@@ -102,7 +103,7 @@ def _name(table: Table) -> str:
 
 
 def _guesses(table: Table, *, experts: bool) -> list[RowEstimate]:
-    """Return the estimates of a table's trainings, of mixtures or of dense models."""
+    """Return the estimates of a table's training runs, either of mixtures or of dense models."""
     rows = tuple(row for row in table.rows if is_training(row, experts=experts))
     if _name(table) in OTHER_TIMES or not rows:
         return []
@@ -131,7 +132,7 @@ def _of_table(table: Table) -> Iterator[SourceErrors]:
 
 
 def baseline_errors(group: Sequence[RowEstimate]) -> list[float]:
-    """Return the relative error of each row at the median throughput of the others."""
+    """Return the relative error of each row when it is predicted at the median throughput of the others."""
     work = np.array([_work(guess.row) for guess in group])
     measured = np.array([guess.row.seconds for guess in group], dtype=np.float64)
     rates = work / measured
@@ -147,7 +148,7 @@ def _work(row: Row) -> float:
 
 
 def is_training(row: Row, *, experts: bool) -> bool:
-    """Whether a row times the training of all weights of a model, a mixture of experts or a dense one."""
+    """Whether a row times training of all weights, of a mixture if `experts` and otherwise of a dense model."""
     if row.run is None or row.skipped is not None or not row.timed:
         return False
     if bool(row.run.workload.model.experts) != experts:

@@ -1,4 +1,4 @@
-"""Which fast tests execute each line of tuner/, made with coverage.py; and pytest in a process of its own."""
+"""A map from each line of tuner/ to the fast tests that execute it, made with coverage.py; and a pytest subprocess."""
 
 from __future__ import annotations
 
@@ -25,26 +25,26 @@ USAGE_ERROR: Final = 4
 NO_TESTS: Final = 5
 """pytest's exit codes."""
 RUNNING: Final[set[subprocess.Popen[Any]]] = set()
-"""Runs of pytest at the moment, which are ended when this program is."""
+"""The pytest processes that are running; they are killed when this program ends."""
 MOST_FAILING: Final = 20
-"""With more failures than these the map is refused: the checkout is broken."""
+"""Number of failing tests above which no map is made, because the checkout is broken."""
 
 
 @dataclass(slots=True, kw_only=True)
 class CoverageMap:
-    """Which tests execute which lines, and how long each test takes."""
+    """The map from lines to the tests that execute them, and the duration of each test."""
 
     tests: list[str] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=dict)
     files: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Per file: its hash, the tests of each line and of each function, as indices of `tests`."""
+    """Per file: its hash, and the tests of each line and of each function as indices into `tests`."""
     failing: list[str] = field(default_factory=list)
-    """Tests that failed while the map was made, without a mutant: they never judge one."""
+    """Tests that failed without a mutant while the map was made; they are not used to judge mutants."""
 
     def executing(self, path: str, line: int, function: str, source: str) -> set[str]:
-        """Return the tests that execute a line; in a file that changed since, those that execute the function.
+        """Return the tests that execute a line, or its function if the file has changed since the map was made.
 
-        A line that runs on import has the tests of its whole file.
+        For a line that runs on import, return the tests of its whole file.
         """
         known = self.files.get(path)
         if known is None:
@@ -79,7 +79,7 @@ def pytest(copy: Path, arguments: Sequence[str], limit: float | None = None) -> 
 
 
 def end(process: subprocess.Popen[Any]) -> None:
-    """End what is left of a process group."""
+    """Kill what is left of a process group."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
 
@@ -94,7 +94,7 @@ def collect(copy: Path) -> list[str]:
 
 
 def make_map(copy: Path, map_path: Path) -> None:
-    """Run the fast tests once under coverage.py and write which of them execute each line."""
+    """Run the fast tests once under coverage.py and write the map from lines to tests."""
     data = copy.parent / "coverage"
     settings = copy.parent / "coverage.ini"
     settings.write_text(f"[run]\nsource = {copy / 'tuner'}\ndata_file = {data}\n", encoding="utf-8")
@@ -109,7 +109,7 @@ def make_map(copy: Path, map_path: Path) -> None:
 
 
 def write_map(copy: Path, data_path: Path, durations: str, map_path: Path, failing: Sequence[str] = ()) -> None:
-    """Write coverage.py's data file and pytest's table of durations as a map."""
+    """Write the map from coverage.py's data file and pytest's table of durations."""
     from coverage import CoverageData
 
     data = CoverageData(str(data_path))

@@ -1,9 +1,9 @@
-"""How fast the legal space is enumerated: grid points a second on one core, and against plain Python loops.
+"""Speed of enumerating the legal space: grid points per second on one core, and a comparison with plain Python loops.
 
     python benchmarks/enumeration.py
 
-A grid point is covered when it was judged, or when a rule has removed all points that begin as it does. Both walks of
-the second part are timed in this run, over the same grid, and must find the same topologies.
+A grid point counts as covered when it was checked, or when a rule removed all points that share its prefix. The second
+part times both methods in this run over the same grid and requires them to find the same number of topologies.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _report(name: str, space: Space) -> None:
 
 
 def _against_loops() -> None:
-    """One topology at a time, by the rules' single form, as the simplest program would do it."""
+    """Compare with the simplest program: plain loops that check the rules for one topology at a time."""
     narrow = {"nodes": (40, 48), "heads": (64,), "vpp": (1, 2), "cp": (1,), "micro_batch": (1, 2, 4), "pp": (4, 6, 12)}
     space = space_for(framework="any")
     space = replace(space, axes={**space.axes, **narrow})
@@ -73,7 +73,7 @@ def _loops(space: Space) -> int:
 
 
 def _best(call: Callable[[], object]) -> float:
-    """The shortest of several runs: what the code costs without what else the machine was doing."""
+    """Return the shortest of several runs, which is the least affected by other load on the machine."""
     times = []
     for _ in range(REPEATS):
         started = time.perf_counter()

@@ -1,13 +1,13 @@
-"""Trials at a reduced size: what they save, and what it costs in certainty.
+"""Trials at a reduced size: the node-hours they save, and the accuracy they cost.
 
     python -m benchmarks.fidelity [--clusters N] [--processes N] [--plot FILE]   # simulated clusters, full and auto
-    python -m benchmarks.fidelity --drawn 200                      # other clusters, drawn by seeds from 200 on
+    python -m benchmarks.fidelity --drawn 200                      # other clusters, drawn with seeds from 200 on
     python -m benchmarks.fidelity --model llama-7b --nodes 4       # other sizes
     python -m benchmarks.fidelity --tables corpus                  # measured tables with several GPU counts
 
-The truth of the simulated clusters has terms that the cost model lacks: contention of the network that grows with the
-nodes, stragglers (an iteration waits for the slowest of all ranks) and slow start-up. On the misleading ones contention
-triples the network's time at full size, so that small jobs promise too much.
+The simulated clusters have terms that the cost model lacks: network contention that grows with the number of nodes,
+stragglers (an iteration waits for the slowest of all ranks) and slow start-up. On the misleading clusters, contention
+triples the network time at full size, so that small jobs look too fast.
 """
 
 from __future__ import annotations
@@ -45,18 +45,18 @@ from tuner.tables import read_table
 
 SITE: Final = SiteFactors()
 NETWORK: Final = ("data_parallel", "pipeline", "sharding")
-"""Terms that go over the network between nodes."""
+"""Time terms that use the network between nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterTruth:
-    """How a simulated cluster departs from the ground truth of its seed."""
+    """How a simulated cluster differs from the ground truth of its seed."""
 
     seed: int
     contention: float
-    """By how much longer the network's terms take on all nodes; it grows with the logarithm of the nodes."""
+    """Relative increase of the network terms on all nodes; it grows with the logarithm of the number of nodes."""
     straggling: float
-    """Standard deviation of a rank's logarithm of seconds."""
+    """Standard deviation of the logarithm of a rank's seconds."""
     start_up: float
     """Factor on the seconds before the first iteration."""
 
@@ -94,11 +94,11 @@ CLUSTERS: Final = (
     ),
     *(ClusterTruth(seed=seed, contention=2.0, straggling=0.005, start_up=1.0) for seed in (120, 121, 122, 123)),
 )
-"""Fixed before the scheduler was tuned on any of them."""
+"""These clusters were fixed before the scheduler was tuned on any of them."""
 
 
 def drawn(seed: int) -> ClusterTruth:
-    """Return a cluster that is in no list; every sixth misleads."""
+    """Return a cluster drawn from a seed, not from `CLUSTERS`; every sixth one is misleading."""
     if seed % 6 == 5:
         return ClusterTruth(seed=seed, contention=2.0, straggling=0.005, start_up=1.0)
     chance = random.Random(seed)  # noqa: S311 - clusters, not secrets
@@ -165,14 +165,14 @@ class Pair:
     table: str
     cut: int
     by_model: float
-    """Logarithm of the larger job's seconds over those that the cost model alone expects."""
+    """Logarithm of the larger job's seconds over the cost model's estimate."""
     gap: float
-    """The same beside the extrapolation from the smaller job."""
+    """Logarithm of the larger job's seconds over the extrapolation from the smaller job."""
     size: ReducedSize
 
 
 def pairs_of(path: Path) -> list[Pair]:
-    """Return all pairs of rows of a table that differ in the data parallel degree and the batch alone."""
+    """Return all pairs of rows of a table that differ only in data parallel degree and batch."""
     alike: dict[str, list[tuple[Workload, Cluster, Topology, float]]] = {}
     for row in read_table(path).rows:
         if row.timed and row.run is not None and row.skipped is None and row.seconds:
@@ -193,7 +193,7 @@ def pairs_of(path: Path) -> list[Pair]:
 
 
 def _print_pairs(folder: Path) -> None:
-    """Print the errors of extrapolations, each with an offset learnt from the other pairs of its table."""
+    """Print the extrapolation errors; each extrapolation uses an offset learnt from the other pairs of its table."""
     print("| table | dp cut by | pairs | model alone, median | spread | extrapolated, median | spread | in interval |")
     print(f"|{'---|' * 8}")
     for path in sorted(folder.rglob("*.csv")):

@@ -3,14 +3,15 @@
     python -m benchmarks.fit [--tables FOLDER] [--record]
     python -m benchmarks.fit --records
 
-The first prints, for each source, the median error of time and of memory at first principles, at the package's
-constants, fitted to all other sources, and fitted to all; then each constant's prior, fitted and present value.
-`--record` also writes `benchmarks/constants.toml`, which has every constant of the package with its unit, source and
-kind, and what the fit found of it. `--records` rewrites the package's part of that file and leaves the fit's; a test
-fails where the package and the file differ.
+The first command prints, for each source, the median error of time and of memory with first-principles values, with
+the package's constants, fitted to all other sources, and fitted to all sources; then the prior, fitted and current
+value of each constant. `--record` also writes `benchmarks/constants.toml`, which lists every constant of the package
+with its unit, source and kind, followed by the fitted values. `--records` rewrites only the package's part of that
+file and keeps the fit's part; a test fails if the package and the file differ.
 
-Dense trainings only, as in `benchmarks.blind`; the sources of `modern/` are in this fit, and blind where they are left
-out of it. The same tables give the same file, but for the day in it.
+Only dense training runs are used, as in `benchmarks.blind`. The sources of `modern/` are part of this fit; their errors
+are blind only in the column that leaves their own source out. The same tables always produce the same file, apart from
+the date in it.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ PACKAGES: Final = {
     "search": tuner.search.constants.RECORDS,
 }
 UNUSED: Final = ("e1-400m-ada",)
-"""Tables of models that are no transformers."""
+"""Tables of models that are not transformers."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -75,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def samples_of(folder: Path) -> tuple[list[Sample], list[Sample]]:
-    """Return what the tables of a folder say of time and of memory."""
+    """Return the time samples and the memory samples of the tables in a folder."""
     times: list[Sample] = []
     memories: list[Sample] = []
     for path in sorted(folder.rglob("*.csv")):
@@ -94,14 +95,14 @@ def _is_dense(row: Row) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """The fit to all sources, and for each source that to all others."""
+    """The fit to all sources, and for each source the fit to all others."""
 
     whole: Fit
     others: Mapping[str, Fit]
 
     @classmethod
     def of(cls, problem: Problem) -> LeftOut:
-        """Fit to all sources, from first principles and from the package's constants, then without each."""
+        """Fit to all sources, keeping the better of two starting points, then once without each source."""
         starts = (None, {name: value_of(name) for name in problem.priors})
         whole = min((problem.fit(start) for start in starts), key=lambda fit: fit.cost)
         others = {name: problem.fit_without(name, whole) for name in problem.sources}
@@ -109,7 +110,7 @@ class LeftOut:
 
 
 def fit_entries(problem: Problem, whole: Fit, day: str) -> dict[str, dict[str, Any]]:
-    """Return what is recorded of each fitted constant."""
+    """Return the recorded entry of each fitted constant."""
     return {
         name: {
             "value": _rounded(whole.values[name]),
@@ -128,7 +129,7 @@ def fit_entries(problem: Problem, whole: Fit, day: str) -> dict[str, dict[str, A
 
 
 def kind_of(record: Constant) -> str:
-    """Return where a constant comes from, in one word or two: its record's source says it."""
+    """Return the kind of origin of a constant, derived from the source in its record."""
     words = record.source
     if "no source" in words and ";" not in words:
         return "no source"
@@ -138,7 +139,7 @@ def kind_of(record: Constant) -> str:
 
 
 def document(fitted: Mapping[str, Mapping[str, Any]]) -> str:
-    """Return the file: the package's constants by package, then what the fit found."""
+    """Return the text of the file: the constants by package, then the fitted values."""
     lines = ["# Written by `python -m benchmarks.fit`. Intervals contain 80% of a constant's posterior.", ""]
     for package, records in PACKAGES.items():
         for name, record in records.items():
@@ -149,7 +150,7 @@ def document(fitted: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def package_entry(record: Constant) -> dict[str, Any]:
-    """Return what is recorded of a constant of the package."""
+    """Return the recorded entry of a constant of the package."""
     entry = {"value": _plain(record.value), "unit": record.unit, "kind": kind_of(record), "source": record.source}
     if record.interval is not None:
         entry["interval"] = list(record.interval)
@@ -157,7 +158,7 @@ def package_entry(record: Constant) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of the types that TOML has; the keys of a table are words."""
+    """Convert a value to TOML's types; the keys of a table become strings."""
     if isinstance(value, Mapping):
         return {" ".join(key) if isinstance(key, tuple) else str(key): _plain(each) for key, each in value.items()}
     return [_plain(each) for each in value] if isinstance(value, tuple) else value

@@ -1,7 +1,7 @@
-"""First-principles values of the constants that are fitted: where a fit starts, and how far it may go.
+"""Priors of the fitted constants: first-principles values, where a fit starts, and how far it may move from them.
 
-A name such as `HOST_SECONDS.0` is an element of a constant that is a table. Constants that are fitted to something
-outside of corpus/ (`CPU_ADAM_SECONDS`) are not fitted here.
+A name such as `HOST_SECONDS.0` is one element of a constant that is a table. Constants that are fitted to data outside
+corpus/ (`CPU_ADAM_SECONDS`) are not listed here.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prior:
-    """What is known of a constant without any training run."""
+    """What is known about a constant without any training run."""
 
     value: float
     deviation: float
     """Standard deviation of its logarithm."""
     reason: str
     most: float = float("inf")
-    """Upper bound; a share is at most 1."""
+    """Upper bound, 1 for a share."""
 
 
 def _share(value: float, deviation: float, reason: str) -> Prior:
@@ -76,7 +76,7 @@ TIME_PRIORS: Final = {
     "SHARDED_LAYER_HOST_SECONDS": _of(0.5e-3, 0.7, "counted: three collectives, each with copies in and out"),
     "OVERLAPPED_GATHER_SHARE": _share(0.85, 0.3, "all but the first gather and the last reduction, which wait"),
 }
-"""Of the constants of time."""
+"""Priors of the time constants."""
 
 MEMORY_PRIORS: Final = {
     "UNFUSED_NORM_COPY_BYTES": _of(16.0, 0.2, "counted: fp32 copies"),
@@ -93,4 +93,4 @@ MEMORY_PRIORS: Final = {
     "CACHED_SHARE": _share(0.15, 0.7, "blocks of other sizes stay cached while memory lasts; a guess"),
     "COMMUNICATOR_BYTES": _of(0.6e9, 0.5, "NCCL: channels, each with buffers of 4 MiB for each peer; a guess"),
 }
-"""Of the constants of memory."""
+"""Priors of the memory constants."""

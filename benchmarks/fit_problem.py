@@ -1,11 +1,11 @@
-"""Least squares with priors: which constants explain the rows of several sources best.
+"""Least squares with priors: the constants that best explain the rows of several sources.
 
     log measured = log model(constants) + effect of the source + effect of the group + noise
 
-Constants have priors (their logarithms, normal around first principles), and so have effects, which take up what all
-rows of a source or of a group share: a slow cluster moves its own effect before it moves a constant. Noise and effects
-are Student's, so that what is far off counts little. A row that ran out of memory, or that ran, counts where the model
-has it on the wrong side of the card.
+The logarithms of the constants have normal priors around their first-principles values. Effects absorb the deviation
+that all rows of a source or of a group share, so that a slow cluster shifts its own effect rather than a constant.
+Noise and effects follow Student's t-distribution, which gives outliers little weight. A row that is only known to fit
+or to run out of memory adds to the cost if the model puts it on the wrong side of the card's memory.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from tuner.costmodel.time import seconds
 from tuner.tables import Row, RowBlock, blocks
 
 NOISE: Final = 0.05
-"""Standard deviation of the logarithm of a row, beside what its source and its group share."""
+"""Standard deviation of the logarithm of a row's figure, in addition to the effects of its source and group."""
 SOURCE_DEVIATION: Final = 0.08
 GROUP_DEVIATION: Final = 0.06
-"""Of the effects of sources and of groups."""
+"""Standard deviations of the effects of sources and of groups."""
 FREEDOM: Final = 4.0
-"""Degrees of freedom of Student's distribution of rows and effects: the farther one is off, the less it counts."""
+"""Degrees of freedom of the t-distribution of noise and effects; the fewer, the less weight an outlier gets."""
 MOST_ROWS: Final = 20.0
-"""Rows that a source counts as at most: its rows repeat each other's faults."""
+"""Largest weight of a source, in rows, because the errors of its rows are correlated."""
 STEP: Final = 0.01
-"""Change of a logarithm over which slopes are taken."""
+"""Change of a constant's logarithm for finite differences."""
 STEPS: Final = 20
 CLOSE: Final = 1e-3
-"""Change of the cost, relative, at which a fit ends."""
+"""Relative change of the cost below which a fit ends."""
 SITE: Final = SiteFactors()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """Rows of one source that differ only in their columns, and what is estimated of them."""
+    """A block of rows of one source, and the function that estimates them."""
 
     source: str
     block: RowBlock
     groups: tuple[str, ...]
     measured: FloatArray
-    """Seconds or bytes; of rows without a figure, the card's memory."""
+    """Seconds or bytes; for rows without a figure, the card's memory."""
     side: FloatArray
-    """0 where `measured` is a figure, 1 where the truth is at least that much, -1 where it is at most that much."""
+    """0 if `measured` is a figure, 1 if it is a lower bound of the truth, -1 if it is an upper bound."""
     estimate: Callable[[RowBlock], FloatArray]
 
 
 def time_samples(source: str, rows: Sequence[Row]) -> list[Sample]:
-    """Return the timed rows of a source."""
+    """Return the samples of a source's timed rows."""
     return [
         _sample(source, block, [row.seconds for row in block.rows], lambda block: seconds(block.columns, SITE))
         for block in blocks(rows)
@@ -68,7 +68,7 @@ def time_samples(source: str, rows: Sequence[Row]) -> list[Sample]:
 
 
 def memory_samples(source: str, rows: Sequence[Row]) -> list[Sample]:
-    """Return the rows of a source with a figure of memory, those out of memory, and those that are said to fit."""
+    """Return the samples of a source's rows with a memory figure, and of its rows with the status OK or OOM."""
     found = []
     for kind, stage in sorted({(row.memory_kind, row.memory_stage) for row in rows if row.weighed}):
         own = [row for row in rows if row.weighed and (row.memory_kind, row.memory_stage) == (kind, stage)]
@@ -103,16 +103,16 @@ def _sample(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """What a fit found."""
+    """The result of a fit."""
 
     values: dict[str, float]
     deviations: dict[str, float]
-    """Of the logarithms."""
+    """Standard deviations of the constants' logarithms."""
     cost: float
 
 
 class Problem:
-    """The samples of some sources, and the constants to be fitted to them."""
+    """The samples of some sources, and the constants to fit to them."""
 
     def __init__(self, samples: Sequence[Sample], priors: Mapping[str, Prior]) -> None:
         self.samples, self.priors = list(samples), dict(priors)
@@ -125,7 +125,7 @@ class Problem:
         self._slopes: dict[tuple[float, ...], FloatArray] = {}
 
     def rows_of(self, source: str) -> FloatArray:
-        """Return which rows with a figure are of a source."""
+        """Return the mask of a source's rows with a figure."""
         rows: FloatArray = (self._source == source) & (self._side == 0)
         return rows
 
@@ -140,22 +140,22 @@ class Problem:
         return float(np.median(abs(np.expm1(self.errors(values)[rows])))) if rows.any() else None
 
     def wrong_side(self, source: str, values: Mapping[str, float]) -> tuple[int, int]:
-        """Return how many of a source's rows have the model on the wrong side of the card, and of how many."""
+        """Return how many of a source's fits-or-not rows the model puts on the wrong side, and how many there are."""
         rows = (self._source == source) & (self._side != 0)
         return int((self._side[rows] * self.errors(values)[rows] < 0).sum()), int(rows.sum())
 
     def rows_behind(self, name: str, values: Mapping[str, float]) -> int:
-        """Return the number of rows with a figure that a constant moves: by 1% or more where it is twice as large."""
+        """Return the number of rows with a figure that change by more than 1% when a constant doubles."""
         moved = abs(self._jacobian(self._logs(values))[:, list(self.priors).index(name)]) * np.log(2) > 0.01
         return int((moved & (self._side == 0)).sum())
 
     def fit(self, start: Mapping[str, float] | None = None) -> Fit:
-        """Return the likeliest constants near a start, of all rows."""
+        """Return the most likely constants given all rows, searched from a start."""
         first = start or {name: prior.value for name, prior in self.priors.items()}
         return self._fit(self._logs(first), np.ones(len(self._source), dtype=bool), self._off, self._jacobian)
 
     def fit_without(self, source: str, whole: Fit) -> Fit:
-        """Return the likeliest constants of the other sources' rows, by the slopes at the fit to all."""
+        """Return the most likely constants given the other sources, linearized at the fit to all sources."""
         centre = self._logs(whole.values)
         base, slopes = self._off(centre), self._jacobian(centre)
         return self._fit(
@@ -215,11 +215,11 @@ class Problem:
         )
 
     def _counts(self, off: FloatArray) -> FloatArray:
-        """Return 1 for each figure, and for each row without one that the model has on the wrong side."""
+        """Return 1 for each row with a figure or on the wrong side of the card's memory, otherwise 0."""
         return np.where((self._side == 0) | (self._side * off < 0), 1.0, 0.0)
 
     def _effects(self, used: Any) -> tuple[FloatArray, FloatArray]:
-        """Return which effects each row with a figure has, and the deviation of each effect."""
+        """Return the design matrix of the effects (rows by effects), and the deviation of each effect."""
         figures = used & (self._side == 0)
         columns, widths = [np.zeros((len(figures), 0))], []
         for names, width in ((self._source, SOURCE_DEVIATION), (self._group, GROUP_DEVIATION)):
@@ -229,7 +229,7 @@ class Problem:
         return -np.hstack(columns), np.array(widths, dtype=np.float64)
 
     def _jacobian(self, place: FloatArray) -> FloatArray:
-        """Return how the logarithm of each estimate moves with the logarithm of each constant."""
+        """Return the derivative of each estimate's logarithm by each constant's logarithm."""
         key = tuple(place)
         if key not in self._slopes:
             base, slopes = self._off(place), []
@@ -261,7 +261,7 @@ class Problem:
 
 @contextmanager
 def constants_set(values: Mapping[str, float]) -> Iterator[None]:
-    """Give constants other values, in every module of the cost model that imports them."""
+    """Set constants to other values in every module of the cost model that imports them, until the context exits."""
     changed: dict[str, Any] = {}
     for path, value in values.items():
         name, _, inner = path.partition(".")
@@ -283,7 +283,7 @@ def constants_set(values: Mapping[str, float]) -> Iterator[None]:
 
 
 def value_of(path: str) -> float:
-    """Return the package's value of a constant, or of an element of one."""
+    """Return the package's value of a constant, or of one element of it."""
     name, _, inner = path.partition(".")
     value = getattr(constants, name)
     for part in inner.split(".") if inner else []:
@@ -292,13 +292,13 @@ def value_of(path: str) -> float:
 
 
 def _cost(size: FloatArray) -> FloatArray:
-    """Return Student's negative logarithm of probability of deviations."""
+    """Return the negative log-likelihood of deviations under Student's t-distribution."""
     cost: FloatArray = (FREEDOM + 1) / 2 * np.log1p(size**2 / FREEDOM)
     return cost
 
 
 def _pull(size: FloatArray) -> FloatArray:
-    """Return the weight of a deviation in the squares that stand for `_cost`."""
+    """Return the weight of each deviation in the least squares that approximate `_cost`."""
     pull: FloatArray = (FREEDOM + 1) / (FREEDOM + size**2)
     return pull
 

@@ -2,10 +2,10 @@
 
     python -m benchmarks.forked_tests REQUESTS ANSWERS
 
-REQUESTS and ANSWERS are descriptors of two pipes. Each request is a line of JSON: a file of the working directory, its
-source before and after the edit, and the names of tests. A child process puts the edited code into the functions that
-were imported and runs the tests in their order up to the first failure. It answers with each test that it begins, then
-with "failed", "passed" or "unable": code that runs on import cannot be exchanged.
+REQUESTS and ANSWERS are the descriptors of two pipes. Each request is a line of JSON: a file of the working directory,
+its source before and after the edit, and the names of tests. A child process puts the edited code into the imported
+functions and runs the tests in the given order up to the first failure. It writes a line for each test that it begins,
+then "failed", "passed" or "unable"; the last means that the edit changes code that already ran on import.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from _pytest.runner import runtestprotocol
 ROOT: Final = Path(__file__).resolve().parent.parent
 Ending = Literal["failed", "passed", "unable"]
 START: Final = 600.0
-"""Seconds in which the tests are collected."""
+"""Time limit for collecting the tests, in seconds."""
 
 
 class ForkedTests:
@@ -58,7 +58,7 @@ class ForkedTests:
             raise RuntimeError(f"the tests in {copy} cannot be collected")
 
     def run(self, path: str, before: str, after: str, tests: Sequence[tuple[str, float]]) -> tuple[Ending, str]:
-        """Run tests, each with its limit in seconds, on an edited file; return how it ended and which test failed."""
+        """Run tests, each with its time limit in seconds, on an edited file; return the ending and the last test."""
         request = {"path": path, "before": before, "after": after, "tests": [test for test, _ in tests]}
         with os.fdopen(os.dup(self._requests), "w", encoding="utf-8") as pipe:
             pipe.write(json.dumps(request) + "\n")
@@ -77,9 +77,10 @@ class ForkedTests:
         return ending, test
 
     def close(self) -> None:
-        """End the process with its child; whoever waits for an answer gets an error.
+        """End the process and its child; a thread that waits for an answer gets an error.
 
-        A signal that arrives just before Python waits for the next request is noticed only at the next signal.
+        SIGTERM is repeated because Python may handle a signal that arrives just before a blocking read only at the
+        next one.
         """
         while self.process.poll() is None:
             self.process.terminate()
@@ -87,7 +88,7 @@ class ForkedTests:
                 self.process.wait(1.0)
 
     def _line(self, limit: float) -> str | None:
-        """Return the next answer, None if there is none within some seconds."""
+        """Return the next answer, or None if there is none within `limit` seconds."""
         end = time.monotonic() + limit
         while b"\n" not in self._unread:
             if not select([self._answers], [], [], max(end - time.monotonic(), 0.0))[0]:
@@ -101,13 +102,13 @@ class ForkedTests:
 
 
 class _Server:
-    """The pytest plugin that answers requests in place of running the tests."""
+    """A pytest plugin that answers requests instead of running all tests."""
 
     def __init__(self, requests: int, answers: int) -> None:
         self._requests, self._answers = requests, answers
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Answer until the other side closes its pipe."""
+        """Answer requests until the other side closes its pipe."""
         items = {item.nodeid: item for item in session.items}
         functions = _functions(Path.cwd())
         for cache in gc.get_objects():
@@ -155,7 +156,7 @@ class _Server:
             reports = runtestprotocol(item, log=False, nextitem=following)
             if any(report.failed for report in reports):
                 with suppress(BaseException):
-                    item.session._setupstate.teardown_exact(None)  # end what the test started
+                    item.session._setupstate.teardown_exact(None)  # tear down the test's fixtures
                 return "failed"
         return "passed"
 
@@ -164,9 +165,9 @@ class _Server:
 
 
 def exchange(before: str, after: str, filename: str, functions: Sequence[FunctionType]) -> bool:
-    """Give the functions of a file the code that an edit gives them; return whether that is all that the edit changes.
+    """Replace the code of a file's functions by the edited code; return whether this covers the whole edit.
 
-    A file that was not imported yet needs nothing: the edited one is read from disk.
+    Nothing is replaced in a file that was not imported yet, because the import will read the edited file from disk.
     """
     changed: list[tuple[CodeType, CodeType]] = []
     try:
@@ -180,7 +181,7 @@ def exchange(before: str, after: str, filename: str, functions: Sequence[Functio
         return False
     if not all(_replace(functions, was, becomes) for was, becomes in changed):
         return False
-    while changed:  # functions that these made on import, such as what a decorator returns
+    while changed:  # inner functions created on import, such as those that a decorator returns
         changed = [
             (one, two)
             for was, becomes in changed
@@ -193,7 +194,7 @@ def exchange(before: str, after: str, filename: str, functions: Sequence[Functio
 
 
 def _replace(functions: Sequence[FunctionType], was: CodeType, becomes: CodeType) -> bool:
-    """Give the functions that run a code another one; return whether there are any, and all can have it."""
+    """Replace a code object in the functions that run it; return False if there are none or it fits not all of them."""
     found = [
         f for f in functions if (f.__code__.co_name, f.__code__.co_firstlineno) == (was.co_name, was.co_firstlineno)
     ]
@@ -205,7 +206,7 @@ def _replace(functions: Sequence[FunctionType], was: CodeType, becomes: CodeType
 
 
 def _compare(old: CodeType, new: CodeType, changed: list[tuple[CodeType, CodeType]]) -> bool:
-    """Collect the functions directly below a module or class that differ; return whether nothing else does."""
+    """Collect the changed functions of a module and its classes; return whether nothing else changed."""
     mine, other = list(_inner(old)), list(_inner(new))
     if _own(old) != _own(new) or len(mine) != len(other):
         return False
@@ -223,7 +224,7 @@ def _inner(code: CodeType) -> Iterator[CodeType]:
 
 
 def _own(code: CodeType) -> tuple[object, ...]:
-    """Return what a module or a class runs itself."""
+    """Return the code of a module or class body, without that of its functions and classes."""
     constants = [None if isinstance(constant, CodeType) else (type(constant), constant) for constant in code.co_consts]
     return code.co_code, code.co_names, constants
 
@@ -233,7 +234,7 @@ def _is_class(code: CodeType) -> bool:
 
 
 def _functions(folder: Path) -> dict[str, list[FunctionType]]:
-    """Return the functions in memory by the file that defines them."""
+    """Return the functions of tuner/ that are in memory, by the file that defines them."""
     found: dict[str, list[FunctionType]] = {}
     for function in gc.get_objects():
         if type(function) is FunctionType and function.__code__.co_filename.startswith(f"{folder}/tuner/"):
@@ -242,7 +243,7 @@ def _functions(folder: Path) -> dict[str, list[FunctionType]]:
 
 
 def main() -> None:
-    """Collect the tests that a marker names, and answer requests."""
+    """Collect the tests selected by a marker expression, and answer requests."""
     requests, answers, marker = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
     temporary = Path.cwd().parent / f"{Path.cwd().name}.tmp"
     options = ["-q", "--tb=no", "--no-header", "-p", "no:cacheprovider", f"--basetemp={temporary}", "-m", marker]

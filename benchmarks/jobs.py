@@ -1,7 +1,7 @@
-"""What jobs on this machine cost besides themselves: medians of whole jobs, real processes.
+"""Overhead of jobs on this machine: medians over whole jobs with real processes.
 
 python benchmarks/jobs.py              # seconds from the last line to the end of all processes; the tuner's own time
-python benchmarks/jobs.py --deepspeed  # how ranks are started: our forks, torchrun, DeepSpeed's launcher
+python benchmarks/jobs.py --deepspeed  # start of the ranks by tuner's forks, by torchrun and by DeepSpeed's launcher
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def farewells(folder: Path) -> None:
-    """From the line of the second iteration until no process is left."""
+    """Print the seconds from a job's last line until none of its processes is left."""
     program = CommandTemplate.parse(TRAINER, configure=lambda _: {}, cwd=folder)
     space = space_for(model="tiny", nodes=1, gpus_per_node=4)
     launcher, took = LocalLauncher(program, ranks=4), []
@@ -79,7 +79,7 @@ def farewells(folder: Path) -> None:
 
 
 def overhead(folder: Path) -> None:
-    """The tuner's own seconds for each job: all that it takes, less what its jobs hold."""
+    """Print the tuner's own seconds per job: total time less the time of the jobs themselves."""
     space = space_for(model="tiny", nodes=1, gpus_per_node=4, settings=["cp=1", "vpp=1"], precision="fp32")
     limits = Limits(budget=REPEATS)
     settings = StudySettings(space=space, limits=limits, launcher="local", command=TRAINER, runs=folder / "runs")
@@ -96,7 +96,7 @@ def overhead(folder: Path) -> None:
 
 
 def starts(folder: Path) -> None:
-    """A job of four ranks by each way to start them: until its first line, and whole."""
+    """Print the seconds of a four-rank job until its first line and until its end, for each way to start the ranks."""
     worker = ("--job", str(folder / "job.json"))
     (folder / "ds_config.json").write_text(json.dumps(ds_config(TINY, RANKS)))
     Assignment(

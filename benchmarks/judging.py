@@ -1,4 +1,4 @@
-"""One study of the benchmarks of the search: it runs to its end in a folder of its own, and the truth judges it."""
+"""Runs one study of the search benchmarks to its end in a folder of its own, and compares its result with the truth."""
 
 from __future__ import annotations
 
@@ -31,23 +31,23 @@ from tuner.study.store.trial_store import TrialStore
 
 BUDGET: Final = 40
 NEAR: Final = (0.05, 0.01)
-"""Distances from the best at which the jobs that were needed are counted."""
+"""Relative distances from the best; the benchmarks count the jobs needed to get this close."""
 
 AFTER: Final = (5, 10, 20, 40)
-"""Jobs after which the regret is looked at."""
+"""Numbers of jobs after which the regret is recorded."""
 
 
 FILTER: Final = "+memory-filter"
-"""What ends the name of a sampler that runs with the memory filter."""
+"""Suffix of the name of a sampler that runs with the memory filter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """What came of one study."""
+    """The result of one study."""
 
     jobs: int
     until: Mapping[float, int]
-    """Jobs launched until one within a distance of the best was measured."""
+    """Jobs launched until one within each distance of the best was measured."""
     out_of_memory: int
     node_hours: float
     regret: Mapping[int, float]
@@ -57,17 +57,17 @@ class Judged:
     """Ranked trials whose 80% interval contains the truth."""
     ranked: int
     winner_covered: bool | None
-    """The same of the winner; None where it ran once."""
+    """Whether the winner's 80% interval contains the truth; None if the winner did not run more than once."""
     ended: str
     seconds: float
-    """Of a processor."""
+    """CPU time of the study."""
     reduced_jobs: int = 0
     """Jobs at a reduced size."""
     reduced_node_hours: float = 0.0
     confirmed: int = 0
-    """Topologies whose first measurement at full size had been extrapolated."""
+    """Topologies that were measured at full size after a measurement at a reduced size."""
     confirmed_inside: int = 0
-    """Those of them whose measurement the 80% interval of the extrapolation contains."""
+    """Confirmed topologies whose full-size measurement lies in the 80% interval of the extrapolation."""
 
 
 def judged_study(
@@ -81,8 +81,8 @@ def judged_study(
     fidelity: FidelityMode = "full",
     budget: int = BUDGET,
 ) -> Judged:
-    """Run a study and judge it; `truth` has the days of each candidate, NaN where it does not run."""
-    shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that no disk is timed
+    """Run a study and judge it; `truth` has the days of each candidate, NaN if the candidate does not run."""
+    shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that the disk is not timed
     started = time.process_time()
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:
         store = memory_store()
@@ -125,7 +125,7 @@ def judged_study(
 
 
 def _confirmations(trials: Sequence[Trial]) -> list[Trial]:
-    """Return the first measurement at full size of each topology that was measured at a reduced one before."""
+    """Return the first full-size measurement of each topology that was measured at a reduced size before."""
     found, reduced, full = [], set[int](), set[int]()
     for trial in trials:
         candidate = trial.proposal.candidate
@@ -139,20 +139,20 @@ def _confirmations(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def _inside(trial: Trial) -> bool:
-    """Whether a measurement is inside the 80% interval that was expected of it."""
+    """Whether a measurement lies in the 80% interval that was predicted for it."""
     low, high = trial.proposal.estimate_low, trial.proposal.estimate_high
     return low is not None and high is not None and low <= trial.seconds <= high
 
 
 class _MemoryStorage(InMemoryStorage):
-    """A storage of one process, which needs no heartbeats."""
+    """An in-memory storage for a single process, which needs no heartbeats."""
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Do nothing."""
 
 
 def memory_store(settings: Mapping[str, Any] | None = None) -> TrialStore:
-    """Return an empty study in memory: a database would take most of the time."""
+    """Return an empty study in memory, because a database would dominate the run time."""
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     storage = _MemoryStorage()
     study = storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "benchmark")
@@ -161,7 +161,7 @@ def memory_store(settings: Mapping[str, Any] | None = None) -> TrialStore:
 
 
 def days_of(pool: CandidatePool, runs: Iterable[ReplayedRun]) -> FloatArray:
-    """Return the mean days of each candidate over the rows of a table; NaN where it does not run."""
+    """Return the mean days of each candidate over the rows of a table, NaN if it does not run."""
     found = np.full(len(pool), np.nan)
     seconds: dict[str, list[float]] = {}
     for run in runs:
@@ -188,7 +188,7 @@ def _until(trials: Sequence[Trial], truth: FloatArray, limit: float) -> int:
 
 
 def _leaders(trials: Sequence[Trial]) -> list[int | None]:
-    """Return the candidate whose measurements are best, after each job."""
+    """Return, for each job, the candidate with the best mean measurement after it, or None."""
     seen: dict[int, list[float]] = {}
     found: list[int | None] = []
     for trial in trials:
@@ -199,7 +199,7 @@ def _leaders(trials: Sequence[Trial]) -> list[int | None]:
 
 
 def _regret(truth: FloatArray, best: float, candidate: int | None) -> float:
-    """By what share it is slower than the best; infinite where nothing ran at all."""
+    """Return the relative slowdown against the best candidate; infinite if nothing ran."""
     return float("inf") if candidate is None else float(truth[candidate]) / best - 1
 
 
@@ -213,7 +213,7 @@ def median(figures: Iterable[float]) -> float:
 
 
 def jobs_text(count: float) -> str:
-    """Return a number of jobs; a study that never came near counts as one job more than its budget."""
+    """Return a number of jobs as text; more jobs than the budget mean that the study never came close enough."""
     return f"over {BUDGET}" if count > BUDGET else f"{count:g}"
 
 

@@ -1,10 +1,10 @@
-"""How logs and failures are classified: what each fixture is against what tuner reads, as confusion tables.
+"""Classification of logs and failures: confusion tables of each fixture's class and the class that tuner reads.
 
     python -m benchmarks.log_classes
 
-Good logs stand by the reader that must measure them, failures by their outcome; a failure of the right outcome with
-another meaning, or with another line as its evidence, is counted as wrong. Harmless lines must be no failure. The
-fixtures, written by hand in each program's own format, are in `tests/data/logs` and `tests/logs`.
+The class of a good log is the reader that must measure it; the class of a failure is its outcome. A failure with the
+right outcome but another meaning, or another line as its evidence, counts as wrong. Harmless lines must not be read as
+failures. The fixtures, written by hand in each program's own format, are in `tests/data/logs` and `tests/logs`.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tuner.logs import read_log
 LOGS: Final = Path(__file__).resolve().parent.parent / "tests/data/logs"
 NONE: Final = "none"
 WRONG_CAUSE: Final = "wrong cause"
-"""The right outcome for another reason, or proved by another line."""
+"""The outcome is right, but its reason or its evidence line is wrong."""
 
 Pair = tuple[str, str, str]
-"""A case: its name, its class and the class that tuner gives it."""
+"""A case: its name, its true class, and the class that tuner reads."""
 
 
 def good_logs() -> Iterator[Pair]:
-    """Yield each log of a framework with the reader that must measure it and the one that does; a failure is none."""
+    """Yield each good log with the expected reader and the reader that measures it (`NONE` if it reads a failure)."""
     expected = {name: str(row[0]) for name, row in {**test_frameworks.FRAMEWORKS, **test_logs.FORMATS}.items()}
     logs = {name: (source, (LOGS / f"{name}.log").read_text(errors="replace")) for name, source in expected.items()}
     logs |= {name: (source, text) for name, (text, source, *_) in GOOD_LOGS.items()}
@@ -40,7 +40,7 @@ def good_logs() -> Iterator[Pair]:
 
 
 def failures() -> Iterator[Pair]:
-    """Yield each failure with its outcome and the one that tuner reads."""
+    """Yield each failure and harmless line with its outcome and the one that tuner reads."""
     for name, (outcome, line, evidence) in test_failures.FAILURES.items():
         lines = (LOGS / f"failure-{name}.log").read_text().splitlines()
         seen = test_failures.failure_of(*lines)
@@ -61,12 +61,12 @@ def _got(expected: str, found: str, right: bool) -> str:
 
 
 def right(pairs: list[Pair]) -> int:
-    """Return how many cases are classified right."""
+    """Return the number of correctly classified cases."""
     return sum(expected == got for _, expected, got in pairs)
 
 
 def table(pairs: list[Pair]) -> str:
-    """Return the confusion table: a row for each class, a column for each class that was given."""
+    """Return the confusion table: a row for each true class, a column for each class that tuner read."""
     counts = Counter((expected, got) for _, expected, got in pairs)
     rows, columns = (sorted({pair[index] for pair in pairs}) for index in (1, 2))
     width = max(map(len, rows))

@@ -1,9 +1,9 @@
-"""How fast logs are read: MB/s of CPU time in the formats of several frameworks, and seconds for pathological lines.
+"""Speed of log reading: MB per CPU second for the formats of several frameworks, and seconds for pathological lines.
 
 python benchmarks/log_reading.py
 
-Each rate stands beside that of a loop which splits the same text and searches one word in each line, in the same run:
-the ratio is the same on a busy machine and on an idle one.
+Each rate is compared with that of a loop, timed in the same run, that splits the same text and searches each line for
+one word. This ratio is the same on a busy machine and on an idle one.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PATHOLOGICAL = (
     *("train_inner | ups=1, num_updates ", "Epoch: [0]  [ 1/2]  eta: ", "Epoch: [0]  [ 1/2]  eta: loss: 1 time: 1 "),
     *("{'train_runtime': 1,", "lr .. ", "wandb: ERROR ", "TCPStore ", "failed to connect to ", "NET/IB : ", "worker: "),
 )
-"""Texts that, repeated, make up a line on which a careless pattern takes quadratic time."""
+"""Texts that, when repeated, form a line on which a careless pattern takes quadratic time."""
 
 
 def megatron(dice: random.Random) -> Iterator[str]:
@@ -62,7 +62,7 @@ def megatron(dice: random.Random) -> Iterator[str]:
 
 
 def nccl(dice: random.Random) -> Iterator[str]:
-    """Yield what NCCL_DEBUG=INFO prints."""
+    """Yield the output of NCCL_DEBUG=INFO."""
     while True:
         rank, channel = dice.randrange(64), dice.randrange(24)
         yield (
@@ -84,7 +84,7 @@ def bars(dice: random.Random) -> Iterator[str]:
 
 
 def other(dice: random.Random) -> Iterator[str]:
-    """Yield lines of no meaning: shards, caches, warnings."""
+    """Yield lines that mean nothing to the readers."""
     while True:
         shard = dice.randrange(1_000_000)
         yield (
@@ -99,9 +99,9 @@ FORMATS: dict[str, tuple[Callable[[random.Random], Iterator[str]], float]] = {
     "HF Trainer": (bars, 120),
     "other lines": (other, 20),
 }
-"""Of each format its lines, and the most that reading may cost relative to the plain loop.
+"""For each format, the generator of its lines and the largest allowed cost relative to the plain loop.
 
-It costs more where each line is an iteration.
+The cost is higher if each line is an iteration.
 """
 
 
@@ -117,7 +117,7 @@ def text_of(name: str, size: int = SIZE) -> str:
 
 
 def cpu_seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
-    """Return the least CPU time of several runs."""
+    """Return the shortest CPU time of several runs."""
     best = float("inf")
     for _ in range(repeats):
         began = time.process_time()
@@ -127,17 +127,17 @@ def cpu_seconds(work: Callable[[], object], repeats: int = REPEATS) -> float:
 
 
 def plain(text: str) -> int:
-    """Return how many lines have a word: the work to which reading is compared."""
+    """Return how many lines contain a word; the baseline for reading."""
     return sum("iteration" in line for line in text.splitlines())
 
 
 def read_whole(text: str) -> None:
-    """Read a log whose job is over."""
+    """Read the log of a finished job."""
     read_log(text.splitlines())
 
 
 def followed(path: Path) -> None:
-    """Read a log as a running job's is read."""
+    """Read a log as for a running job."""
     LogTail(path).read(0.0, whole=True)
 
 

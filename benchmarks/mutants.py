@@ -1,16 +1,17 @@
-"""Mutation testing: do the fast tests notice small wrong edits?
+"""Mutation testing: checks whether the fast tests detect small wrong edits.
 
     python -m benchmarks.mutants --seed 1 --count 100 -o runs/mutants.jsonl
     python -m benchmarks.mutants -o runs/mutants.jsonl --report
 
 Draws lines of tuner/ at random and makes one seeded edit to each, in a temporary copy of the checkout;
-benchmarks/mutation.py lists the operators. A mutant first meets the tests that execute its line: those of its own
-package, then the others, fast ones first, up to the first failure: in a fork of a process that has collected them,
-which takes a second. A survivor meets the whole fast suite in a process of its own, for a fork has what ran on import
-before the edit. A run that exceeds its time limit counts as killed. `--quick 20 --count 500` finds suspects in minutes.
+benchmarks/mutation.py lists the operators. Each mutant is first run against the tests that execute its line: those of
+its own package, then the others, fast ones first, up to the first failure. They run in a fork of a process that has
+already collected them, which takes about a second. A survivor is then run against the whole fast suite in a new
+process, because a fork keeps the state that imports created before the edit. A run that exceeds its time limit counts
+as killed. `--quick 20 --count 500` finds suspects in minutes.
 
-The map from lines to tests is made once with coverage.py (some ten minutes); a file that changed since is looked up by
-function. Results are appended to the output file as they come, and the same command continues where it stopped.
+The map from lines to tests is made once with coverage.py (about ten minutes); lines of a file that has changed since
+are looked up by function. Results are appended to the output file one by one, and the same command resumes a run.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ RUNS: Final = ROOT / "runs"
 TIME_LIMIT_FACTOR: Final = 10.0
 TIME_LIMIT_BASE: Final = 120.0
 TIME_LIMIT_OF_TEST: Final = 20.0
-"""Seconds allowed for a run of tests, and for one of them: the base, and the factor times what they took before."""
+"""A time limit, in seconds, is a base (of a whole run, or of one test) plus a factor times the recorded duration."""
 DOUBTFUL: Final = 0.5
-"""A failure of a test that takes more seconds is confirmed: under load such tests may fail by themselves."""
+"""Seconds above which a failing test is run again, because slow tests may also fail under load."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mutant:
-    """One drawn edit of one file."""
+    """One randomly drawn edit of one file."""
 
     number: int
     path: str
@@ -73,7 +74,7 @@ class Mutant:
 
     @property
     def package(self) -> str:
-        """The package of tuner/ that holds the file."""
+        """The package of tuner/ that contains the file."""
         parts = Path(self.path).parts
         return parts[1] if len(parts) > 2 else ""
 
@@ -95,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("-o", "--output", type=Path, default=RUNS / "mutants.jsonl")
     parser.add_argument("--report", action="store_true", help="print the report of the output file and exit")
     given = parser.parse_args(arguments)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that pytest is ended too
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that pytest is killed too
     done = [json.loads(line) for line in given.output.read_text().splitlines()] if given.output.exists() else []
     if not given.report:
         seen = {(result["seed"], result["number"], result["diff"]) for result in done}
@@ -116,8 +117,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def draw(root: Path, *, seed: int, count: int, packages: Iterable[str] | None = None) -> list[Mutant]:
-    """Draw lines of tuner/ that can be mutated, each line as likely as any other, and one edit for each."""
-    chance = random.Random(seed)  # noqa: S311 - a reproducible draw, no secret
+    """Draw mutable lines of tuner/ uniformly at random, and one edit for each."""
+    chance = random.Random(seed)  # noqa: S311 - a reproducible draw, not a secret
     by_line: dict[tuple[str, int], list[Mutation]] = {}
     sources: dict[str, str] = {}
     for path in sorted((root / "tuner").rglob("*.py")):
@@ -145,7 +146,7 @@ def draw(root: Path, *, seed: int, count: int, packages: Iterable[str] | None = 
 def run(
     root: Path, mutants: Sequence[Mutant], *, map_path: Path, jobs: int, whole: bool, quick: float | None = None
 ) -> Iterable[dict[str, Any]]:
-    """Yield the result of each mutant as it comes; the checkout itself is never written to."""
+    """Yield the result of each mutant in order; the checkout itself is never modified."""
     if not mutants:
         return
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, ExitStack() as opened:
@@ -187,9 +188,9 @@ class Bench:
     collected: Sequence[str]
 
     def first_failure(self, path: str, mutation: Mutation | None, tests: Sequence[str], *, fresh: bool = False) -> str:
-        """Run some tests in their order, with an edit or without, up to the first failure; return what failed.
+        """Run tests in the given order, with or without an edit, up to the first failure; return the failed test.
 
-        A fresh pytest process is started where that is asked for, and where the edit changes what runs on import.
+        A new pytest process is used if `fresh`, or if the edit changes code that runs on import.
         """
         seconds = [self.coverage.seconds.get(test, 0.05) for test in tests]
         file = self.copy / path
@@ -209,7 +210,7 @@ class Bench:
 
 
 def judge(bench: Bench, mutant: Mutant, *, whole: bool, quick: float | None = None) -> dict[str, Any]:
-    """Run the tests on one mutant and return what killed it, or that it survived."""
+    """Run the tests on one mutant and return its result, with the test that killed it, if any."""
     path, coverage, collected = bench.copy / mutant.path, bench.coverage, bench.collected
     stages = stages_of(mutant, path.read_text(encoding="utf-8"), coverage, collected)
     if quick is not None:
@@ -247,14 +248,14 @@ def judge(bench: Bench, mutant: Mutant, *, whole: bool, quick: float | None = No
 
 
 def _within(seconds: float, tests: Sequence[str], coverage: CoverageMap) -> list[str]:
-    """Return the first tests that take some seconds together."""
+    """Return the longest prefix of the tests that takes at most so many seconds in total."""
     totals = accumulate(coverage.seconds.get(test, 0.05) for test in tests)
     return [test for test, total in zip(tests, totals, strict=True) if total <= seconds]
 
 
 @contextmanager
 def mutated(path: Path, mutation: Mutation | None) -> Iterator[None]:
-    """Hold an edit in a file, which gets a new time at each change so that no stale bytecode stands in for it."""
+    """Apply an edit to a file within the context; each change gets a new mtime so that no stale bytecode is used."""
     if mutation is None:
         yield
         return
@@ -270,19 +271,19 @@ def mutated(path: Path, mutation: Mutation | None) -> Iterator[None]:
 
 
 def stages_of(mutant: Mutant, source: str, coverage: CoverageMap, collected: Sequence[str]) -> list[list[str]]:
-    """Order the tests that execute a mutant: its own package's, with those newer than the map, then the others'."""
+    """Return the tests for a mutant: those of its own package, including tests newer than the map; then all others."""
     executing = coverage.executing(mutant.path, mutant.mutation.line, mutant.function, source)
     own = f"tests/{mutant.package}/"
     known = set(coverage.tests)
     near = [test for test in collected if test.startswith(own)]
-    if executing:  # else the file is new, or runs in processes that coverage.py does not follow
+    if executing:  # otherwise the file is new, or runs in processes that coverage.py does not follow
         near = [test for test in near if test in executing or test not in known]
     far = [test for test in collected if not test.startswith(own) and test in executing]
     return [sorted(stage, key=lambda test: coverage.seconds.get(test, 0.05)) for stage in (near, far)]
 
 
 def first_failure(copy: Path, tests: Sequence[str], limit: float) -> str:
-    """Run some tests in their order up to the first failure; return what failed, or an empty string."""
+    """Run tests in the given order up to the first failure; return the failed test, or an empty string."""
     listed = copy.parent / f"{copy.name}.tests"
     listed.write_text("\n".join(tests), encoding="utf-8")
     code, text = pytest(copy, ["-x", "-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", f"@{listed}"], limit)
@@ -297,7 +298,7 @@ def first_failure(copy: Path, tests: Sequence[str], limit: float) -> str:
 
 
 def copy_checkout(root: Path, folder: Path) -> Path:
-    """Copy the files that git knows or does not ignore; the whole folder where there is no repository."""
+    """Copy the files that are tracked or not ignored by git, or the whole folder if it is no repository."""
     command = ["git", "ls-files", "-co", "--exclude-standard", "-z"]
     listed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if listed.returncode or not (root / ".git").exists():

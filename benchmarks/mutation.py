@@ -1,6 +1,6 @@
 """Mutation operators: every small wrong edit that `benchmarks/mutants.py` may make to a module's source.
 
-`mutations(source)` is pure. It leaves alone what no test is expected to pin: docstrings, annotations, decorators,
+`mutations(source)` is pure. It skips code that tests are not expected to cover: docstrings, annotations, decorators,
 messages (f-strings, `raise`, output calls), `__all__` and blocks under `TYPE_CHECKING` or `__main__`.
 """
 
@@ -40,7 +40,7 @@ COMMUTATIVE_CALLS: Final = {
     "logaddexp",
     "suppress",
 }
-"""Swapping their arguments changes nothing."""
+"""Functions whose result does not depend on the order of their arguments."""
 TEXT: Final = (ast.JoinedStr, ast.List, ast.Tuple, ast.ListComp)
 
 
@@ -66,13 +66,13 @@ class Mutation:
 
 
 def mutations(source: str) -> list[Mutation]:
-    """Return every mutation of a module by position in the source; `parses` tells whether one is valid Python."""
+    """Return every mutation of a module by position; some may not be valid Python (see `parses`)."""
     found = {(m.start, m.end, m.replacement): m for m in _Finder(source).find()}
     return [found[key] for key in sorted(found)]
 
 
 def function_at(source: str, line: int) -> str:
-    """Return the qualified name of the innermost function or class that holds a line, or an empty string."""
+    """Return the qualified name of the innermost function or class that contains a line, or an empty string."""
     return next((name for name, first, last in reversed(_functions(source)) if first <= line <= last), "")
 
 
@@ -177,7 +177,7 @@ class _Finder:
         return self._edit(operator, node, self._start(node), self._end(node), text)
 
     def _between(self, operator: str, left: ast.expr, right: ast.expr, word: str) -> Mutation:
-        """Replace the operator that stands between two operands, with the parentheses around it kept."""
+        """Replace the operator between two operands, keeping the parentheses around it."""
         start, end = self._end(left), self._start(right)
         gap = self._raw[start:end].decode()
         closing, opening = gap[: gap.rfind(")") + 1], gap[gap.find("(") :] if "(" in gap else ""
@@ -203,7 +203,7 @@ def _is_left_alone(node: ast.AST) -> bool:
 
 
 def _name(function: ast.expr) -> str:
-    """Return the last name of what is called."""
+    """Return the last name of a called expression."""
     match function:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return name

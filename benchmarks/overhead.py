@@ -1,4 +1,4 @@
-"""What the search itself costs: the whole process, ask and tell at the 1,000th trial, an answer over a wide space.
+"""Cost of the search itself: a whole process, ask and tell at the 1,000th trial, and a proposal in a wide space.
 
 python benchmarks/overhead.py
 """
@@ -39,10 +39,10 @@ from tuner.study.store.trial import Proposal
 from tuner.study.store.trial_store import TrialStore
 
 MANY: Final = 1_000
-"""Trials of a study that is asked how much it costs to ask and tell."""
+"""Number of trials of the study in which ask and tell are timed."""
 
 WIDE: Final = ("micro_batch=1-32", "heads=8,16,32,64,112,128", "cp=1,2,4,8")
-"""A space of 1,012,536 legal candidates, with the batch and without the policies of `LOOSE`."""
+"""Settings of a space with 1,012,536 legal candidates, with `WIDE_BATCH` and without the policies of `LOOSE`."""
 
 WIDE_BATCH: Final = 2304
 LOOSE: Final = ("micro-batch-power-of-two", "dp-multiple-of-4")
@@ -66,7 +66,7 @@ def _process() -> float:
 
 
 def _overhead() -> None:
-    """What one more trial costs a study that has a thousand: kept on a disk, as studies are."""
+    """Time one more trial of a study with a thousand trials, stored on disk as in production."""
     pool = CandidatePool.of_space(space_for(framework="any"))
     real, columns = GroundTruth(0), pool.parts[0]
     truth = np.where(real.fits(columns), real.seconds(columns) * np.exp(pool.work) / DAY, np.nan)
@@ -85,7 +85,7 @@ def _overhead() -> None:
             late = place >= MANY
             started = time.perf_counter()
             trial = kept.claim(_proposal(pool, known.space, candidate), known.space.distributions)
-            assert trial is not None  # noqa: S101 - nobody else is there
+            assert trial is not None  # noqa: S101 - there is no other process
             kept.started(trial, "handle")
             days = float(truth[candidate])
             iteration = days * DAY / float(np.exp(pool.work[candidate]))

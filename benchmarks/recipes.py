@@ -1,10 +1,10 @@
-"""NVIDIA's own layouts of mixtures of experts beside the layout that `tuner plan` would choose.
+"""NVIDIA's published layouts of mixtures of experts, compared with the layout that `tuner plan` would choose.
 
     python -m benchmarks.recipes
 
 Each row of `corpus/modern/mcore-moe-recipes.csv` is a recipe that NVIDIA published for a model on a number of GPUs. The
-plan covers the whole legal space on the same GPUs with the recipe's batch, precision and overlap. A recipe is close
-where its estimate is within 5% of the plan's first row, in time to train. No measurement is used.
+plan covers the whole legal space on the same GPUs with the recipe's batch, precision and overlap. A recipe is close if
+its estimated time to train is within 5% of that of the plan's first row. No measurement is used.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from tuner.tables import Row, read_table
 
 TABLE: Final = Path(__file__).parent.parent / "corpus/modern/mcore-moe-recipes.csv"
 CLOSE: Final = 1.05
-"""Time to train over that of the first choice up to which a recipe is close to it."""
+"""Largest ratio of a recipe's time to train to the first choice's at which the recipe counts as close."""
 
 _TERMS: Final = 3
-"""Terms that are printed of a difference."""
+"""Number of terms printed for each difference."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +45,7 @@ class RecipeComparison:
     laws: tuple[str, ...]
     """Laws that the recipe breaks."""
     policies: tuple[str, ...]
+    """Policies that the recipe breaks."""
 
     @property
     def ratio(self) -> float:
@@ -53,7 +54,7 @@ class RecipeComparison:
 
     @property
     def close(self) -> bool:
-        """Whether the recipe is within 5% of the first choice, or before it."""
+        """Whether the recipe is at most 5% slower than the first choice."""
         return self.ratio <= CLOSE
 
 
@@ -81,7 +82,7 @@ def compared(row: Row) -> RecipeComparison:
 
 
 def _as_launched(topology: Topology) -> Topology:
-    """Return the topology without sequence parallelism where tp is 1, as Megatron-LM switches it off."""
+    """Return the topology without sequence parallelism if tp is 1, because Megatron-LM then disables it."""
     return replace(topology, sequence_parallel=topology.sequence_parallel and topology.tp > 1)
 
 

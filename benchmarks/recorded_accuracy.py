@@ -1,4 +1,4 @@
-"""The recorded accuracy: figures of each source in the corpus, and what got worse since they were recorded.
+"""The recorded accuracy: figures of each source in the corpus, and which of them got worse since the recording.
 
 `python -m benchmarks.accuracy --record` writes `benchmarks/accuracy.json`; `--check` compares with it, as CI does.
 """
@@ -25,11 +25,11 @@ SOURCES: Final = (
     *("aleph-13b-a100", "bloom-a100", "enoki-h100", "megatron-2021-a100", "mpt-fsdp-a100", "tr3m-1b3-v100"),
     *("tr8-104b-v100", "vtrain-single-a100", "modern/fms-fsdp", "modern/internevo-zero1-groups", "modern/kempner-h200"),
 )
-"""Dense transformers without FP8: what the cost model covers today. E1 is no transformer."""
+"""Sources of dense transformers without FP8; E1 is not a transformer."""
 SEEDS: Final = range(3)
 CALIBRATION_ROWS: Final = 5
 TOLERANCE: Final = 1e-4
-"""How much worse a figure, a fraction, may be: floating point differs between machines."""
+"""How much worse a figure (a fraction) may be, because floating point differs between machines."""
 NOMINAL_COVERAGE: Final = 0.80
 
 LOWER_IS_BETTER: Final = {
@@ -49,7 +49,7 @@ Figures = dict[str, dict[str, dict[str, float]]]
 
 
 def measure(sources: Iterable[str]) -> Figures:
-    """Return the figures of some sources; calibrated ones are means over seeds of the drawn rows."""
+    """Return the figures of some sources; calibrated figures are means over several draws of calibration rows."""
     figures: Figures = {}
     for source in sources:
         table = cleaned(read_table(CORPUS / f"{source}.csv"))
@@ -62,7 +62,7 @@ def measure(sources: Iterable[str]) -> Figures:
 
 
 def worse(recorded: Figures, measured: Figures) -> list[str]:
-    """Return one sentence for each figure that is worse than recorded, or that is missing on either side."""
+    """Return one sentence for each figure that is worse than recorded, or missing on either side."""
     sentences = []
     for source in recorded.keys() | measured.keys():
         before, now = (_flat(figures.get(source, {})) for figures in (recorded, measured))
@@ -79,7 +79,7 @@ def worse(recorded: Figures, measured: Figures) -> list[str]:
 
 
 def badness(name: str, value: float) -> float:
-    """Return a figure so that less is better; an interval should cover 80%, neither more nor less."""
+    """Convert a figure so that lower is better; for coverage, return the distance from 80%."""
     if name in COVERAGE:
         return abs(value - NOMINAL_COVERAGE)
     return value if name in LOWER_IS_BETTER else -value
@@ -98,12 +98,12 @@ def write_record(figures: Figures, path: Path = RECORD) -> None:
 
 
 def cleaned(table: Table) -> Table:
-    """Return the table with the repairs that the audit suggests; only BLOOM's needs any."""
+    """Return the table with the repairs that the audit suggests, if it is BLOOM's; no other table needs repairs."""
     return table_of(fixed(table, audit(table)), table.name) if table.name.startswith("bloom") else table
 
 
 def regrouped(table: Table) -> Table:
-    """Group BLOOM's rows by day and Enoki's by tensor parallelism, as one site would calibrate them."""
+    """Group BLOOM's rows by day and Enoki's by tensor parallel degree, the units in which they are calibrated."""
 
     def group(row: Row) -> str:
         if table.name.startswith("enoki") and row.run:

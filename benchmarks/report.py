@@ -1,9 +1,9 @@
-"""How long `tuner report` takes for a study of a thousand jobs, nine in ten of them measured: whole processes.
+"""Duration of whole `tuner report` processes for a study of a thousand jobs, nine in ten of them measured.
 
     python benchmarks/report.py
 
-The study is on the simulated cluster's figures, written straight into its storage: a search would spend minutes on
-choosing jobs, and would stop most of them early, which spares the report their points.
+The study's figures come from the simulated cluster and are written directly into its storage. A real search would spend
+minutes on choosing jobs and would prune most of them, which would leave the report fewer points.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ SETTINGS = ("tp=2,4,8", "micro_batch=1,2,4,8", "heads=16,32,64,112")
 
 
 def long_study(runs: Path, jobs: int = JOBS, name: str = "thousand") -> None:
-    """A study of so many jobs in a folder of studies."""
+    """Create a study with so many jobs in a folder of studies."""
     space = space_for(settings=SETTINGS, framework="any")
     settings = StudySettings(space=space, limits=Limits(budget=jobs), study=name, runs=runs)
     with open_loop(settings, lambda _event: None) as loop:

@@ -1,13 +1,13 @@
-"""How few jobs the search needs: the samplers side by side, on measured tables and on simulated clusters.
+"""Number of jobs that the search needs: a comparison of the samplers on measured tables and on simulated clusters.
 
     python benchmarks/search.py [--tables FOLDER] [--seeds N] [--baseline-seeds N] [--quick]
     python benchmarks/search.py --truths FOLDER [--seeds N] [--samplers NAMES] [--jobs 1,4,8] [--twists NAMES]
 
-A study is the product's own loop, one job at a time, in a folder of its own. What is judged is the truth: on a replay
-the mean over a topology's repeated rows, on a simulated cluster what it takes without noise; with as many iterations as
-do the same work of the model. After a number of jobs the search stands with the topology whose measurements are best.
-A study that never came within 1% counts as one that needed a job more than its budget. Every figure of a sampler comes
-of one run of this program.
+A study runs the product's own loop, one job at a time, in a folder of its own. It is judged by the true time of the
+same amount of training: on a replay the mean over a topology's repeated rows, on a simulated cluster the time without
+noise. The regret after a number of jobs is that of the topology with the best measurements so far. A study that never
+came within 1% of the best counts as one job more than its budget. All figures of a sampler come from one run of this
+program.
 """
 
 from __future__ import annotations
@@ -43,22 +43,22 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SHIPPED: Final = ROOT / "tests" / "data" / "tables"
 DAY_OF: Final = re.compile(r"\d\d-\d\d")
 LEAST: Final = 8
-"""Timed rows of a group that is worth a replay."""
+"""Minimum number of timed rows of a group that is replayed."""
 
 NEAR: Final = 0.01
 
 FILTERED: Final = tuple(name + FILTER for name in ("tpe", "gp", "random"))
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", *FILTERED, "grid", "plan")
 DRAWN: Final = ("tpe", "gp", "random", *FILTERED)
-"""Samplers that answer otherwise for another seed."""
+"""Samplers whose proposals depend on the seed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One study: where, by which sampler, with which seed."""
+    """One study: the table or simulated cluster, the sampler and the seed."""
 
     where: str
-    """A file and a group of it, or nothing for a simulated cluster."""
+    """Path of the table, or an empty string for a simulated cluster."""
     group: str
     sampler: str
     seed: int
@@ -66,7 +66,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found(Judged):
-    """What came of one study."""
+    """The result of one study."""
 
     case: Case
 
@@ -99,7 +99,7 @@ def main() -> None:
 
 
 def _available(names: Sequence[str]) -> list[str]:
-    """The samplers whose libraries are there."""
+    """Return the samplers whose libraries are installed."""
     missing = [name for name in ("scipy", "torch") if importlib.util.find_spec(name) is None]
     if missing and any(name.startswith("gp") for name in names):
         print(f"gp is left out: {' and '.join(missing)} not installed.")
@@ -111,7 +111,7 @@ def _available(names: Sequence[str]) -> list[str]:
 
 
 def study(case: Case) -> Found:
-    """Run it to its end, and judge it by the truth."""
+    """Run a study to its end and judge it by the truth."""
     pool, truth = _truth(case.where, case.group, case.seed)
     nodes = pool.parts[0].cluster.nodes
     launcher: VirtualLauncher = (
@@ -123,7 +123,7 @@ def study(case: Case) -> Found:
 
 @cache
 def _truth(where: str, group: str, seed: int) -> tuple[CandidatePool, FloatArray]:
-    """What can be proposed, and the days that each candidate really takes; NaN where it does not run."""
+    """Return the candidates and the true days of each, NaN if the candidate does not run."""
     if not where:
         pool = _whole()
         truth, columns = GroundTruth(seed), pool.parts[0]
@@ -148,14 +148,14 @@ def _read(where: str, group: str) -> tuple[CandidatePool, list[ReplayedRun]]:
 
 
 def _by_day(table: Table) -> Table:
-    """BLOOM's report has a day in the name of each group; only what was run on one day is comparable."""
+    """Group BLOOM's rows by day, because only rows of one day are comparable; each group's name contains its day."""
     days = [DAY_OF.search(row.group) if table.name.startswith("bloom") else None for row in table.rows]
     rows = (replace(row, group=day[0]) if day else row for row, day in zip(table.rows, days, strict=True))
     return replace(table, rows=tuple(rows))
 
 
 def _groups(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
-    """Every group with enough timed rows; a table that is in two folders counts once."""
+    """Yield every group with enough timed rows; a table that is in two folders counts once."""
     tables = {path.name: path for folder in folders for path in sorted(folder.glob("*.csv"))}
     for _, path in sorted(tables.items()):
         rows = [row for row in _by_day(read_table(path)).rows if row.timed and row.run and row.skipped is None]
@@ -254,7 +254,7 @@ def _typical(found: Sequence[Found], sampler: str) -> float:
 
 
 def _share(found: Sequence[Found], sampler: str) -> float:
-    """Of all launched jobs those that were out of memory."""
+    """Return the share of launched jobs that ran out of memory."""
     own = [each for each in found if each.case.sampler == sampler]
     return sum(each.out_of_memory for each in own) / sum(each.jobs for each in own)
 

@@ -1,10 +1,11 @@
-"""How far the simulated clusters lie from the model that guides the search, and how fast their truth is told.
+"""Distance of the simulated clusters from the cost model that guides the search, and speed of computing their truth.
 
     python benchmarks/simulated.py
 
-For each of 20 seeds, over the 48-node study: the model's median error and Kendall's tau over 300 random legal
-topologies, tau over 300 of those that run and over the 300 fastest of these, the share of the model's choice that runs
-out of memory, and how much slower the model's favourite is than the true best (its first that runs, with no job spent).
+Prints, for each of 20 seeds of the 48-node study: the model's median error and Kendall's tau over 300 random legal
+topologies; tau over 300 random topologies that run, and over the 300 fastest; the share of topologies that run; the
+share of those predicted to fit that run out of memory; and how much slower than the true best the model's favourite is,
+that is, the first topology in the model's order that runs.
 """
 
 from __future__ import annotations

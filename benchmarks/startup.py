@@ -1,4 +1,4 @@
-"""How long a user waits for an answer: whole processes, medians, beside a bare Python of the same run.
+"""Start-up time of the commands: medians over whole processes, compared with a bare Python in the same run.
 
 python benchmarks/startup.py
 """

@@ -1,7 +1,7 @@
-"""Replays of analytic models that share no code with tuner's, with the noise, faults and surprises of real clusters.
+"""Replays of analytic models that share no code with tuner's model, with the noise and faults of real clusters.
 
-Each table is the truth of one cluster. A twist changes the truth or the luck of the runs; the model that guides the
-search knows neither the table nor the twist.
+Each table is the truth of one cluster. A twist changes this truth, or the noise and faults of the runs; the cost model
+that guides the search has no access to the table or the twist.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Case:
 
 
 def _slower_tp(pool: CandidatePool, runs: Runs) -> Runs:
-    """Slow down the tp of the cost model's first choice."""
+    """Slow down all topologies with the same tp as the cost model's first choice."""
     part = pool.parts[0]
     expected = CostModel().score(part)
     favourite = int(part.tp[np.argmin(np.where(expected.fits, expected.seconds, np.inf))])
@@ -70,7 +70,7 @@ def _slower_tp(pool: CandidatePool, runs: Runs) -> Runs:
 
 
 def _slower_sends(_pool: CandidatePool, runs: Runs) -> Runs:
-    """Add twice the time of the activations that a stage sends and receives, over its share of the network."""
+    """Make the pipeline sends three times as slow, with their time computed from the stage's share of the network."""
     return [_timed(run, 1.0, (SEND_SLOWDOWN - 1) * _send_seconds(run)) for run in runs]
 
 
@@ -90,7 +90,7 @@ def _more_memory(_pool: CandidatePool, runs: Runs) -> Runs:
 
 
 def _less_memory(_pool: CandidatePool, runs: Runs) -> Runs:
-    """Scale the figures; what ran out of memory has none and stays as it is."""
+    """Reduce the measured memory; rows that ran out of memory have no figure and do not change."""
     return [_scaled_memory(run, 1 / MEMORY_CHANGE) for run in runs]
 
 
@@ -120,7 +120,7 @@ TWISTS: Final[Mapping[str, Twist]] = {
 
 
 class TwistedReplay(ReplayLauncher):
-    """A replay with the luck of a twist; a copy of another one that has read the table, which takes a while."""
+    """A replay with the noise and faults of a twist, copied from an existing replay because reading a table is slow."""
 
     def __init__(self, table: ReplayLauncher, twist: Twist, slow: str, *, seed: int, jobs: int) -> None:
         vars(self).update(vars(table))
@@ -150,7 +150,7 @@ def _read(table: str) -> tuple[CandidatePool, Runs]:
 
 @cache
 def _twisted(table: str, twist: str) -> tuple[CandidatePool, ReplayLauncher, FloatArray, str]:
-    """Return the candidates, the cluster, the days of each candidate, and the key of the best one's runs."""
+    """Return the candidates, the cluster, the days of each candidate, and the key of the best candidate's runs."""
     pool, runs = _read(table)
     changed = TWISTS[twist].change(pool, runs)
     truth = days_of(pool, changed)

@@ -1,11 +1,11 @@
-"""Collect what tuner and its jobs need for a machine without a network, as wheels in one folder.
+"""Collect the dependencies of tuner and its jobs, for a machine without a network, as wheels in one folder.
 
     python -m benchmarks.wheels FOLDER [--python 3.12] [--present torch numpy ...]
 
-Run it where there is a network, in the environment of `make test`: the packages are those that `tuner[jobs]` has here,
-in the same versions, for another Python on 64-bit Linux. What the machine has already is named with `--present` and
-left out, with all that only it needs. DeepSpeed, which is published as source, is built without its ops; they compile
-on the machine where a job wants them. On the machine:
+Run it on a machine with a network, in the environment of `make test`. It collects the packages that `tuner[jobs]` has
+in that environment, in the same versions, for another Python on 64-bit Linux. `--present` names the packages that the
+machine already has; they are left out, as are dependencies that only they need. DeepSpeed, which is published as
+source, is built without its ops; they are compiled on the machine when a job needs them. On the machine:
 
     pip install --no-index --no-deps --target site FOLDER/*.whl
     export PYTHONPATH=$PWD/site
@@ -26,7 +26,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 BUILT: Final = ("deepspeed", "tuner")
-"""Packages without a wheel that fits; they are built, and hold no machine code."""
+"""Packages without a suitable wheel, which are built here; their wheels contain no machine code."""
 PLATFORMS: Final = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 MAX_MIB: Final = 50.0
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -59,7 +59,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def needed(python: str, present: Collection[str]) -> dict[str, str]:
-    """Return the version by name of all that `tuner[jobs]` needs under a Python, without what is present."""
+    """Return name and version of all dependencies of `tuner[jobs]` under a Python version, except those present."""
     environment = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": "linux"}
     environment |= {"platform_system": "Linux", "platform_machine": "x86_64", "os_name": "posix"}
     environment |= {"implementation_name": "cpython", "platform_python_implementation": "CPython"}

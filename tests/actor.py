@@ -1,4 +1,4 @@
-"""A job of the contract's suite: prints as Megatron does, and ends as it is told. `actor.py BEHAVIOUR LAST RESULT`."""
+"""A job of the launcher contract's tests, which prints as Megatron does: `actor.py BEHAVIOUR LAST RESULT`."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ SECONDS = 0.2
 
 
 def main(behaviour: str, last: int, result: Path) -> int:
-    """Act."""
+    """Behave as requested, and return the exit code."""
     if behaviour == "crash":
         raise RuntimeError("planted")
     if behaviour == "oom":

@@ -39,10 +39,10 @@ LAYERS: Final = {
     "core": ("domain types, catalog, columns, keys, documents, text, errors, atomic writes", set[str]()),
     "worker": ("the training program inside a job; the only place for torch and deepspeed", {"core"}),
 }
-"""Each package, highest first: what it contains and what it may import, besides whatever those may import."""
+"""Each package, highest first: its contents, and the packages that it may import together with their imports."""
 
 BACK_ENDS: Final = ("launch/local", "launch/slurm", "launch/virtual")
-"""Launcher implementations: none imports another."""
+"""Launcher implementations, none of which may import another."""
 
 OWNERS: Final = {
     "optuna": {"search", "study/store"},
@@ -68,7 +68,7 @@ OWNERS: Final = {
         "report",
     },
 }
-"""Who may import a third-party library, or a module of the standard library that is kept in one place."""
+"""The packages that may import a third-party library, or a restricted module of the standard library."""
 
 PURE: Final = (
     *(
@@ -113,7 +113,7 @@ MAY_PRINT: Final = ("__main__", "cli", "worker")
 
 
 def reachable(package: str) -> set[str]:
-    """Every package that `package` may import, itself included."""
+    """Return every package that `package` may import, including itself."""
     found: set[str] = set()
     pending = [package]
     while pending:
@@ -125,7 +125,7 @@ def reachable(package: str) -> set[str]:
 
 
 def layers() -> list[list[str]]:
-    """The packages in layers, the lowest first: each imports packages of lower layers only."""
+    """Return the packages in layers, the lowest first; each imports packages of lower layers only."""
     rank: dict[str, int] = {}
     while len(rank) < len(LAYERS):
         for name in LAYERS:
@@ -136,7 +136,7 @@ def layers() -> list[list[str]]:
 
 
 def table() -> str:
-    """The layers as the Markdown table of CONTRIBUTING.md."""
+    """Return the layers as the Markdown table of CONTRIBUTING.md."""
     lines = ["| layer | package | contains | may import, with their imports |", "|---|---|---|---|"]
     for level, names in reversed([*enumerate(layers(), start=1)]):
         for name in names:
@@ -146,23 +146,23 @@ def table() -> str:
 
 
 def violations(package: Path) -> list[str]:
-    """Everything in the package that the architecture forbids, one sentence each."""
+    """Return one sentence for each violation of the architecture in the package."""
     texts = {path.relative_to(package).with_suffix("").as_posix(): path for path in sorted(package.rglob("*.py"))}
     return [line for name, path in texts.items() for line in complaints(name, path.read_text(), texts.keys())]
 
 
 def complaints(module: str, text: str, modules: Collection[str]) -> list[str]:
-    """What the architecture forbids in the source text of one module, among all modules of the package."""
+    """Return the violations in the source of one module; `modules` are all modules of the package."""
     return [f"{module}: {complaint}" for complaint in _complaints(module, ast.parse(text), modules)]
 
 
 def _package(module: str) -> str:
-    """`launch` of `launch/slurm/job`."""
+    """Return the package of a module, such as `launch` for `launch/slurm/job`."""
     return module.split("/")[0]
 
 
 def _layer(module: str) -> str:
-    """The row of `LAYERS` that a module belongs to."""
+    """Return the entry of `LAYERS` that contains a module."""
     return "launch/virtual" if module.startswith("launch/virtual") else _package(module)
 
 
@@ -184,7 +184,7 @@ def _complaints(module: str, tree: ast.Module, modules: Collection[str]) -> Iter
 
 
 def imports(tree: ast.Module) -> Iterator[str]:
-    """Every imported module, function-level imports included; imports for the type checker alone do not count."""
+    """Yield every imported module, including imports inside functions but not those for the type checker only."""
     typing_only = {
         id(node)
         for branch in ast.walk(tree)

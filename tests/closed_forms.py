@@ -1,6 +1,6 @@
-"""Closed forms of what a training iteration costs, for one topology in plain Python.
+"""Closed forms of the cost of a training iteration, for one topology in plain Python.
 
-Written from the papers and from the schedules themselves, not from the product's code, so that the two can disagree.
+They are written from the papers and the schedules, independently of the product's code.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def most_in_flight(passes: list[tuple[str, int]]) -> int:
 
 
 def finish_time(stages: int, microbatches: int, forward: int, backward: int) -> int:
-    """Return when the last pass of a 1F1B pipeline of equal stages ends, each pass started as soon as it can be."""
+    """Return when the last pass of a 1F1B pipeline of equal stages ends, if each pass starts as early as possible."""
     order = [one_f_one_b(stage, stages, microbatches) for stage in range(stages)]
     done: dict[tuple[int, str, int], int] = {}
     free, step = [0] * stages, [0] * stages
@@ -108,7 +108,7 @@ def ring_sent(ranks: int, size: float, *, gather_only: bool) -> float:
 
 
 def ring_share(gpus: int, domain: int = 1) -> float:
-    """Return the share of the network that a ring of so many GPUs reaches: half of it once others share its links."""
+    """Return the share of the network that a ring of so many GPUs reaches; it falls to half for large rings."""
     return 0.9 * (0.5 + 0.5 * math.exp(-(gpus - domain) / 256))
 
 
@@ -120,7 +120,7 @@ def data_parallel_sent(ranks: int, weight_bytes: float, zero: int) -> float:
 
 
 def stage_sends(chunks: int, microbatches: int) -> int:
-    """Return how many messages a middle stage sends: each chunk's activations onward and its gradients back."""
+    """Return the number of messages that a middle stage sends: activations forward and gradients back, per chunk."""
     return sum(len(("activations", "gradients")) for _ in range(microbatches) for _ in range(chunks))
 
 

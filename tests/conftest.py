@@ -17,7 +17,7 @@ from tuner.space.space import Space
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = ["ranks"]  # a fixture that lives with what it needs
+__all__ = ["ranks"]  # a fixture defined in tests/workers.py
 
 settings.register_profile("tuner", max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("ci", parent=settings.get_profile("tuner"), max_examples=100, derandomize=True)
@@ -27,12 +27,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure() -> None:
-    """Give commands the usual Ctrl-C: a shell's background jobs inherit that it is ignored."""
+    """Restore the default handling of Ctrl-C, which a shell's background jobs inherit as ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Said(NamedTuple):
-    """What a command left behind."""
+    """The exit code and output of a command."""
 
     code: int
     out: str
@@ -44,7 +44,7 @@ Run = Callable[..., Said]
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a tuner command in this process."""
+    """A function that runs a tuner command in this process."""
 
     def run(*arguments: str) -> Said:
         capfd.readouterr()
@@ -60,7 +60,7 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(scope="session", autouse=True)
 def _migrations_read_once() -> Iterator[None]:
-    """Let alembic read Optuna's migrations once and not for every new database, which takes most of opening a study."""
+    """Let alembic read Optuna's migrations once, as reading them takes most of the time to open a new database."""
     from alembic.script import ScriptDirectory
 
     read, found = ScriptDirectory.from_config, dict[str | None, ScriptDirectory]()
@@ -78,5 +78,5 @@ def _migrations_read_once() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def default_space() -> Space:
-    """The 48-node study that is meant when nothing is said."""
+    """The space of the default 48-node study."""
     return space_for()

@@ -1,4 +1,4 @@
-"""A small disk of a test's own."""
+"""A small disk for a single test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 @contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
-    """A disk of so many bytes (64k) at a new folder; the test is skipped where nobody may mount one."""
+    """Mount a tmpfs of a size such as 64k at a new folder; skip the test if that is not permitted."""
     folder.mkdir()
     mount = ["/bin/mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
     if subprocess.run(mount, check=False, capture_output=True).returncode:
@@ -20,4 +20,4 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["/bin/umount", str(folder)], check=True)  # which fails where a process still uses it
+        subprocess.run(["/bin/umount", str(folder)], check=True)  # fails if a process still uses it

@@ -1,4 +1,4 @@
-"""Studies to look at: small, searched on the simulated cluster or on a measured table, once for all tests."""
+"""Small finished studies on the simulated cluster or a measured table, made once for all tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PINNED = ("tp=4,8", "pp=6,12", "micro_batch=1,2,4", "zero=1", "vpp=1", "cp=1", "
 
 
 def settings() -> dict[str, StudySettings]:
-    """The settings of each study."""
+    """Return the settings of each study by name."""
     small = space_for(settings=PINNED, exact_nodes=True, framework="any")
     return {
         "bloom-48": StudySettings(space=small, limits=Limits(budget=12), seed=1, fidelity="full"),
@@ -41,7 +41,7 @@ def settings() -> dict[str, StudySettings]:
 
 @cache
 def _made(name: str) -> Path:
-    """The folder that holds the study, made at the first call."""
+    """Return the folder of studies that contains the study; the first call creates it."""
     from dataclasses import replace
 
     runs = Path(mkdtemp(prefix="tuner-study-"))
@@ -51,11 +51,11 @@ def _made(name: str) -> Path:
 
 
 def study_in(runs: Path, name: str = "bloom-48") -> Path:
-    """A copy of the study's folder in a folder of studies."""
+    """Copy the study into a folder of studies, and return that folder."""
     shutil.copytree(_made(name) / name, runs / name)
     return runs
 
 
 def opened(name: str = "bloom-48") -> StudyResult:
-    """The study, read."""
+    """Return the result of the study, read from storage."""
     return open_study(name, runs=_made(name))

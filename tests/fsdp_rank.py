@@ -1,6 +1,6 @@
-"""One of the ranks that torchrun starts: wrap two layers as a file of `fsdp.json` says, and train one step.
+"""One rank started by torchrun: wrap two layers with the settings of an `fsdp.json`, and train one step.
 
-Not a test: a test runs it. Each name of the file is looked up in the module it is an attribute of.
+A program for a test, not a test itself. Dotted names in the file are looked up as attributes of their modules.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch.distributed.fsdp import wrap
 
 
 class TransformerBlock(nn.Linear):
-    """What the file calls a layer."""
+    """The layer class named in the file."""
 
 
 def main(path: str) -> None:
@@ -50,7 +50,7 @@ def main(path: str) -> None:
         sys.stdout.write(json.dumps({"wrapped": wrapped, "kept": kept}) + "\n")
         sys.stdout.flush()
     dist.barrier()
-    os._exit(0)  # gloo's threads may abort a rank whose peers have left, and how it leaves is not what is asked
+    os._exit(0)  # gloo's threads may abort a rank whose peers have exited, and the exit code does not matter
 
 
 def _attribute(word: str) -> Any:

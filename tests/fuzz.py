@@ -1,7 +1,7 @@
 """Damaged input for every reader: `python -m tests.fuzz --count 20000 --seed 1`.
 
-A sound file of each kind is damaged, byte by byte and word by word, and given to its reader. The reader returns, or
-raises a `TunerError` whose message is one line.
+A valid file of each kind is damaged in bytes and words, and given to its reader. The reader must return, or raise a
+`TunerError` with a message of one line.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ NUMBERS: Final = (
     *(b"NaN", b"-Infinity", b"1e999", b"-1", b"0", b"9" * 40, b"1_000", b"0x10", b"\xc2\xb2", b"\xd9\xa3", b"0.0"),
     *(b"1e308", b"-0", b"007", b"1e-320", b"4.5", b"true", b"null", b'"8"', b"[8]", b"9" * 5000),
 )
-"""What is put in place of a number."""
+"""Replacements for a number."""
 
 WORDS: Final = (
     *(b"", b" ", b"null", b"true", b"8", b"[]", b"{}", b'"', b"'", b"\\", b"\n", b"\r", b"\x00", b"\xff\xfe"),
     *(b"\xef\xbb\xbf", b"[", b"]", b"{", b"}", b"|", b",", b"=", b"#", b"\x1b[31m", b"%s", b"{0}", b"../.."),
     *(b"/dev/null", b"\xf0\x9f\x94\xa5", b"\xe2\x80\xa8", b"a" * 5000),
 )
-"""What is put in place of another word."""
+"""Replacements for any other word."""
 
 _MARKDOWN: Final = b"""
 | Nodes | Size | DP | TP | PP | MBS | GBS | Sec/it | TFLOPs | Notes |
@@ -61,19 +61,19 @@ _MARKDOWN: Final = b"""
 """
 
 MOST_BYTES: Final = 20_000
-"""Bytes of a sound file that are used."""
+"""Maximum number of bytes used of a valid file."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A reader, and sound input for it."""
+    """A reader, and valid input for it."""
 
     sound: Callable[[], list[bytes]]
     read: Callable[[Path, bytes], Any]
 
 
 def damaged(sound: bytes, chance: random.Random) -> bytes:
-    """Return the bytes with one to four damages."""
+    """Return the bytes with one to four random changes."""
     content = bytearray(sound)
     for _ in range(chance.randint(1, 4)):
         start = chance.randrange(len(content) + 1)
@@ -100,7 +100,7 @@ def _files(pattern: str) -> Callable[[], list[bytes]]:
 
 
 def _written(read: Callable[[Path], Any], name: str) -> Callable[[Path, bytes], Any]:
-    """Return the reader of a file's content."""
+    """Return a function that writes content to a file and reads that file."""
 
     def written(folder: Path, content: bytes) -> Any:
         (folder / name).write_bytes(content)
@@ -111,7 +111,7 @@ def _written(read: Callable[[Path], Any], name: str) -> Callable[[Path, bytes], 
 
 @cache
 def _calibration() -> bytes:
-    """A calibration of the first rows of a table."""
+    """Return the text of a calibration on a table."""
     from tuner.costmodel.site_file import site_text
 
     return site_text(calibrate(read_table(ROOT / "corpus" / "tr3m-1b3-v100.csv")), source="a table").encode()
@@ -220,12 +220,12 @@ TARGETS: Final[dict[str, Target]] = {
     "files of jobs": Target(sound=_job_files, read=_recover),
 }
 SLOW: Final = {"study.db": 20, "files of jobs": 20, "table, audited": 4, "calibration": 2}
-"""Readers that get one of so many inputs, since each takes milliseconds."""
+"""Slow readers, with the factor by which they get fewer inputs."""
 
 
 def failures(count: int, seed: int) -> Iterator[tuple[str, bytes, str]]:
-    """Yield each input that its reader fails on: the kind, the bytes, and the traceback or the message."""
-    chance = random.Random(seed)  # noqa: S311 - no secret
+    """Yield each input on which its reader fails: the kind, the bytes, and the traceback or message."""
+    chance = random.Random(seed)  # noqa: S311 - not a secret
     shares = {name: 1 / SLOW.get(name, 1) for name in TARGETS}
     kinds = chance.choices(list(shares), list(shares.values()), k=count)
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:

@@ -1,6 +1,6 @@
-"""The golden figures of one calibration: what six measured topologies teach of factors, residuals and predictions.
+"""The golden figures of a calibration on six measured topologies: factors, residuals and predictions.
 
-`python -m tests.golden_calibration` writes `tests/data/golden/calibration.json` anew; review the change as a diff.
+`python -m tests.golden_calibration` rewrites `tests/data/golden/calibration.json`; review the change as a diff.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ MEASURED: Final = (
     ("tp4-pp24-dp4-mbs2-z1-sp", 4.0, ""),
     ("tp8-pp12-dp4-mbs2-z1", 0.93, "a"),
 )
-"""Topologies of the default study, the first twice: seconds as a multiple of the estimate's, and speed period."""
+"""Topologies of the default study (the first one twice) with measured seconds over estimate, and speed period."""
 OF_MEMORY: Final = (1.12, np.nan, np.nan, 0.93, np.nan, 1.05, np.nan)
-"""Memory of those, as a multiple of the estimate's; the third ran out of it, and of the fifth no figure is known."""
+"""Their measured memory over the estimate, NaN without a figure; the third one ran out of memory."""
 PREDICTED: Final = (
     "tp8-pp12-dp4-mbs2-z1",
     "tp8-pp12-dp4-mbs2-z1-rsel",
@@ -48,14 +48,14 @@ OF_EXPERTS: Final = ("tp1-pp2-dp16-mbs1-z1-rnone-ep8", "tp2-pp1-dp16-mbs1-z1-sp-
 
 
 def columns(keys: Sequence[str], **described: Any) -> Columns:
-    """Topologies of a study."""
+    """Return topologies of a study as columns."""
     space = space_for(framework="any", **described)
     topologies = [parse_key(key, workload=space.workload, cluster=space.cluster) for key in keys]
     return Columns.of(topologies, space.workload, space.cluster)
 
 
 def figures() -> dict[str, Any]:
-    """What is learnt and what is predicted from it."""
+    """Return the parameters of the calibration and its predictions."""
     keys, factors, periods = zip(*MEASURED, strict=True)
     measured = columns(keys)
     mixed = columns(OF_EXPERTS, model=QWEN3_30B, gpu="H100-80GB-SXM", nodes=4, global_batch=512)
@@ -99,7 +99,7 @@ def figures() -> dict[str, Any]:
 
 
 def main() -> None:
-    """Write the figures."""
+    """Write the golden file."""
     GOLDEN.write_text(json.dumps(figures(), indent=1) + "\n")
 
 

@@ -1,7 +1,6 @@
-"""The golden table of the export formats: the properties of many models and topologies, and for each format what it
-refuses of them or the settings that it writes.
+"""The golden table of the export formats: the properties of many runs, and what each format refuses or writes for them.
 
-`python -m tests.golden_formats` writes `tests/data/golden/formats.json` anew; review the change as a diff.
+`python -m tests.golden_formats` rewrites `tests/data/golden/formats.json`; review the change as a diff.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ MODELS: Final[dict[str, dict[str, Any]]] = {
     "squared ReLU": {"gated_mlp": False, "activation": "relu2"},
     "capped logits": {"logit_softcap": 30.0},
 }
-"""Llama-3-8B with one property of its own."""
+"""Changes of one property of Llama-3-8B."""
 
 WORKLOADS: Final[dict[str, dict[str, Any]]] = {
     "fp32": {"precision": "fp32", "attention": "eager"},
@@ -83,7 +82,7 @@ WORKLOADS: Final[dict[str, dict[str, Any]]] = {
 
 
 def runs() -> Iterator[tuple[str, ProductionRun]]:
-    """Every run by its name: each committed config, and one model with other properties, workloads and topologies."""
+    """Yield every run with its name: one config per model family, and variations of Llama-3-8B."""
     llama = hugging_face_run("llama-3-8b")
     yield "usual", llama
     families = {text_config(path)["model_type"]: path for path in reversed(CONFIGS)}
@@ -115,10 +114,11 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
 
 
 def table() -> dict[str, Any]:
-    """Return the properties of each run, and what each format refuses of it or else its settings; both only where they
-    differ from those of the first run.
+    """Return the properties of each run, and for each format what it refuses or else its settings.
 
-    DeepSpeed's formats train the same, so that one stands for all.
+    Only differences from the first run are listed.
+
+    One of DeepSpeed's formats represents all of them, because they train the same.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -134,7 +134,7 @@ def table() -> dict[str, Any]:
         usual: dict[str, str] = {}
         rows = found[one.name] = dict[str, str]()
         for name, run in named.items():
-            if one.framework in ("fsdp2", "torchtitan") and run.topology.zero == 1:  # which always shard
+            if one.framework in ("fsdp2", "torchtitan") and run.topology.zero == 1:  # these always shard
                 run = replace(run, topology=replace(run.topology, zero=3))
             if refused := one.refusals(run, ExportOptions()):
                 rows[name] = f"refuses {'; '.join(refused)}"

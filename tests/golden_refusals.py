@@ -1,6 +1,6 @@
-"""The golden table of what each export format refuses of models, workloads and topologies that differ in one property.
+"""The golden table of refusals: what each export format refuses for runs that differ in one property.
 
-`python -m tests.golden_refusals` writes `tests/data/golden/refusals.json` anew; review the change as a diff.
+`python -m tests.golden_refusals` rewrites `tests/data/golden/refusals.json`; review the change as a diff.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ AXES: Final[tuple[dict[str, Any], ...]] = (
 
 
 def other_values(value: Any, hint: Any) -> list[Any]:
-    """Other values of a field: a switch turned, each other choice, a number twice as large, a half or none."""
+    """Return other values of a field: the other switch, all other choices, or twice and half a number."""
     choices = [choice for part in (hint, *get_args(hint)) for choice in get_args(part) if isinstance(choice, str)]
     if choices:
         return [choice for choice in choices if choice != value]
@@ -83,7 +83,7 @@ def other_values(value: Any, hint: Any) -> list[Any]:
 
 
 def allowed(value: Any, **changes: Any) -> Any:
-    """What differs in these fields; None where that cannot be."""
+    """Return the value with these changes, or None if it would be invalid."""
     try:
         return replace(value, **changes)
     except InputError:
@@ -91,7 +91,7 @@ def allowed(value: Any, **changes: Any) -> Any:
 
 
 def varied(value: Any) -> Iterator[tuple[str, Any]]:
-    """What differs from a dataclass in one field, with the field and its value."""
+    """Yield all valid copies of a dataclass with one changed field, each with `field=value`."""
     hints = get_type_hints(type(value))
     for field in fields(value):
         if field.name in ("name", "layers", "read_as", "not_understood"):
@@ -102,7 +102,7 @@ def varied(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def models(model: Model) -> Iterator[tuple[str, Model]]:
-    """A model, and what differs from it in one property."""
+    """Yield a model and its variations in one property."""
     yield "", model
     if model.experts is None or model.latent is not None:
         yield from varied(model)
@@ -118,7 +118,7 @@ def models(model: Model) -> Iterator[tuple[str, Model]]:
 
 
 def runs() -> Iterator[tuple[str, ProductionRun]]:
-    """Every case with its name."""
+    """Yield every case with its name."""
     cluster = catalog.cluster("bloom-48")
 
     def run(workload: Workload, topology: Topology) -> ProductionRun:
@@ -144,7 +144,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
 
 
 def table() -> dict[str, dict[str, str]]:
-    """By case and format, the properties that are refused: all of a plain model's, then what differs from those."""
+    """Return the refused properties by case and format: all for a plain model, otherwise the differences from it."""
     found: dict[str, dict[str, str]] = {}
     plain: dict[str, list[str]] = {label: [] for label in OPTIONS}
     for case, run in runs():
@@ -165,7 +165,7 @@ def table() -> dict[str, dict[str, str]]:
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the golden file."""
     GOLDEN.write_text(json.dumps(table(), indent=0) + "\n")
 
 

@@ -1,6 +1,6 @@
 """The golden table of the cost model: every time and memory term of topologies that exercise all axes.
 
-`python -m tests.golden_terms` writes `tests/data/golden/terms.csv` anew; review the change as a diff.
+`python -m tests.golden_terms` rewrites `tests/data/golden/terms.csv`; review the change as a diff.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ SLOW_SITE: Final = SiteFactors(
     context=1.25,
     activations=1.07,
 )
-"""A site that departs from 1 in every factor, each time by another amount."""
+"""A site with a different value other than 1 for every factor."""
 
 V100: Final = {"model": "tr8-104b", "cluster": "tr8-v100"}
 A100: Final[Mapping[str, Any]] = {}
@@ -55,7 +55,7 @@ PLAIN: Final = {"model": "enoki-32", "cluster": "enoki-h100", "global_batch": 12
 
 
 def _grouped(groups: int) -> Experts | None:
-    """DEEPSEEK's experts, of which each token uses those of a few nodes."""
+    """Return DEEPSEEK's experts with node-limited routing."""
     experts = DEEPSEEK.experts
     return replace(experts, router_groups=8, router_top_groups=groups) if experts else None
 
@@ -68,13 +68,13 @@ class Case:
     key: str
     space: Mapping[str, Any] = field(default_factory=dict)
     workload: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of the workload that no option of `space_for` sets."""
+    """Fields of the workload that `space_for` does not set."""
     model: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the model that differ from the preset's."""
     site: SiteFactors = field(default_factory=SiteFactors)
 
     def columns(self) -> Columns:
-        """The topology as columns of one row."""
+        """Return the topology as columns of one row."""
         space = space_for(**{"framework": "any", **self.space})
         model = replace(space.workload.model, **self.model)
         workload = replace(space.workload, model=model, **self.workload)
@@ -244,7 +244,7 @@ CASES: Final = (
 
 
 def rows() -> Iterator[tuple[str, str, str, str, float]]:
-    """Every term of every case: seconds, bytes on the worst stage, published figures, operations."""
+    """Yield every term of every case: seconds, bytes on the worst stage, published figures, operations."""
     for case in CASES:
         for quantity, terms in quantities(case).items():
             for term, value in terms.items():
@@ -252,7 +252,7 @@ def rows() -> Iterator[tuple[str, str, str, str, float]]:
 
 
 def quantities(case: Case) -> dict[str, Mapping[str, Any]]:
-    """The terms of a case by quantity."""
+    """Return the terms of a case by quantity."""
     columns = case.columns()
     scores = CostModel(calibration=Calibration(site=case.site)).score(columns)
     return {
@@ -274,7 +274,7 @@ def quantities(case: Case) -> dict[str, Mapping[str, Any]]:
 
 
 def main() -> None:
-    """Write the table."""
+    """Write the golden file."""
     with GOLDEN.open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(HEADER)

@@ -1,4 +1,4 @@
-"""A trainer that tampers with the files of its job: `hostile.py pipe FOLDER`. Not a test: launchers run it."""
+"""A trainer that tampers with the files of its job: `hostile.py pipe FOLDER`. A program for launchers, not a test."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ from pathlib import Path
 
 
 def pipe(folder: Path) -> None:
-    """Its log is a pipe that nobody writes to."""
+    """Replace the log by a pipe that has no writer."""
     (folder / "stdout.log").unlink()
     os.mkfifo(folder / "stdout.log")
 
 
 def device(folder: Path) -> None:
-    """Its log never ends."""
+    """Replace the logs by an endless device."""
     for name in ("stdout.log", "stderr.log"):
         (folder / name).unlink()
         (folder / name).symlink_to("/dev/zero")
 
 
 def report_pipe(folder: Path) -> None:
-    """A pipe stands where its supervisor reports how it ended."""
+    """Put pipes in place of the supervisor's files."""
     for name in ("ended.json", "job.json", "start.json"):
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
 
 
 def report(folder: Path) -> None:
-    """It reports itself how it ended, in figures that are none."""
+    """Write the supervisor's report and the result with invalid numbers."""
     (folder / "ended.json").write_text('{"why": "exited", "exit": 1e999, "began": "yesterday", "ended": [1]}')
     (folder / "result.json").write_text('{"iterations": [{"number": 1e999, "seconds": 1e999, "loss": 1e999}]}')
 
 
 def gone(folder: Path) -> None:
-    """It deletes its folder."""
+    """Delete the job's folder."""
     shutil.rmtree(folder)
 
 
 def long_line(_folder: Path) -> None:
-    """It prints 50 MB without a line break."""
+    """Print 50 MB without a line break."""
     for _ in range(50):
         sys.stdout.write("NCCL WARN " * 100_000)
 
 
 def backwards(folder: Path) -> None:
-    """Its files were written tomorrow, as by a clock that has been set back since."""
+    """Date the files one day ahead, as if the clock had been set back."""
     tomorrow = time.time() + 86400
     for path in folder.iterdir():
         os.utime(path, (tomorrow, tomorrow))

@@ -1,4 +1,4 @@
-"""Mixtures of experts that tests share."""
+"""Mixtures of experts shared by tests."""
 
 from __future__ import annotations
 

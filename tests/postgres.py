@@ -1,4 +1,4 @@
-"""A PostgreSQL of a test's own: a cluster in a temporary folder, on a unix socket, stopped again at the end."""
+"""A PostgreSQL server for a test, in a temporary folder and on a Unix socket; it is stopped at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def programs_of_server() -> Path | None:
-    """The folder with initdb and postgres; Debian keeps them off the path."""
+    """Return the folder with initdb and postgres, which Debian installs outside the path, or None."""
     on_path = shutil.which("initdb")
     if on_path:
         return Path(on_path).resolve().parent
@@ -23,7 +23,7 @@ def programs_of_server() -> Path | None:
 
 
 class Server:
-    """A server of a test's own, which the test may stop and start again."""
+    """A server that a test can stop and start."""
 
     def __init__(self, programs: Path, folder: Path) -> None:
         self.url = f"postgresql://tuner@/postgres?host={folder}"
@@ -38,7 +38,7 @@ class Server:
         subprocess.run([str(programs / "initdb"), *arguments], check=True, **self._options)
 
     def start(self) -> None:
-        """Start it, and return when it answers."""
+        """Start the server and wait until it answers."""
         arguments = ["-D", str(self._folder / "data"), "-k", str(self._folder)]
         settings = ["-c", "listen_addresses=", "-c", "fsync=off"]
         program = str(self._programs / "postgres")
@@ -50,7 +50,7 @@ class Server:
             self._process.poll()
 
     def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """Stop it: SIGTERM waits for its sessions, SIGINT ends them, SIGQUIT leaves all as a crash does."""
+        """Stop the server: SIGTERM waits for sessions, SIGINT ends them, SIGQUIT stops it as in a crash."""
         if self._process is not None:
             self._process.send_signal(how)
             self._process.wait(30)
@@ -59,7 +59,7 @@ class Server:
 
 @contextmanager
 def restartable(programs: Path) -> Iterator[Server]:
-    """A server that is up, with an empty database."""
+    """Run a server with an empty database."""
     folder = Path(tempfile.mkdtemp(prefix="pg-", dir="/tmp"))
     made = None
     try:
@@ -74,13 +74,13 @@ def restartable(programs: Path) -> Iterator[Server]:
 
 @contextmanager
 def server(programs: Path) -> Iterator[str]:
-    """The URL of an empty database."""
+    """Run a server, and yield the URL of an empty database."""
     with restartable(programs) as made:
         yield made.url
 
 
 def _owner() -> pwd.struct_passwd | None:
-    """Whom it runs as: PostgreSQL refuses to be root."""
+    """Return the user to run as if this process is root, which PostgreSQL refuses, or None."""
     if os.geteuid() != 0:
         return None
     with suppress(KeyError):

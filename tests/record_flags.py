@@ -1,9 +1,9 @@
-"""Record the flags of a Megatron checkout's own argument parser as a table of facts.
+"""Record the flags of a Megatron checkout's argument parser as a table.
 
     python tests/record_flags.py megatron-core CHECKOUT REPOSITORY COMMIT > tuner/data/flags/megatron-core.csv
 
-`megatron-core` reads megatron/training/arguments.py, the other names megatron/arguments.py. The parser is the real one:
-the module is imported with torch, while packages that are missing (triton, deepspeed, apex ...) are replaced by mocks.
+`megatron-core` reads megatron/training/arguments.py, other names read megatron/arguments.py. The real parser is used:
+its module is imported with torch, and missing packages (triton, deepspeed, apex ...) are replaced by mocks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ COLUMNS = ("flag", "dest", "action", "nargs", "type", "default", "choices")
 
 
 class Mocks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Import a mock in place of every package that is not installed."""
+    """Imports a mock in place of each named package and its modules."""
 
     def __init__(self, *names: str) -> None:
         self.names = names
@@ -42,11 +42,11 @@ class Mocks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return module
 
     def exec_module(self, module: Any) -> None:
-        """Leave the mock as it is."""
+        """Do nothing, as a mock has no code."""
 
 
 def stub() -> None:
-    """Let a checkout's modules be imported on a machine without GPU."""
+    """Prepare for importing a checkout's modules on a machine without a GPU."""
     import torch
     import torch.utils.flop_counter  # imports triton, which is mocked afterwards
 
@@ -66,7 +66,7 @@ def parser_of(name: str, checkout: str) -> argparse.ArgumentParser:
         module = importlib.import_module("megatron.training.arguments")
         module.add_megatron_arguments(parser)
         return parser
-    for package in ("megatron", "megatron.model"):  # without running their __init__, which want CUDA
+    for package in ("megatron", "megatron.model"):  # skip their __init__, which needs CUDA
         module = types.ModuleType(package)
         module.__path__ = [f"{checkout}/{package.replace('.', '/')}"]
         module.logging = MagicMock()  # type: ignore[attr-defined]
@@ -79,7 +79,7 @@ def parser_of(name: str, checkout: str) -> argparse.ArgumentParser:
     module = importlib.import_module("megatron.arguments")
     for function in [getattr(module, one) for one in dir(module) if one.startswith("_add_") and one.endswith("_args")]:
         function(parser)
-    for flag, kind in (("--deepspeed", None), ("--deepspeed_config", str)):  # what deepspeed.add_config_arguments adds
+    for flag, kind in (("--deepspeed", None), ("--deepspeed_config", str)):  # flags of deepspeed.add_config_arguments
         if kind is None:
             parser.add_argument(flag, action="store_true")
         else:

@@ -1,7 +1,7 @@
-"""What the product works out, once more and in plain Python: the laws and policies over one topology at a time, a walk
-over every grid point, and the scores of an evaluation.
+"""Reference implementations in plain Python: the laws and policies for one topology, a walk over every grid point, and
+the scores of an evaluation.
 
-Written from the sentences and contracts and not from the code, so that the two can disagree.
+They are written from the rules' documentation and the JSON contracts, independently of the product's code.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tuner.space.space import Space
 
 
 def legal_topologies(space: Space) -> Iterator[Topology]:
-    """Every topology of the grid that breaks nothing, in the grid's order, by nested loops."""
+    """Yield every legal topology of the grid in its order, by nested loops."""
     for values in itertools.product(*(space.axes[axis] for axis in AXES)):
         at = dict(zip(AXES, values, strict=True))
         replica = at["tp"] * at["pp"] * at["cp"]
@@ -32,7 +32,7 @@ def legal_topologies(space: Space) -> Iterator[Topology]:
 
 
 def broken(topology: Topology, space: Space) -> set[str]:
-    """The names of the laws and policies that a topology breaks, those that are switched off included."""
+    """Return the names of the laws and of the active policies that a topology breaks."""
     workload, cluster = space.workload.as_in(topology), space.cluster
     model, batch = workload.model, workload.global_batch
     tp, pp, cp, dp, vpp = topology.tp, topology.pp, topology.cp, topology.dp, topology.vpp
@@ -120,7 +120,7 @@ def broken(topology: Topology, space: Space) -> set[str]:
         while size < batch:
             sizes.append(size)
             size += workload.ramp.increment
-        # The first step counts even where it is the only one, and the steps must end at the batch itself.
+        # The first step counts even if it is the only one, and the steps must end at the batch itself.
         steps = [workload.ramp.start, workload.ramp.start + workload.ramp.increment, *sizes]
         if size != batch or any(each % step for each in steps):
             policies.add("ramp-up")
@@ -142,7 +142,7 @@ def broken(topology: Topology, space: Space) -> set[str]:
 
 
 def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
-    """What the workload's framework lacks for a topology, as its documentation says."""
+    """Return the features of a topology that the workload's framework lacks, according to its documentation."""
     model = workload.model
     found = {
         "cp": topology.cp > 1,
@@ -179,7 +179,7 @@ def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
 
 
 def ignored_advice(topology: Topology, space: Space) -> set[str]:
-    """The names of the advice that a topology does not follow."""
+    """Return the names of the advice that a topology does not follow."""
     workload, gpu = space.workload.as_in(topology), space.cluster.gpu
     model, tp, pp = workload.model, topology.tp, topology.pp
     head_size = Fraction(model.head_size or Fraction(model.hidden, model.heads))
@@ -218,7 +218,7 @@ def ignored_advice(topology: Topology, space: Space) -> set[str]:
 
 
 def tau_b(measured: Sequence[float], estimated: Sequence[float]) -> float:
-    """Kendall's tau-b by its definition, pair by pair: (C - D) / sqrt((C + D + X) (C + D + Y))."""
+    """Return Kendall's tau-b by its definition, pair by pair: (C - D) / sqrt((C + D + X) (C + D + Y))."""
     counts = {"concordant": 0, "discordant": 0, "tied in measured": 0, "tied in estimated": 0}
     for (a, x), (b, y) in itertools.combinations(zip(measured, estimated, strict=True), 2):
         if a == b and x == y:
@@ -235,14 +235,14 @@ def tau_b(measured: Sequence[float], estimated: Sequence[float]) -> float:
 
 
 def top1_regret(measured: Sequence[float], estimated: Sequence[float]) -> float:
-    """The mean over every order of picking the best-liked row, tied ones included, less the best row's time."""
+    """Return the mean relative slowdown, against the best row, of the rows tied for the lowest estimate."""
     liked = min(estimated)
     picked = [seconds for seconds, estimate in zip(measured, estimated, strict=True) if estimate == liked]
     return sum(seconds / min(measured) - 1 for seconds in picked) / len(picked)
 
 
 def scores(rows: Iterable[dict[str, Any]]) -> dict[str, float | None]:
-    """The summary of `tuner evaluate --json` from its own rows, by section 7 of the contract."""
+    """Return the summary of `tuner evaluate --json`, calculated from its rows."""
     scored = [row for row in rows if row["skipped"] is None and not row["calibrated"]]
     timed = [row for row in scored if row["status"] == "OK" and row["measured_sec"]]
     weighed = [row for row in scored if row["status"] == "OK" and row["measured_gib"]]
@@ -272,5 +272,5 @@ def scores(rows: Iterable[dict[str, Any]]) -> dict[str, float | None]:
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """Their mean; None where there are none."""
+    """Return the mean, or None without values."""
     return sum(values) / len(values) if values else None

@@ -1,7 +1,7 @@
-"""A real Slurm of four nodes on this machine: `python -m tests.slurm_cluster COMMAND...` runs a command on it.
+"""A real Slurm cluster of four nodes on this machine: `python -m tests.slurm_cluster COMMAND...` runs a command on it.
 
-munged, slurmctld and four slurmd, each started by us in the foreground and killed with us, in a temporary folder, on
-addresses of this host alone. Nothing else is touched, and only what was started here is ended, by its process id.
+It consists of munged, slurmctld and four slurmd in a temporary folder, listening on this host only. They are started in
+the foreground and die with this process. Only processes that were started here are ended, by their ids.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ PartitionName=closed Nodes=ALL MaxTime=INFINITE State=UP AllowAccounts=physics
 
 
 class SlurmCluster:
-    """Daemons and the folder that they live in."""
+    """The daemons and their folder."""
 
     def __init__(self) -> None:
         self.base = Path(tempfile.mkdtemp(prefix="slurm-"))
@@ -82,7 +82,7 @@ class SlurmCluster:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a process needs to find this cluster, and no other one."""
+        """The environment with which a process uses this cluster and no other."""
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "SBATCH_"))}
         return {**kept, "SLURM_CONF": str(self.conf)}
 
@@ -117,7 +117,7 @@ class SlurmCluster:
         _until(lambda: self.said("sinfo", "-h", "-N", "-o", "%T").split() == ["idle"] * len(NODES) * 3, "no idle nodes")
 
     def start_controller(self) -> None:
-        """Start slurmctld, with what its last one has saved."""
+        """Start slurmctld with the state saved by the previous one."""
         self._start("slurmctld", "slurmctld", "-D")
         _until(lambda: "UP" in self.said("scontrol", "ping"), "slurmctld does not answer")
 
@@ -130,7 +130,7 @@ class SlurmCluster:
         self._start(name, "slurmd", "-D", "-N", name)
 
     def kill_node(self, name: str, *, whole: bool = True) -> None:
-        """A node's slurmd is killed, and on a whole node all that it has started."""
+        """Kill a node's slurmd, and if `whole` also all processes that it started."""
         self._end(name, signal.SIGKILL)
         jobs = self._processes(f"SLURMD_NODENAME={name}") if whole else []
         for pid in [*{parent for job in jobs if (parent := _keeper(job))}, *jobs]:
@@ -138,47 +138,47 @@ class SlurmCluster:
                 os.kill(pid, signal.SIGKILL)
 
     def revive(self) -> list[str]:
-        """Start the nodes that were killed; which they were."""
+        """Start the killed nodes again, and return their names."""
         killed = [name for name in NODES if name not in self._daemons]
         for name in killed:
             self.start_node(name)
         return killed
 
     def mend(self) -> list[str]:
-        """Start the nodes that were killed, and wait until every node is idle; which they were."""
+        """Start the killed nodes again, wait until every node is idle, and return their names."""
         killed = self.revive()
         _until(lambda: set(self.said("sinfo", "-h", "-N", "-o", "%T").split()) == {"idle"}, "no idle nodes", 60.0)
         return killed
 
     def said(self, *command: str) -> str:
-        """What a command of Slurm's prints."""
+        """Return the output of a Slurm command."""
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=False)
         return done.stdout
 
     def queue(self) -> list[str]:
-        """Names of the jobs that wait or run."""
+        """Return the names of the waiting and running jobs."""
         return self.said("squeue", "-h", "-o", "%j").split()
 
     def until_empty(self, seconds: float) -> list[str]:
-        """Wait for all jobs to leave the queue; the names of those that are still in it after so many seconds."""
+        """Wait until the queue is empty; return the names of the jobs that are left after so many seconds."""
         deadline = time.monotonic() + seconds
         while (left := self.queue()) and time.monotonic() < deadline:
             time.sleep(0.1)
         return left
 
     def allocate(self, nodes: int = len(NODES)) -> str:
-        """The id of an allocation of whole nodes that outlives its nodes' failures; `clear` ends it."""
+        """Return the id of a new allocation of whole nodes that survives node failures; `clear` ends it."""
         command = ["salloc", f"--nodes={nodes}", "--exclusive", "--no-kill", "--no-shell"]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
         return done.stderr.split("job allocation ")[-1].split()[0]
 
     def clear(self) -> None:
-        """End every job."""
+        """Cancel every job."""
         self.said("scancel", "--user=root")
         _until(lambda: not self.queue(), "jobs that cannot be ended", seconds=30)
 
     def stop(self) -> None:
-        """End what was started here, jobs included, and remove the folder."""
+        """End all daemons and jobs, and remove the folder."""
         with suppress(TimeoutError):
             self.clear()
         for name in [*NODES, "slurmctld", "munged"]:
@@ -189,7 +189,7 @@ class SlurmCluster:
         shutil.rmtree(self.base, ignore_errors=True)
 
     def program(self, name: str) -> str:
-        """The path of one of Slurm's programs."""
+        """Return the path of one of Slurm's programs."""
         path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
         found = shutil.which(name, path=path)
         assert found, f"{name} is not installed: make test-cluster"
@@ -219,7 +219,7 @@ class SlurmCluster:
             daemon.wait()
 
     def _processes(self, mark: str) -> list[int]:
-        """Processes of this cluster's jobs, by a word of their environment; never our own."""
+        """Return the processes of this cluster with a word in their environment, except this process."""
         found = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
@@ -235,7 +235,7 @@ _running: list[SlurmCluster] = []
 
 
 def running() -> SlurmCluster:
-    """This process's cluster, started when it is first asked for; its commands find it from here on."""
+    """Return this process's cluster, started at the first call; later commands of this process use it."""
     if not installed() or os.geteuid() != 0:
         pytest.skip("wants Slurm's programs, and to be root: make test-cluster")
     if not _running:
@@ -248,13 +248,13 @@ def running() -> SlurmCluster:
 
 
 def installed() -> bool:
-    """Whether the programs are there."""
+    """Whether all programs are installed."""
     path = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     return all(shutil.which(program, path=path) for program in PROGRAMS)
 
 
 def install() -> None:
-    """Install what is missing, by the distribution's own packages."""
+    """Install missing programs from the distribution's packages."""
     if installed():
         return
     if os.geteuid() != 0 or not shutil.which("apt-get"):
@@ -265,7 +265,7 @@ def install() -> None:
 
 
 def main(command: Sequence[str], environment: Mapping[str, str] | None = None) -> int:
-    """Install, start, run a command, stop."""
+    """Install and start the cluster, run a command on it, and stop the cluster."""
     install()
     if not command:
         return 0
@@ -278,7 +278,7 @@ def main(command: Sequence[str], environment: Mapping[str, str] | None = None) -
 
 
 def _keeper(pid: int) -> int | None:
-    """The slurmstepd that a process of a job is a child of."""
+    """Return the slurmstepd that is the parent of a job's process, or None."""
     with suppress(OSError):
         parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
         if Path(f"/proc/{parent}/comm").read_text().startswith("slurmstepd"):
@@ -296,7 +296,7 @@ def _until(true: object, otherwise: str, seconds: float = 30.0) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports outside those that outgoing connections are given."""
+    """Return free ports outside the range for outgoing connections."""
     found: list[int] = []
     start = 11000 + os.getpid() % 4000
     for port in range(start, start + 1000):

@@ -1,4 +1,4 @@
-"""The Slurm launcher under test, on the live cluster of `tests/slurm_cluster.py`."""
+"""Stages for the Slurm launchers, on the live cluster of `tests/slurm_cluster.py`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BY_NODE = SiteProfile(tasks="nodes", gres="")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acting:
-    """A program that behaves as its topology says."""
+    """A program whose behaviour is selected by its topology."""
 
     measured_by_log: bool = False
     on_host: bool = False
@@ -33,7 +33,7 @@ class Acting:
     step_pattern: StepPattern | None = None
 
     def prepare(self, job: Job) -> ProcessSpec:
-        """The actor's command."""
+        """Return the actor's command."""
         behaviour = next(name for name, topology in TOPOLOGIES.items() if topology.tp == job.topology.tp)
         if job.topology == TOPOLOGIES["oom"]:
             behaviour = "oom"
@@ -41,13 +41,13 @@ class Acting:
         words = (sys.executable, "-I", str(ACTOR), behaviour, str(max(job.iterations)), str(result))
         return ProcessSpec(arguments=words, environment={}, cwd=Path("/"), result=result)
 
-    def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - an actor has no stacks worth seeing
-        """No."""
+    def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - an actor has no useful stacks
+        """Return False."""
         return False
 
 
 class _Cluster:
-    """What stages on the live cluster share."""
+    """Base of the stages on the live cluster."""
 
     looks, look, slack, many = 120, 0.5, 5.0, 20
 
@@ -60,7 +60,7 @@ class _Cluster:
     def job(
         self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
     ) -> Job:
-        """A job of one node."""
+        """Return a job of one node."""
         number = next(self._numbers)
         return Job(
             number=number,
@@ -73,7 +73,7 @@ class _Cluster:
         )
 
     def queries(self) -> int | None:
-        """How often the queue was read."""
+        """Return how often the queue was read."""
         return sum(launcher.queries for launcher in self._opened)
 
 
@@ -81,7 +81,7 @@ class OnSlurm(_Cluster):
     """A stage of real jobs."""
 
     def open(self) -> SlurmLauncher:
-        """Return the launcher of another process."""
+        """Return a new launcher, as of another process."""
         self._opened.append(launcher := SlurmLauncher(Acting(), nodes=4, site=self.site))
         return launcher
 
@@ -94,7 +94,7 @@ class InAllocation(_Cluster):
         self.number = self.cluster.allocate()
 
     def open(self, *, notes: Path | None = None) -> SlurmStepLauncher:
-        """Return the launcher of another process."""
+        """Return a new launcher, as of another process."""
         allocation = Allocation(number=self.number, nodes=slurm_cluster.NODES, cores=slurm_cluster.CPUS)
         self._opened.append(steps := SlurmStepLauncher(Acting(), allocation=allocation, site=self.site, notes=notes))
         return steps

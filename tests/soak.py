@@ -1,9 +1,9 @@
 """Random faults on a shared study for minutes: `python -m tests.soak database|slurm --minutes 10 --seed 1`.
 
 `database`: six tuners share a study on a PostgreSQL server, with simulated jobs. `slurm`: two tuners share a study
-whose jobs run on a Slurm of four nodes, as root. A seeded list of faults kills, interrupts and stops the tuners,
-restarts the server, kills the controller and nodes, cancels and requeues jobs, and has Slurm's commands fail;
-afterwards nothing may be lost, doubled or left running.
+with jobs on a Slurm cluster of four nodes, as root. Random faults kill, interrupt and pause the tuners, restart the
+server, kill the controller and nodes, cancel and requeue jobs, and make Slurm's commands fail. Afterwards no trial may
+be lost or duplicated, and no process may be left running.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ PAUSE = (0.5, 4.0)
 
 
 class Soak:
-    """Tuners that share a study, and what is done to them."""
+    """Tuners that share a study, and the faults that they suffer."""
 
     budget: int
     url: str
     patience = 60.0
-    """Seconds within which an interrupted tuner ends."""
+    """Seconds in which an interrupted tuner must end."""
 
     def __init__(self, many: int, folder: Path, chance: random.Random) -> None:
         self.folder, self.chance = folder, chance
@@ -54,7 +54,7 @@ class Soak:
         raise NotImplementedError
 
     def run(self, minutes: float) -> None:
-        """Do faults for so long, and start again the tuners that have ended; interrupt them in the end."""
+        """Cause faults for so many minutes and restart ended tuners; finally interrupt all tuners."""
         deadline = time.monotonic() + 60 * minutes
         while time.monotonic() < deadline:
             time.sleep(self.chance.uniform(*PAUSE))
@@ -71,26 +71,26 @@ class Soak:
         self.said += [finish(worker, seconds=self.patience) for worker in self.workers]
 
     def kill(self) -> None:
-        """A tuner is gone without a word."""
+        """Kill a tuner."""
         worker = self.chance.choice(self.workers)
         worker.kill()
         worker.wait()
 
     def interrupt(self) -> None:
-        """Somebody presses Ctrl-C."""
+        """Interrupt a tuner, as by Ctrl-C."""
         worker = self.chance.choice(self.workers)
         worker.send_signal(signal.SIGINT)
         worker.wait(self.patience)
 
     def pause(self) -> None:
-        """A tuner stands still for a moment."""
+        """Stop a tuner for a moment and continue it."""
         worker = self.chance.choice(self.workers)
         worker.send_signal(signal.SIGSTOP)
         time.sleep(self.chance.uniform(*PAUSE))
         worker.send_signal(signal.SIGCONT)
 
     def check(self, *expected: str) -> None:
-        """Assert that the study is whole and nothing runs on; `expected` are errors that a tuner may end with."""
+        """Assert that the study is intact and no process is left; `expected` are allowed errors of a tuner."""
         codes = Counter(said.code for said in self.said)
         unexpected = [
             said
@@ -120,11 +120,11 @@ class Soak:
         )
 
     def jobs(self, name: str) -> list[Path]:
-        """A file of every job that has it."""
+        """Return the files of this name in all job folders."""
         return list((self.folder / "runs" / NAME / "jobs").glob(f"*/{name}"))
 
     def tuner(self, *words: str) -> str:
-        """What a command prints."""
+        """Run a tuner command and return its output."""
         said = run_tuner(*words, "--runs", str(self.folder / "runs"), folder=self.folder, environment=self.environment)
         assert said.code == 0, said.err
         return said.out
@@ -136,11 +136,11 @@ class Soak:
 
 
 class DatabaseSoak(Soak):
-    """Six tuners with simulated jobs, on a server that restarts."""
+    """Six tuners with simulated jobs, and a database server that restarts."""
 
     budget = 2000
     space = ("--model", "gpt3-175b", "--nodes", "32")
-    """Some ten thousand topologies, which no soak is through."""
+    """A space of some ten thousand topologies, which no soak completes."""
 
     def __init__(self, server: Server, folder: Path, chance: random.Random) -> None:
         self._server, self.url = server, server.url
@@ -153,7 +153,7 @@ class DatabaseSoak(Soak):
         return start(*given, folder=self.folder, space=self.space)
 
     def restart(self) -> None:
-        """The server restarts, in order or as after a crash."""
+        """Restart the server, cleanly or as after a crash."""
         self._server.stop(self.chance.choice((signal.SIGINT, signal.SIGQUIT)))
         time.sleep(self.chance.uniform(*PAUSE))
         self._server.start()
@@ -170,7 +170,7 @@ exec {program} "$@"
 
 
 class SlurmSoak(Soak):
-    """Two tuners with jobs of seconds on a Slurm that fails in every way but one: its disk is there."""
+    """Two tuners with short jobs on a Slurm cluster with all kinds of failures, except of the disk."""
 
     budget = 400
     patience = 90.0
@@ -190,7 +190,7 @@ class SlurmSoak(Soak):
 
     @property
     def environment(self) -> dict[str, str]:
-        """The environment of the tuners: Slurm's commands are the wrapped ones."""
+        """The environment of the tuners, with wrappers in place of Slurm's commands."""
         path = os.pathsep.join([str(self.folder / "bin"), os.environ["PATH"]])
         return {**ENVIRONMENT, **self._cluster.environment, "DS_ACCELERATOR": "cpu", "PATH": path}
 
@@ -203,33 +203,33 @@ class SlurmSoak(Soak):
         return start(*given, *site, folder=self.folder, space=self.space, environment=environment)
 
     def controller(self) -> None:
-        """The controller is killed and comes back."""
+        """Kill the controller and start it again."""
         self._cluster.stop_controller(self.chance.choice((signal.SIGKILL, signal.SIGTERM)))
         time.sleep(self.chance.uniform(*PAUSE))
         self._cluster.start_controller()
 
     def commands(self) -> None:
-        """Slurm's commands are slow or fail for a moment."""
+        """Make Slurm's commands slow or fail for a moment."""
         self._state.write_text(self.chance.choice(("slow", "fail")))
         time.sleep(self.chance.uniform(*PAUSE))
         self._state.unlink()
 
     def cancel(self) -> None:
-        """Somebody cancels a job."""
+        """Cancel a job from outside."""
         self._on_a_job("scancel")
 
     def requeue(self) -> None:
-        """A job is run anew."""
+        """Requeue a job."""
         self._on_a_job("scontrol", "requeue")
 
     def node(self) -> None:
-        """A node dies with all that it runs, and comes back."""
+        """Kill a node with all its processes, and start it again."""
         self._cluster.kill_node(self.chance.choice(NODES))
         time.sleep(self.chance.uniform(*PAUSE))
         self._cluster.revive()
 
     def drain(self) -> None:
-        """A node takes no more jobs for a moment."""
+        """Drain a node for a moment."""
         name = f"NodeName={self.chance.choice(NODES)}"
         self._cluster.said("scontrol", "update", name, "State=DRAIN", "Reason=soak")
         time.sleep(self.chance.uniform(*PAUSE))
@@ -241,19 +241,19 @@ class SlurmSoak(Soak):
             self._cluster.said(*command, self.chance.choice(jobs))
 
     def check(self, *expected: str) -> None:
-        """Assert further that each trial is one job of Slurm's, and that none is left."""
+        """Assert in addition that each trial is exactly one Slurm job, and that no job is left."""
         super().check(*expected)
         names = Counter(self._cluster.said("squeue", "--states=all", "-h", "-o", "%j").split())
         assert names, "jobs are remembered for a while"
         assert max(names.values()) == 1, "one trial, one job"
         deadline = time.monotonic() + self.patience
         while (self._cluster.queue() or self._processes()) and time.monotonic() < deadline:
-            time.sleep(0.5)  # one that has said how it ended is still being put away
+            time.sleep(0.5)  # a job that has just ended may still be completing
         assert not self._cluster.queue(), self._cluster.said("squeue", "-o", "%i %j %T %r %V")
         assert not self._processes(), self._processes()
 
     def _processes(self) -> dict[str, str]:
-        """What the jobs' processes run, by id."""
+        """Return the command lines of the jobs' processes by pid."""
         found = {}
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
@@ -264,19 +264,19 @@ class SlurmSoak(Soak):
 
 
 def soak_database(minutes: float, chance: random.Random, folder: Path) -> None:
-    """Run the faults on a PostgreSQL of the soak's own, then check what is left."""
+    """Run the soak on its own PostgreSQL server, then check the study."""
     programs = programs_of_server()
     if programs is None:
         sys.exit("no initdb here; install Debian's postgresql")
     with restartable(programs) as server:
         running = DatabaseSoak(server, folder, chance)
         running.run(minutes)
-        # One that finds no server as it starts, or is interrupted while it waits for one, ends in one sentence.
+        # A tuner without a server at its start, or interrupted while waiting for it, ends with this error.
         running.check("the study's storage")
 
 
 def soak_slurm(minutes: float, chance: random.Random, folder: Path) -> None:
-    """Run the faults on a Slurm of the soak's own, then check what is left."""
+    """Run the soak on its own Slurm cluster, then check the study."""
     if not installed() or os.geteuid() != 0:
         sys.exit("wants Slurm's programs, and to be root: make test-cluster installs them")
     cluster = SlurmCluster()

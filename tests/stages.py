@@ -1,4 +1,4 @@
-"""Launchers under test: each is set up so that the contract's suite can ask for jobs that behave in a given way."""
+"""Stages: launchers under test, set up so that the contract's tests can request jobs with a given behaviour."""
 
 from __future__ import annotations
 
@@ -42,28 +42,28 @@ OUTCOMES: dict[Behaviour, Outcome] = {
 
 
 class Stage(Protocol):
-    """What the suite knows of a launcher under test."""
+    """A launcher under test, as the contract's tests see it."""
 
     folder: Path
-    """Where its jobs leave their files."""
+    """Folder of the jobs' files."""
     looks: int
-    """Times that a job may be looked at until it has ended, waiting at most `look` seconds before each."""
+    """Maximum number of polls until a job has ended, with waits of at most `look` seconds."""
     look: float
     slack: float
-    """Seconds by which `wait` may be late, and which `submit` may take."""
+    """Seconds by which `wait` may overrun, and that `submit` may take."""
     many: int
-    """Jobs that it is given at once."""
+    """Number of jobs that are queued at once."""
 
     def open(self) -> Launcher:
-        """The same cluster as another process would open it."""
+        """Return a new launcher of the same cluster, as another process would open it."""
 
     def job(
         self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
     ) -> Job:
-        """A job of one node that nobody has submitted yet."""
+        """Return a new job of one node."""
 
     def queries(self) -> int | None:
-        """How often the machines have been asked so far; None where nobody is asked."""
+        """Return the number of queries to the machines so far, or None if there are none."""
 
 
 class Virtual:
@@ -120,23 +120,23 @@ def replay(folder: Path) -> Stage:
 
 
 class Real(Virtual):
-    """A stage of real processes: small scripts in the place of trainers, on this machine."""
+    """A stage of real processes on this machine, with small scripts as trainers."""
 
     looks, look, slack, many = 100, 0.3, 2.0, 6
-    tags = f"study-{os.getpid()}"  # a job's end kills all that carries its tag, in other test processes too
+    tags = f"study-{os.getpid()}"  # unique, because the end of a job kills all processes with its tag
 
 
 TRAINER = Path(__file__).parent / "trainer.py"
-"""A program in plain Python that behaves as it is told and prints what Megatron prints."""
+"""A program in plain Python with selectable behaviour, which prints as Megatron does."""
 
 
 def command(*words: str) -> str:
-    """A `--command` that runs it."""
+    """Return a `--command` that runs the trainer."""
     return shlex.join([sys.executable, "-I", "-S", str(TRAINER), *words])
 
 
 def template(*words: str, on_host: bool = False) -> CommandTemplate:
-    """The same as a launcher takes it."""
+    """Return the trainer's command as a launcher's program."""
     return CommandTemplate.parse(command(*words), configure=lambda _: {}, cwd=Path("/"), on_host=on_host)
 
 
@@ -165,7 +165,7 @@ STAGES: dict[str, Callable[[Path], Stage]] = {
     "slurm": slurm,
     "slurm-steps": slurm_steps,
 }
-"""Every launcher has its entry."""
+"""The stage of each launcher."""
 
 MARKED = {"slurm": pytest.mark.cluster, "slurm-steps": pytest.mark.cluster}
-"""What a stage needs that not every machine has."""
+"""Markers of stages that do not run on every machine."""

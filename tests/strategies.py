@@ -1,4 +1,4 @@
-"""Everything that hypothesis draws, in one place."""
+"""All hypothesis strategies of the tests."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tuner.space.rules import POLICIES, RuleSet
 from tuner.space.space import Space
 
 few = settings(max_examples=settings().max_examples // 5)
-"""For properties each example of which fits a calibration."""
+"""Settings for slow properties, which fit a calibration in each example."""
 small = st.integers(min_value=1, max_value=12)
 
 
 @st.composite
 def models(draw: st.DrawFn) -> Model:
-    """Models of odd and even sizes, plain and with grouped queries, padded or not."""
+    """Models of odd and even sizes, with or without grouped queries and padding."""
     heads = draw(st.sampled_from([1, 2, 3, 4, 6, 8, 12, 16]))
     return Model(
         layers=draw(small),
@@ -64,7 +64,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 @st.composite
 def workloads(draw: st.DrawFn) -> Workload:
-    """A model with a batch, every kernel and each precision of every card, with and without a ramp-up."""
+    """Workloads with every attention kernel, with and without a batch ramp-up."""
     ramps = st.builds(Ramp, start=st.sampled_from([4, 16, 32]), increment=st.sampled_from([1, 4, 16]))
     return Workload(
         model=draw(models()),
@@ -78,7 +78,7 @@ def workloads(draw: st.DrawFn) -> Workload:
 
 @st.composite
 def topologies(draw: st.DrawFn) -> Topology:
-    """Topologies of any kind, most of them against some rule."""
+    """Arbitrary topologies, most of which break some rule."""
     return Topology(
         nodes=draw(st.integers(1, 8)),
         tp=draw(st.sampled_from([1, 2, 3, 4, 8, 16])),
@@ -99,7 +99,7 @@ def topologies(draw: st.DrawFn) -> Topology:
 
 @st.composite
 def runs(draw: st.DrawFn, /, **fixed: Any) -> tuple[Workload, Cluster, Topology]:
-    """What a framework would run: each degree divides what it cuts. `fixed` sets what it names."""
+    """Runs that a framework would accept: each degree divides what it splits. `fixed` sets values by name."""
 
     def chosen(name: str, *few: Any) -> Any:
         return fixed[name] if name in fixed else draw(st.sampled_from(few))
@@ -114,7 +114,7 @@ def runs(draw: st.DrawFn, /, **fixed: Any) -> tuple[Workload, Cluster, Topology]
     heads = tp * chosen("heads_on_rank", 1, 2, 5, 8)
     gated = chosen("gated_mlp", False, True)
     dp, micro_batch = chosen("dp", 1, 2, 3, 4, 8, 16), chosen("micro_batch", 1, 2, 3, 4, 8)
-    # Megatron trains in multiples of pp where it interleaves; else in any number, also fewer than there are stages.
+    # With interleaving, Megatron needs a multiple of pp; otherwise any number, even fewer than there are stages.
     microbatches = chosen("microbatches", 1, 2, 3, 4, 16) * (pp if vpp > 1 else 1)
     model = Model(
         layers=pp * vpp * a_chunk - {"layers": 0, "embedding": 2, "layout": 1}[partition],
@@ -159,7 +159,7 @@ def runs(draw: st.DrawFn, /, **fixed: Any) -> tuple[Workload, Cluster, Topology]
 
 @st.composite
 def alternatives(draw: st.DrawFn) -> Columns:
-    """Several topologies of one run's workload, some of them more than once, in no order."""
+    """Several topologies of one workload in random order, some of them repeated."""
     workload, cluster, topology = draw(runs())
     vary: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         {
@@ -175,7 +175,7 @@ def alternatives(draw: st.DrawFn) -> Columns:
 
 
 def sites() -> st.SearchStrategy[SiteFactors]:
-    """Sites as far from the catalog as their prior allows, two deviations on either side."""
+    """Sites with factors within two prior deviations of the catalog."""
     wide = {field.name: getattr(PRIOR, field.name) for field in fields(SiteFactors)}
     far = st.tuples(*[st.floats(-2.0, 2.0)] * len(wide))
     return far.map(
@@ -188,7 +188,7 @@ rule_sets = st.builds(RuleSet, allowed=st.frozensets(st.sampled_from(POLICIES)))
 
 @st.composite
 def spaces(draw: st.DrawFn) -> Space:
-    """Small spaces: a few values on each axis, so that a brute-force walk over every point stays cheap."""
+    """Small spaces with few values per axis, so that a brute-force walk over all points is fast."""
     workload, cluster = draw(workloads()), draw(clusters())
     few: dict[str, st.SearchStrategy[Any]] = {
         "shape": st.sampled_from([workload.model.shape, Shape(hidden=96, layers=8), Shape(hidden=64, layers=6)]),
@@ -216,7 +216,7 @@ def spaces(draw: st.DrawFn) -> Space:
 
 @st.composite
 def whole_spaces(draw: st.DrawFn) -> Space:
-    """Spaces with the default axes of what is drawn."""
+    """Spaces with the default axes of a drawn workload and cluster."""
     workload, cluster = draw(workloads()), draw(clusters())
     workload = replace(workload, global_batch=draw(st.sampled_from([32, 64, 96])))
     return Space(workload=workload, cluster=cluster, rules=draw(rule_sets), axes=default_axes(workload, cluster), dp=())
@@ -227,7 +227,7 @@ RANK_PREFIXES = [["[default0]:", "[default7]:"], ["0: ", "1: ", "12: "], ["a01: 
 
 @st.composite
 def rank_logs(draw: st.DrawFn) -> list[list[str]]:
-    """What several ranks print of the same iterations, each with its name before its lines."""
+    """Logs of several ranks for the same iterations, with the rank's name before each line."""
     first = draw(st.integers(1, 1000))
     times = draw(st.lists(st.integers(1000, 9000), min_size=1, max_size=5))
     return [
@@ -251,13 +251,13 @@ Traceback (most recent call last):;  File;ValueError: ;CUDA out of memory;[rank0
 
 
 def log_texts() -> st.SearchStrategy[str]:
-    """Any text, and text made of the pieces of logs in any order."""
+    """Arbitrary text, and pieces of logs in arbitrary order."""
     return st.one_of(st.text(max_size=200), st.lists(st.sampled_from(_LOG_PIECES), max_size=40).map("".join))
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> list[dict[str, str]]:
-    """Rows of a measurement table, most of them good, with known and unknown columns."""
+    """Rows of a measurement table, most of them valid, with known and unknown columns."""
     whole = st.integers(1, 16).map(str)
     figure = st.floats(0.01, 5000).map(lambda value: f"{value:.4g}")
     words = st.text("abcXYZ ,;\"'é|-", min_size=1, max_size=8).map(str.strip)
@@ -285,14 +285,14 @@ def _is_a_table(columns: list[str]) -> bool:
 
 _SOUND = ("OK", "OK", "OK", "OOM", "FAIL")
 _BROKEN = ({"hidden": "wide"}, {"dp": "0"}, {"gpu": "A1"}, {"precision": "int3"}, {"audit": "exclude: reprint"})
-"""Each makes a row that describes no run, or is taken out."""
+"""Cells that make a row unusable: it describes no run, or is excluded."""
 
 
 @st.composite
 def measured_rows(draw: st.DrawFn, *, most: int = 14, broken: bool = True) -> list[dict[str, str]]:
-    """Rows of a measurement table of a few groups, timed, out of memory or without figures, some of them useless.
+    """Rows of a measurement table with a few groups: timed, OOM or without figures, some of them unusable.
 
-    Few values of each kind, so that twins and ties are common.
+    Cells have few different values, so that duplicates and ties are common.
     """
     few = st.sampled_from
     row = st.fixed_dictionaries(
@@ -321,7 +321,6 @@ def measured_rows(draw: st.DrawFn, *, most: int = 14, broken: bool = True) -> li
 
 @st.composite
 def shown(draw: st.DrawFn, candidates: int) -> list[tuple[int, float | None]]:
-    """What two to four jobs have shown of a pool of so many candidates: by what the logarithm of their seconds was off,
-    or that there was too little memory."""
+    """Results of two to four jobs of a pool: the candidate, with the error of its log seconds, or None for OOM."""
     places = draw(st.lists(st.integers(0, candidates - 1), min_size=2, max_size=4, unique=True))
     return [(place, draw(st.none() | st.floats(-0.12, 0.12))) for place in places]

@@ -1,4 +1,4 @@
-"""Studies under test: real `tuner optimize` processes, and what they leave in their storage."""
+"""Studies under test: real `tuner optimize` processes, and the trials in their storage."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 
 SMALL = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=4", "--set", "tp=1,2,4", "--set", "recompute=none")
-"""A space of some hundred topologies that a search is through in a moment."""
+"""A space of some hundred topologies, which is searched in moments."""
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
 
@@ -29,7 +29,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.enviro
 def start(
     *arguments: str, folder: Path, space: Sequence[str] = SMALL, environment: Mapping[str, str] = ENVIRONMENT
 ) -> subprocess.Popen[str]:
-    """A process that searches a space, its studies in `folder/runs`."""
+    """Start a process that searches a space, with studies in `folder/runs`."""
     command = [sys.executable, "-m", "tuner", "optimize", *space, "--runs", str(folder / "runs"), *arguments]
     return subprocess.Popen(
         command,
@@ -37,7 +37,7 @@ def start(
         env=environment,
         text=True,
         stdin=subprocess.DEVNULL,
-        # who runs the tests in the background has SIGINT ignored, and children inherit that
+        # if the tests run in the background, SIGINT is ignored and children would inherit that
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -45,7 +45,7 @@ def start(
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 300) -> Said:
-    """What a process says until it ends; it is killed where it does not."""
+    """Wait for a process to end and return its output; kill it after a timeout."""
     try:
         out, err = process.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -56,24 +56,24 @@ def finish(process: subprocess.Popen[str], seconds: float = 300) -> Said:
 
 
 def run_tuner(*words: str, folder: Path, environment: Mapping[str, str] = ENVIRONMENT) -> Said:
-    """Any whole command of tuner."""
+    """Run a tuner command in a new process."""
     call = [sys.executable, "-m", "tuner", *words]
     done = subprocess.run(call, cwd=folder, env=environment, text=True, capture_output=True, check=False)
     return Said(done.returncode, done.stdout, done.stderr)
 
 
 def optimize(*arguments: str, folder: Path) -> Said:
-    """A whole run."""
+    """Run `tuner optimize` to its end."""
     return finish(start(*arguments, folder=folder))
 
 
 def url_of(folder: Path, name: str) -> str:
-    """Where `start` keeps a study."""
+    """Return the storage URL of a study started by `start`."""
     return sqlite_url(folder / "runs" / name / "study.db")
 
 
 def kept(url: str, name: str) -> list[Trial]:
-    """The trials of a study as they are kept."""
+    """Return the stored trials of a study."""
     study = TrialStore.existing(url, name)
     try:
         return study.trials()
@@ -82,14 +82,14 @@ def kept(url: str, name: str) -> list[Trial]:
 
 
 def over(url: str, name: str) -> dict[int, Trial]:
-    """The trials that are over, by number; none where there is no study yet."""
+    """Return the ended trials by number; empty if there is no study yet."""
     with suppress(Exception):
         return {trial.number: trial for trial in kept(url, name) if trial.result is not None}
     return {}
 
 
 def states(url: str, name: str) -> Counter[str]:
-    """How many trials are in each of Optuna's states."""
+    """Return the number of trials in each of Optuna's states."""
     study = TrialStore.existing(url, name)
     try:
         return Counter(
@@ -100,7 +100,7 @@ def states(url: str, name: str) -> Counter[str]:
 
 
 def assert_lawful(trials: list[Trial], *, budget: int) -> None:
-    """No two launched trials are one, none is still running, and no more were launched than the budget allows."""
+    """Assert that no launched trial is duplicated or still running, and that the budget is kept."""
     launched = [trial for trial in trials if trial.launched]
     claims = Counter(trial.proposal.claim for trial in launched)
     twice = [trial for trial in launched if claims[trial.proposal.claim] > 1]
@@ -110,14 +110,14 @@ def assert_lawful(trials: list[Trial], *, budget: int) -> None:
 
 
 def outcomes(trials: list[Trial]) -> Counter[Outcome]:
-    """How the launched trials ended."""
+    """Return the number of launched trials by outcome."""
     return Counter(trial.result.outcome for trial in trials if trial.launched and trial.result)
 
 
 def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> int:
-    """Several processes on one study, and what must be true of it afterwards; how many of them launched a job."""
+    """Run several processes on one study, check its laws, and return how many processes launched a job."""
     budget = 15 * many
-    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # which never has enough
+    given = ("--study", name, "--budget", str(budget), "--sampler", "grid", *arguments)  # grid never stops early
     processes = [start(*given, folder=folder) for _ in range(many)]
     for process in processes:
         said = finish(process)
@@ -125,6 +125,6 @@ def together(many: int, url: str, folder: Path, name: str, *arguments: str) -> i
         assert "Traceback" not in said.err
     trials = kept(url, name)
     assert_lawful(trials, budget=budget)
-    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final  # it may need none of these
+    assert sum(trial.launched for trial in trials) >= budget - Limits(budget=budget).final  # it may be skipped
     assert states(url, name)["RUNNING"] == 0
     return len({trial.proposal.worker["pid"] for trial in trials if trial.launched})

@@ -1,4 +1,4 @@
-"""The acceptance of real jobs: six of them under DeepSpeed on a machine without a GPU."""
+"""Acceptance test with six real DeepSpeed jobs on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ LONG = 300
 
 @pytest.mark.slow
 def test_six_real_jobs_are_searched_also_when_the_tuner_is_killed_in_the_first(tmp_path: Path) -> None:
-    """The acceptance: different topologies of a tiny model under DeepSpeed, and the fastest is named.
+    """A study of six real jobs with different topologies finds the fastest, even if the tuner is killed.
 
-    The tuner is killed while the ranks of the first job run: they are gone within two seconds, and the same command
-    goes on with the study.
+    The tuner is killed while the ranks of the first job run; they end within two seconds, and the same command
+    continues the study.
     """
     needs_deepspeed()
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu"}

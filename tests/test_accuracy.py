@@ -75,7 +75,7 @@ def test_the_gate_passes_today(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_gate_fails_on_a_planted_regression(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Matrix products that are assumed a fifth slower than they are."""
+    """The gate fails with one sentence if matrix products are assumed a fifth slower."""
     monkeypatch.setattr("tuner.costmodel.kernels.SUSTAINED_PRODUCT_SHARE", 0.8 * SUSTAINED_PRODUCT_SHARE)
     assert accuracy.main(["--check", "--source", "megatron-2021-a100"]) == 1
     assert "megatron-2021-a100, uncalibrated: the median error of time got worse: " in capsys.readouterr().out

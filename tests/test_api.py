@@ -1,4 +1,4 @@
-"""The product from Python: what docstrings and the page show is run, and results show themselves in a notebook."""
+"""The Python API: examples of docstrings and docs/python.md are run, and results have notebook views."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_examples_of_a_docstring_come_out_as_they_stand(name: str, monkeypat
 
 
 def test_the_page_about_python_comes_out_as_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In an empty folder that holds the repository's tables and its example log."""
+    """The examples of docs/python.md give the printed results in a folder with the repository's tables and log."""
     for name in ("corpus", "tests", "docs"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
@@ -43,7 +43,7 @@ def test_the_page_about_python_comes_out_as_it_stands(tmp_path: Path, monkeypatc
 
 
 class Balanced(HTMLParser):
-    """Fails on an element that is not closed in its turn."""
+    """A parser that fails on wrongly nested elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,7 +62,7 @@ class Balanced(HTMLParser):
 
 
 def test_a_result_shows_the_same_as_html_and_as_markdown() -> None:
-    """A plan, an explanation and a study, each with all its rows; a simulated study says so."""
+    """The HTML and Markdown views of a plan, an explanation and a study contain all rows, and mark simulations."""
     space = tuner.space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
     plan = tuner.plan(space, top=3)
     explained = tuner.explain(space, tuner.parse_key("tp8-pp5-mbs1-z1", workload=space.workload, cluster=space.cluster))
@@ -81,7 +81,7 @@ def test_a_result_shows_the_same_as_html_and_as_markdown() -> None:
 
 
 def test_what_a_notebook_shows_is_escaped() -> None:
-    """A study may be called anything that its table says."""
+    """Text in notebook views is escaped, because tables and studies may contain any text."""
     shown = ResultTable(
         title="<script>", headers=("a", "b"), words=frozenset("a"), rows=[("<b>|", "1\n2")], notes=("&",)
     )
@@ -96,7 +96,7 @@ def test_what_was_not_measured_is_not_exported(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_meant_is_refused_before_anything_is_kept(tmp_path: Path) -> None:
-    """Impossible iterations, an unknown tracker, a space given twice, a negative number of rows."""
+    """Invalid arguments are refused before a study is created."""
     space = tuner.space_for(model="gpt-1.3b", nodes=4)
     runs = tmp_path / "runs"
     with pytest.raises(TunerError, match="--iterations 0-4"):
@@ -124,7 +124,7 @@ def test_iterations_are_a_number_a_range_or_a_tuple(tmp_path: Path) -> None:
 
 
 def test_a_study_answers_to_the_names_of_earlier_versions_and_warns(tmp_path: Path) -> None:
-    """Scripts written before 0.1.0 keep working for one release."""
+    """The former names of a study's attributes still work, with a deprecation warning."""
     study = tuner.optimize(tuner.space_for(), budget=2, study="former", runs=tmp_path)
     with pytest.warns(DeprecationWarning, match="study.places is now study.ranking"):
         assert study.places == study.ranking

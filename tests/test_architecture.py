@@ -84,7 +84,7 @@ def test_there_are_at_most_ten_layers_and_each_package_is_in_one() -> None:
 
 
 def test_the_table_in_contributing_is_generated() -> None:
-    """`python -m tests.architecture` prints it."""
+    """CONTRIBUTING.md contains the layer table printed by `python -m tests.architecture`."""
     assert table() in (ROOT / "CONTRIBUTING.md").read_text()
 
 
@@ -103,7 +103,7 @@ def test_no_two_public_classes_share_a_name() -> None:
 
 
 def test_files_stay_short_enough_to_read() -> None:
-    """A file that passes 400 lines wants splitting."""
+    """No Python file has more than 400 lines."""
     long = {
         path.name: lines
         for folder in ("tuner", "tests", "benchmarks", "docs")

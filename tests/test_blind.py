@@ -1,4 +1,4 @@
-"""The blind table: which sources are in the fit, and the baseline of one constant a group."""
+"""The blind table: sources in the fit, and the baseline with one constant per group."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def row(seconds: float, *, group: str = "g", batch: int = 8, note: str = "") -> 
 
 
 def test_the_baseline_gives_each_row_the_median_throughput_of_the_others(tmp_path: Path) -> None:
-    """Batches of 8 and 16 sequences: twice the work takes twice the time at one throughput."""
+    """The baseline predicts each row at the median throughput of the others, independent of the absolute level."""
     path = tmp_path / "t.csv"
     path.write_text(HEADER + row(1.0) + row(2.0, batch=16) + row(1.5), encoding="utf-8")
     group = list(evaluate(read_table(path)).guesses.values())
@@ -41,7 +41,7 @@ def test_rows_alone_and_partly_trained_models_are_left_out(tmp_path: Path) -> No
 
 
 def test_mixtures_have_lines_of_their_own(tmp_path: Path) -> None:
-    """Twice one estimate and half of another: an error of a half and of one, and a level of one."""
+    """Mixtures have a line of their own; twice and half the estimates give a median error of 0.75 and a level of 1."""
     header = HEADER.replace("note", "experts,top_k,moe_ffn,note")
     rows = [row(1.0).replace(",\n", ",8,2,1024,\n"), row(2.0, batch=16).replace(",\n", ",8,2,1024,\n")]
     path = tmp_path / "new.csv"

@@ -1,4 +1,4 @@
-"""The pages say what the product does."""
+"""The documentation agrees with the product."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PROSE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 MAX_README_WORDS = 1200
 STUDY = "bloom-48"
-"""The study that the README or a page begins with `tuner optimize` and that other pages read."""
+"""The study that the README or a page starts with `tuner optimize` and that other pages read."""
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -55,7 +55,7 @@ def test_the_index_lists_every_page() -> None:
 
 
 def test_a_page_about_a_task_begins_with_its_command() -> None:
-    """Between the title and the command stands one sentence at most."""
+    """A page about a task has at most one sentence between its title and the first command."""
     index = (ROOT / "docs" / "README.md").read_text()
     tasks = re.findall(r"^\| \[.+?\]\((.+?)\) \| `tuner", index, re.MULTILINE)
     assert len(tasks) > 15
@@ -66,12 +66,12 @@ def test_a_page_about_a_task_begins_with_its_command() -> None:
 
 
 def _blocks(page: Path) -> list[tuple[str, str]]:
-    """The language and the text of each fenced block."""
+    """Return the language and text of each fenced block."""
     return BLOCK.findall(page.read_text())
 
 
 def _commands(block: str) -> list[str]:
-    """The commands of tuner in an `sh` block, without their comments."""
+    """Return the tuner commands of an `sh` block without comments."""
     lines = [line.split(" #")[0].strip() for line in block.replace("\\\n", " ").splitlines()]
     return [line for line in lines if line.startswith("tuner ")]
 
@@ -81,28 +81,28 @@ def _all_commands(page: Path) -> list[str]:
 
 
 LONG = [ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("tutorial", "search", "moe"))]
-"""Pages whose commands take longer than a fast test may."""
+"""Pages whose commands are too slow for a fast test."""
 RUNNABLE = [page for page in PROSE if _all_commands(page)]
 
 
 SEARCH = ("optimize", "--nodes", "48", "--budget", "40")
-"""What `make run`, the README and the search page run: the answer is the same whatever the study is called."""
+"""The command of `make run`, the README and the search page; its output does not depend on the study's name."""
 
 
 class BegunStudy(NamedTuple):
-    """The study that the pages read: its folder, and what the command printed."""
+    """The study that the pages read: its folder, and the output of its command."""
 
     folder: Path
     said: Said
 
     def copy_to(self, folder: Path) -> None:
-        """Put a copy where a page's commands look for it."""
+        """Copy the study to the folder where a page's commands run."""
         shutil.copytree(self.folder, folder / "runs" / STUDY)
 
 
 @pytest.fixture(scope="session")
 def begun_study(tmp_path_factory: pytest.TempPathFactory) -> BegunStudy:
-    """The study, made once by the command that the pages show."""
+    """The study, created once with the command shown on the pages."""
     folder, out, err = tmp_path_factory.mktemp("docs"), io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.MonkeyPatch.context() as here:
         here.chdir(folder)
@@ -120,9 +120,9 @@ def begun_study(tmp_path_factory: pytest.TempPathFactory) -> BegunStudy:
 def test_the_commands_of_a_page_run_in_order_and_print_what_it_shows(
     page: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
-    """In one folder, which holds the tables and logs of the repository and the study of the search page.
+    """The commands of a page succeed in order, in one folder with the repository's tables, its logs and the study.
 
-    A `text` block shows what the last command before it prints, but for what an ellipsis stands for.
+    A `text` block shows the output of the last command before it; an ellipsis stands for omitted text.
     """
     for name in ("corpus", "docs", "tests"):
         (tmp_path / name).symlink_to(ROOT / name)
@@ -158,7 +158,7 @@ def test_the_commands_of_a_page_run_in_order_and_print_what_it_shows(
 
 
 def test_a_page_begins_its_study_or_takes_that_of_the_search_page() -> None:
-    """Who follows the README word by word finds the study."""
+    """A page that reads a study also starts it, or reads the one of the README and the search page."""
     for page in RUNNABLE:
         begun = set[str]() if page.name == "README.md" else {STUDY}
         for command in _all_commands(page):
@@ -177,7 +177,7 @@ def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
 
 
 def test_every_picture_is_shown_somewhere_and_small() -> None:
-    """At most 300 kB, and described in words for who cannot see it."""
+    """Every picture has at most 300 kB and an alternative text, and is shown on some page."""
     picture = re.compile(r"!\[([^\]]*)\]\((?:docs/)?(plots/[^)]+)\)")
     shown = [each for page in PROSE for each in picture.findall(page.read_text())]
     assert all(len(words) > 10 for words, _ in shown)

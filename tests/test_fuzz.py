@@ -1,4 +1,4 @@
-"""Whatever is typed or read, a command answers or says in one sentence why not."""
+"""For arbitrary arguments and files, a command succeeds or prints a one-sentence error."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_every_reader_refuses_damaged_input_in_one_sentence(count: int, seed: in
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_damaged_is_sound_before(name: str, tmp_path: Path) -> None:
-    """Otherwise its reader would only be tried on what it refuses at once."""
+    """The undamaged input of every target is accepted by its reader."""
     sound = TARGETS[name].sound()
     assert sound
     with warnings.catch_warnings():

@@ -1,4 +1,4 @@
-"""The benchmark of one GPU: its plan is lawful and covers what it should, its results resume, its table is true."""
+"""The benchmark of one GPU: its plan, the resuming of its results, and its table."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ MOE = moe_rows()
 
 @pytest.fixture(autouse=True)
 def _own_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The benchmark is a program of its own, which sets variables and a handler for the whole process."""
+    """Restore the environment variables and the signal handler that the benchmark sets for its process."""
     for name in ("DS_ACCELERATOR", "OMP_NUM_THREADS", "TORCH_EXTENSIONS_DIR"):
         monkeypatch.setenv(name, "")
         monkeypatch.delenv(name)
@@ -51,7 +51,7 @@ def context(folder: Path, seconds: float = 100.0) -> Context:
 
 
 def measured(row: PlannedRow, factor: float = 1.0, **changes: Any) -> dict[str, Any]:
-    """A result as the runner returns it, of a GPU that is `factor` times as slow as estimated."""
+    """Return a result as from the runner, of a GPU that takes `factor` times the estimate."""
     seconds = row.estimate[0] * factor
     return {
         "status": "OK",
@@ -93,7 +93,7 @@ def test_the_worker_trains_every_row(row: PlannedRow) -> None:
 
 @pytest.mark.parametrize("row", [*PLAN, *MOE], ids=lambda row: row.name)
 def test_the_table_describes_what_ran(row: PlannedRow) -> None:
-    """The run that a reader makes of the cells is the run that was measured."""
+    """The cells of a row are read back as the run that was measured."""
     read = run_of(row.cells)
     assert replace(read.workload.model, name=row.workload.model.name) == row.workload.model
     assert replace(read.topology, dispatcher="alltoall") == row.topology
@@ -150,7 +150,7 @@ def test_items_run_once_and_a_failure_is_a_result(tmp_path: Path) -> None:
 
 
 def test_an_item_that_would_not_end_in_time_is_left(tmp_path: Path) -> None:
-    """A shorter one after it still runs."""
+    """An item that would not end in time is skipped, and a shorter one after it still runs."""
     given = context(tmp_path, seconds=20)
     assert run_items("s", [Item(str(seconds), seconds, dict) for seconds in (1.0, 13.0, 50.0, 1.5)], given) == 2
     assert [each["name"] for each in given.results.of("s")] == ["1.0", "1.5"]
@@ -210,7 +210,7 @@ def test_ladders_are_rows_that_differ_in_their_batch_alone(tmp_path: Path) -> No
 
 
 def test_the_scanned_space_is_the_one_that_is_searched(tmp_path: Path) -> None:
-    """Every legal topology of the 1B model with the options of the search, and each trainable."""
+    """The scan contains every legal topology of the search on the 1B model, and the worker can train each."""
     model = tmp_path / "1b.json"
     model.write_text(json.dumps(CONFIG))
     found = scan(searched(model, tiny=False), tiny=False)
@@ -260,7 +260,7 @@ def test_a_stage_runs_on_a_cpu(stage: str, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_rows_that_are_cut_off_are_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A command is ended in the middle of a row; the next one runs that row and the rest, and none twice."""
+    """A command that is ended during a row leaves no process; the next one runs that row and the rest, none twice."""
     pytest.importorskip("deepspeed")
     words = [sys.executable, "-m", "benchmarks.gpu", "rows", "-o", str(tmp_path), "--tiny", "--seconds", "600"]
     with subprocess.Popen(words, cwd=ROOT) as first:
@@ -276,7 +276,7 @@ def test_rows_that_are_cut_off_are_resumed(tmp_path: Path, capsys: pytest.Captur
     while gpu.main(["rows", "-o", str(tmp_path), "--tiny", "--seconds", "600"]) == gpu.UNFINISHED:
         pass
     entries = Results.open(tmp_path).of("rows")
-    assert len(Results.open(tmp_path).entries) == len(entries) + 1  # and the one that compiles Adam
+    assert len(Results.open(tmp_path).entries) == len(entries) + 1  # plus the row that compiles Adam
     assert [each["at"] for each in entries[: len(begun)]] == [each["at"] for each in begun]
     others = {each["name"]: each["status"] for each in entries if each["status"] != "OK"}
     assert list(others.values()) == ["OOM"]
@@ -289,7 +289,7 @@ def test_rows_that_are_cut_off_are_resumed(tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.slow
 def test_a_shared_process_keeps_nothing_of_a_row(tmp_path: Path) -> None:
-    """After a row no parameter and no engine is left, so that the next one's memory is its own."""
+    """After each row of a shared process no parameter, module, engine or process group is left."""
     pytest.importorskip("deepspeed")
     program = (
         "import gc, json, sys, pathlib, torch; from benchmarks.gpu.worker import run\n"

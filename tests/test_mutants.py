@@ -1,4 +1,4 @@
-"""Mutation testing: the operators make the edits they name, and a survivor is a mutant that no test notices."""
+"""Mutation testing: the operators make the named edits, and survivors are mutants that no test detects."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_mutant_knows_its_function() -> None:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Path:
-    """A checkout of one module with two tests."""
+    """A checkout with one module and two tests."""
     root = tmp_path / "checkout"
     for folder in ("tuner/core", "tests/core"):
         (root / folder).mkdir(parents=True)
@@ -118,7 +118,7 @@ def test_a_draw_repeats_with_its_seed(shop: Path) -> None:
 
 @pytest.mark.slow
 def test_survivors_are_what_no_test_notices(shop: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """All mutants of one module: only those of a line that its test does not pin survive; a second run resumes."""
+    """Only mutants of lines that no test checks survive, and a second run resumes the first."""
     pytest.importorskip("pytest_cov")
     before = (shop / "tuner/core/shop.py").read_text()
     output = tmp_path / "results.jsonl"
@@ -139,7 +139,7 @@ def test_survivors_are_what_no_test_notices(shop: Path, tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize(("path", "exchanged"), [(signature.__file__, False), ("/not/imported.py", True)])
 def test_what_ran_on_import_is_exchanged_only_in_a_file_that_is_not_imported_yet(path: str, exchanged: bool) -> None:
-    """Also in a module of constants, which has no function."""
+    """An edit of import-time code can be exchanged only in a file that is not imported, even without functions."""
     assert exchange("LIMIT = 3\n", "LIMIT = 4\n", path, []) == exchanged
 
 

@@ -1,4 +1,4 @@
-"""What ships, and that it is found wherever it was installed."""
+"""The package's files are shipped and found after installation."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_a_base_config_is_strict_json_of_its_own_stage(zero: int) -> None:
 
 @pytest.mark.slow
 def test_deepspeeds_own_config_class_accepts_every_base_config() -> None:
-    """In a process of its own: deepspeed takes seconds to import and warns as it does."""
+    """DeepSpeed's config class accepts the base configs, in a process of its own because importing it is slow."""
     pytest.importorskip("torch")
     program = """
 import sys
@@ -77,7 +77,7 @@ for path in sys.argv[1:]:
 
 
 def test_the_public_names_are_these() -> None:
-    """People's notebooks hold on to them."""
+    """The public names of the package are exactly these, because users' notebooks depend on them."""
     assert tuner.__all__ == [
         *("Cluster", "Gpu", "Link", "Model", "RuleSet", "Shape", "Space", "Topology", "Workload"),
         *("audit_file", "calibrate", "compare", "evaluate", "explain", "flops", "list_studies", "max_batch", "measure"),

@@ -1,4 +1,4 @@
-"""NVIDIA's layouts beside the plan's first choice."""
+"""Comparison of NVIDIA's layouts with the plan's first choice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tuner.tables import read_table
 
 
 def test_a_recipe_is_compared_as_megatron_launches_it() -> None:
-    """Of one rank no sequence is split; a micro-batch of two breaks no rule and one of three a policy."""
+    """With tp 1, a recipe is compared without sequence parallelism; broken laws and policies are listed."""
     row = next(row for row in read_table(TABLE).rows if "qwen3-30b-a3b-gb200" in row.group)
     assert row.run
     found = compared(row)

@@ -1,4 +1,4 @@
-"""The page of what goes wrong knows every outcome, every meaning and every sentence that it quotes."""
+"""docs/troubleshooting.md explains every outcome and failure meaning, and quotes messages correctly."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ WRONG = [
     (("plan", "--model", "bloom-176b", "--set", "heads=5"), "topologies is legal", 1),
     (("export", "bloom-48", "--format", "megatron-deepspeed"), "does not support sequence parallelism", 2),
 ]
-"""Commands that go wrong, and what the page quotes of them."""
+"""Failing commands, and the quoted messages and exit codes."""
 
 
 def _first_cells() -> list[str]:
@@ -57,7 +57,7 @@ def test_a_sentence_that_the_page_quotes_is_said(
 
 
 def test_every_sentence_that_the_page_quotes_stands_in_the_product() -> None:
-    """But for its numbers: so that the page cannot quote what is said no more."""
+    """Every message quoted on the page exists in the source, apart from its numbers."""
     source = " ".join(re.sub(r'"\s*\n\s*f?"', "", path.read_text()) for path in sorted((ROOT / "tuner").rglob("*.py")))
     quoted = [line.split("|")[1] for line in PAGE.split("## Messages")[1].split("##")[0].splitlines() if "`" in line]
     said = {sentence for _, sentence, _ in WRONG}

@@ -1,6 +1,6 @@
-"""A trainer in plain Python that behaves as it is told: `trainer.py hang --iterations 2`.
+"""A trainer in plain Python with selectable behaviour: `trainer.py hang --iterations 2`.
 
-Not a test: launchers run it. It imports nothing but the standard library, so that it is there at once.
+A program for launchers, not a test. It imports only the standard library, so that it starts quickly.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEP = 0.05
 
 
 def line(number: int, loss: str = "1.1E+01") -> None:
-    """An iteration as Megatron prints it."""
+    """Print an iteration as Megatron does."""
     time.sleep(STEP)
     said = f"elapsed time per iteration (ms): {STEP * 1e3:.1f} | global batch size: 64 | lm loss: {loss}"
     sys.stdout.write(f" iteration {number:8d}/  1000 | consumed samples: {64 * number} | {said} |\n")
@@ -25,20 +25,20 @@ def line(number: int, loss: str = "1.1E+01") -> None:
 
 
 def good(last: int) -> None:
-    """Trains, and goes on as if it had more to do."""
+    """Train, then keep running as if there were more to do."""
     for number in range(1, last + 1):
         line(number)
     forever()
 
 
 def endless(_last: int) -> None:
-    """Trains on and on."""
+    """Train without an end."""
     for number in range(1, 10_000):
         line(number)
 
 
 def flood(_last: int) -> None:
-    """Does an iteration, and then prints 60 MB a second of other lines for three seconds."""
+    """Train one iteration, print 60 MB of other lines per second for three seconds, then train another."""
     line(1)
     second = "node01:4242:4300 [2] NCCL INFO Channel 02/0 : 2[2] -> 3[3] via P2P/CUMEM\n" * (60_000_000 // 76)
     for _ in range(3):
@@ -50,59 +50,59 @@ def flood(_last: int) -> None:
 
 
 def forever() -> None:
-    """Stands still."""
+    """Sleep forever."""
     while True:
         time.sleep(60)
 
 
 def oom(_last: int) -> None:
-    """A GPU is too small."""
+    """Fail with a GPU's out-of-memory error."""
     line(1)
     raise type("OutOfMemoryError", (RuntimeError,), {"__module__": "torch"})("CUDA out of memory. Tried to allocate.")
 
 
 def crash(_last: int) -> None:
-    """A rank raises."""
+    """Fail with an exception."""
     line(1)
     raise ValueError("the shards do not add up")
 
 
 def hang(_last: int) -> None:
-    """Does one iteration and no other."""
+    """Train one iteration, then hang."""
     line(1)
     forever()
 
 
 def hang_unless_in_sync(last: int) -> None:
-    """Hangs, but for where kernels wait for each other."""
+    """Hang, unless CUDA_LAUNCH_BLOCKING is 1."""
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":
         good(last)
     hang(last)
 
 
 def deaf(_last: int) -> None:
-    """Ignores what asks it to end."""
+    """Ignore SIGTERM, SIGINT and SIGHUP, and hang."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     hang(0)
 
 
 def killed(_last: int) -> None:
-    """Is killed by somebody."""
+    """Be killed by SIGKILL."""
     line(1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def option(name: str, default: str) -> str:
-    """The value of a word such as `--every`."""
+    """Return the value of an option such as `--every`."""
     return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
 
 def logged(_last: int) -> None:
-    """Logs as `--style megatron|pipeline|throughput --start N --every N --skips N --lines N --known` says.
+    """Log according to `--style megatron|pipeline|throughput --start N --every N --skips N --lines N --known`.
 
-    The lines say 0.5, 0.25, 0.125 s ...; so many after the first have skipped their optimizer step. With `--lines` it
-    ends well after so many; with `--known` its arguments, printed first, tell the interval.
+    The lines report 0.5, 0.25, 0.125 s ...; `--skips` lines after the first have skipped their optimizer step. With
+    `--lines` the trainer succeeds after so many lines; with `--known` it first prints its logging interval.
     """
     style, start, every = option("--style", "megatron"), int(option("--start", "1")), int(option("--every", "1"))
     skips, lines, known = int(option("--skips", "0")), int(option("--lines", "0")), "--known" in sys.argv
@@ -128,61 +128,61 @@ def logged(_last: int) -> None:
 
 
 def memory(_last: int) -> None:
-    """Asks for more memory than it may have."""
+    """Allocate more memory than the process's limit."""
     line(1)
     resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))
     sys.stdout.write(str(len(bytearray(1 << 34))))
 
 
 def disk(_last: int) -> None:
-    """Writes to a disk that is full."""
+    """Write to a full disk."""
     line(1)
     with open("/dev/full", "wb", buffering=0) as file:  # noqa: PTH123 - nothing is imported for it
         file.write(b"x" * 4096)
 
 
 def fill(_last: int) -> None:
-    """Fills the disk of its own log."""
+    """Fill the disk of the log."""
     line(1)
     while True:
         sys.stdout.write("x" * 1023 + "\n")
 
 
 def missing(_last: int) -> None:
-    """Lacks a dependency."""
+    """Import a missing dependency."""
     import apex_of_tomorrow  # type: ignore[import-not-found] # noqa: F401 - that is the point
 
 
 def refused(_last: int) -> None:
-    """DeepSpeed does not like what it is told."""
+    """Fail as if DeepSpeed rejected the configuration."""
     raise AssertionError("ZeRO-2 and ZeRO-3 are incompatible with pipeline parallelism")
 
 
 def communication(_last: int) -> None:
-    """NCCL fails."""
+    """Fail with an NCCL error."""
     error = type("DistBackendError", (RuntimeError,), {"__module__": "torch.distributed"})
     raise error("NCCL error in: ProcessGroupNCCL.cpp:1970, unhandled system error, NCCL version 2.27.3")
 
 
 def nan(last: int) -> None:
-    """Loses its loss."""
+    """Print a loss of NaN."""
     line(1)
     line(2, "NAN")
     good(last)
 
 
 def late(_last: int) -> None:
-    """Runs under a time limit that is too short."""
+    """Exceed a time limit."""
     line(1)
     os.execvp("timeout", ["timeout", "0.2", "sleep", "60"])  # noqa: S606, S607 - no shell
 
 
 def empty(_last: int) -> None:
-    """Ends well and says nothing."""
+    """Succeed without any output."""
 
 
 def harmless(last: int) -> None:
-    """Talks of errors that are none."""
+    """Print lines that only look like errors."""
     sys.stderr.write("0 errors; error_feedback=True; [INFO] no error so far\n")
     try:
         raise ModuleNotFoundError("No module named 'apex'")
@@ -194,7 +194,7 @@ def harmless(last: int) -> None:
 
 
 def daemon(last: int) -> None:
-    """Leaves a process in a session of its own behind, whose parent is gone."""
+    """Leave an orphaned process in another session."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -205,7 +205,7 @@ def daemon(last: int) -> None:
 
 
 def bare(last: int) -> None:
-    """The same, and its environment is empty."""
+    """Leave an orphaned process in another session with an empty environment."""
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
@@ -216,7 +216,7 @@ def bare(last: int) -> None:
 
 
 def main(words: list[str]) -> None:
-    """Behave as `$TRAINER` says, else `BEHAVIOUR`, or `--by KEY KEY=BEHAVIOUR,...`, and `--iterations N`."""
+    """Run the behaviour named by `$TRAINER`, by `BEHAVIOUR`, or by `--by KEY KEY=BEHAVIOUR,...`."""
     name = os.environ.get("TRAINER", words[0])
     if name == "--by":
         name = dict(each.split("=") for each in words[2].split(","))[words[1]]

@@ -1,8 +1,8 @@
 """Ranks of jobs, forked from one process that has imported torch and DeepSpeed: `python -m tests.worker_ranks`.
 
-Importing takes each rank seconds, forking takes none: an 8-rank job runs in a sixth of the time that a launcher needs.
-Each line of stdin is a JSON object of `folder`, `ranks` and how many of them to `start`; each line of stdout answers it
-with their exit codes.
+Forked ranks need no imports, which take seconds: an 8-rank job runs in a sixth of the time that a launcher needs. Each
+line of stdin is a JSON object with `folder`, `ranks` and the number of ranks to `start`; each line of stdout is the
+list of their exit codes.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import NoReturn
 
 LIMIT = 300.0
-"""Seconds after which a job counts as hung, also where many others run beside it."""
+"""Seconds after which a job counts as hung, with a margin for a busy machine."""
 GRACE = 2.0
-"""Seconds that the other ranks get to end by themselves once one has failed."""
+"""Seconds in which the other ranks may end by themselves after one has failed."""
 
 
 def main() -> None:
@@ -61,7 +61,7 @@ def _run(folder: Path, ranks: int, start: int) -> list[int]:
 
 
 def _become(folder: Path, rank: int, ranks: int, port: int) -> NoReturn:
-    """One rank, from here to its end."""
+    """Run one rank in this process and exit."""
     code = 99
     try:
         for descriptor, name in ((1, "stdout.log"), (2, "stderr.log")):

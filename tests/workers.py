@@ -1,4 +1,4 @@
-"""Tiny jobs for the worker, and what became of them."""
+"""Tiny jobs for the worker, and their results."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def tiny(**sizes: Any) -> Model:
-    """The tiny model, but for these sizes; what follows from them follows."""
+    """Return the tiny model with these sizes; derived sizes follow."""
     return Model(**{"name": "tiny", "layers": 4, "hidden": 64, "heads": 4, "vocab": 128, "seq": 32, **sizes})
 
 
 def mixture(**sizes: Any) -> Model:
-    """The tiny model with a dense layer and three of experts, whose sizes these are."""
+    """Return the tiny model with one dense layer and three with experts of these sizes."""
     usual = {"count": 8, "top_k": 2, "ffn": 64, "shared_ffn": 32, "shared_gate": True, "dense_layers": 1}
     balance = {"aux_loss": 0.1, "aux_loss_per_sequence": True, "z_loss": 0.01}
     return tiny(
@@ -56,25 +56,25 @@ ENVIRONMENT = {
 
 
 def topology(**axes: Any) -> Topology:
-    """A topology of one node that differs from the single rank in these axes."""
+    """Return `ONE` with these axes changed."""
     return replace(ONE, **axes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a job left behind."""
+    """The folder and exit codes of a finished job."""
 
     folder: Path
     codes: list[int]
 
     @property
     def failed(self) -> bool:
-        """Whether each rank failed, or was ended because another one had."""
+        """Whether a rank failed, and every rank failed or was killed."""
         return 1 in self.codes and set(self.codes) <= {1, -signal.SIGKILL}
 
     @property
     def result(self) -> dict[str, Any]:
-        """The document, which only a success leaves."""
+        """The result document, which only a successful job writes."""
         found: dict[str, Any] = json.loads((self.folder / "result.json").read_text())
         return found
 
@@ -85,12 +85,12 @@ class Job:
 
     @property
     def out(self) -> str:
-        """What all ranks printed."""
+        """The output of all ranks."""
         return (self.folder / "stdout.log").read_text()
 
     @property
     def err(self) -> str:
-        """What all ranks said on stderr."""
+        """The error output of all ranks."""
         return (self.folder / "stderr.log").read_text()
 
 
@@ -99,7 +99,7 @@ RATES = {"adam": 1e-3, "sgd": 0.5, "adafactor": 1e-2}
 
 
 def assign(folder: Path, workload: Workload, chosen: Topology, *, clip: float = 1.0, **rest: Any) -> None:
-    """Write a job's files; a `config` is taken as it stands."""
+    """Write a job's files; a given `config` is used unchanged."""
     made = rest.pop("config", None)
     if made is None:
         made = ds_config(workload, chosen)
@@ -117,7 +117,7 @@ def assign(folder: Path, workload: Workload, chosen: Topology, *, clip: float = 
 
 
 class Ranks:
-    """The process whose forks are ranks."""
+    """The process that forks ranks."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._jobs = folder, 0
@@ -137,7 +137,7 @@ class Ranks:
             assert line, (folder / "ranks.log").read_text()
 
     def run(self, workload: Workload = WORKLOAD, chosen: Topology = ONE, *, alone: int = 0, **rest: Any) -> Job:
-        """Run a job, or its first rank as if `alone` ranks were there; the same job is not run again."""
+        """Run a job, or only its first rank as one of `alone` ranks; return the earlier result of an equal job."""
         known = repr((workload, chosen, alone, rest))
         if known in self._known:
             return self._known[known]
@@ -150,7 +150,7 @@ class Ranks:
         return job
 
     def start(self, folder: Path, ranks: int, alone: int = 0) -> list[int]:
-        """Run the job of a folder with so many ranks."""
+        """Run the job in a folder with so many ranks, and return their exit codes."""
         assert self._process.stdin
         self._process.stdin.write(
             json.dumps({"folder": str(folder), "ranks": alone or ranks, "start": 1 if alone else ranks}) + "\n"
@@ -160,13 +160,13 @@ class Ranks:
         return codes
 
     def succeeded(self, workload: Workload = WORKLOAD, chosen: Topology = ONE, **rest: Any) -> Job:
-        """Run a job that has to succeed."""
+        """Run a job, and assert that it succeeds."""
         job = self.run(workload, chosen, **rest)
         assert set(job.codes) == {0}, f"{chosen.key}: {job.codes}\n{job.err[-3000:]}"
         return job
 
     def close(self) -> None:
-        """End the process, and with it nothing: its ranks have ended."""
+        """End the process; all its ranks have ended."""
         assert self._process.stdin
         assert self._process.stdout
         self._process.stdin.close()
@@ -179,7 +179,7 @@ class Ranks:
 
 
 def needs_deepspeed() -> None:
-    """Skip where jobs cannot run. It is looked for and not imported: that takes seconds and warns."""
+    """Skip the test if DeepSpeed is not installed, without importing it, which takes seconds."""
     if not importlib.util.find_spec("deepspeed"):
         pytest.skip("needs torch and deepspeed")
 
@@ -194,7 +194,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 
 
 def triads_by_deepspeed(cases: Sequence[tuple[Mapping[str, Any], int]]) -> list[list[int]]:
-    """What DeepSpeed's own config class makes of each config at a data parallel size: its three batches."""
+    """Return the three batch sizes that DeepSpeed's config class derives from each config and data parallel size."""
     needs_deepspeed()
     program = """
 import json, sys

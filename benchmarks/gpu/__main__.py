@@ -1,34 +1,34 @@
-"""Everything that one real GPU is to tell, measured in few minutes of its time.
+"""Benchmarks of one real GPU, in a few minutes of GPU time.
 
     python -m benchmarks.gpu STAGE -o DIR [--seconds 540]
 
 | stage | measures |
 |---|---|
 | `rates` | `tuner doctor`; dense products by shape and precision, attention kernels, memory bandwidth, launch cost |
-| `rows` | the shipped worker on models, batches, sequences, recompute, ZeRO, offload; time and memory, OOM included |
-| `moe` | the same with experts |
-| `searches` | a whole space of a 1B model; `tuner optimize` and `tuner max-batch` beside it; an OOM, a hang, a crash |
+| `rows` | time and memory of the shipped worker by model, batch, sequence, recompute, ZeRO and offload, OOM included |
+| `moe` | the same for mixtures of experts |
+| `searches` | a whole space of a 1B model, then `tuner optimize` and `tuner max-batch` on it; an OOM, a hang, a crash |
 | `trainers` | an exported folder, HF Trainer with DeepSpeed, a step of megatron-core |
 | `all` | the stages above, one after the other |
 | `table` | writes `DIR/table.csv` from the rows |
-| `blind` | `tuner evaluate` of that table, blind and after five rows; plots |
-| `plan` | prints what is left of each stage, and how long it should take |
+| `blind` | evaluates that table, blind and calibrated on five rows; plots |
+| `plan` | prints the remaining items of each stage, and how long they should take |
 
-Each result is appended to `DIR/results.jsonl` as it comes. The same command continues where the last one stopped, and
-stops by itself before `--seconds` are over (exit code 3: run it again). A job that fails is a result, and not run
-again unless `--retry` is given. Without a GPU, or with `--tiny`, every stage runs with tiny shapes on the CPU.
+Each result is appended to `DIR/results.jsonl` as soon as it is measured. The same command continues where the last one
+stopped, and exits before `--seconds` have elapsed (exit code 3: run it again). A failed job is a result, and is not
+repeated unless `--retry` is given. Without a GPU, or with `--tiny`, every stage runs with tiny shapes on the CPU.
 
-For a machine without a network and with ten minutes for a command, collect the packages that it lacks:
+For a machine without a network and with a limit of ten minutes per command, collect the packages that it lacks:
 
     python -m benchmarks.wheels build/wheels --also megatron-core==0.16.1 --present torch numpy pandas matplotlib ...
 
-carry them with the checkout, unpack them there (a wheel is a zip file) and run, as often as something is left:
+copy them with the checkout, unpack them there (a wheel is a zip file) and run this until nothing is left:
 
     for wheel in build/wheels/*.whl; do python3 -m zipfile -e $wheel build/site; done
     export PYTHONPATH=$PWD/build/site
     timeout 585 python3 -m benchmarks.gpu all -o build/gpu --seconds 555
 
-`build/gpu/results.jsonl` is all that `table` and `blind` need, on any machine.
+`table` and `blind` need only `build/gpu/results.jsonl`, on any machine.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ from tuner.launch.extensions import own_folder
 from tuner.launch.machine import this_machine
 
 UNFINISHED: Final = 3
-"""Exit code of a stage that has more to do."""
+"""Exit code if items are left to run."""
 
 Stage = Callable[[Context], list[Item]]
 MEASURED: Final[dict[str, Stage]] = {
@@ -95,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["OMP_NUM_THREADS"] = "1"
     context = Context(results, runner, clock, tiny=on_host)
     if given.stage == "plan":
-        # What is planned is the machine with a GPU, wherever it is asked.
+        # The plan is for the machine with a GPU, even if this one has none.
         return _print_plan(Context(results, runner, clock, tiny=given.tiny))
     if given.retry:
         for stage in MEASURED if given.stage == "all" else (given.stage,):
@@ -110,9 +110,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(stage: str, context: Context, *, apart: bool) -> int:
-    """Run what is left of a stage and fits in the time; return how many items are left then.
+    """Run the remaining items of a stage that fit in the time; return how many are left afterwards.
 
-    The rates are measured `apart` from other stages, in a process of their own, which frees the GPU at its end.
+    `apart` from a single stage, the rates are measured in a subprocess, which frees the GPU when it exits.
     """
     items, results = MEASURED[stage](context), context.results
     print(f"{stage}: {_amount(missing(stage, items, results))} of {len(items)} items to do", flush=True)

@@ -1,7 +1,7 @@
-"""A trainer that fails on the GPU in the way that is asked for: `python -m benchmarks.gpu.faults oom|hang|illegal`.
+"""A trainer that fails on the GPU in a given way: `python -m benchmarks.gpu.faults oom|hang|illegal`.
 
-It prints its first iteration as Megatron does, and fails in the second. Without a GPU, the memory that runs out is the
-host's, and the illegal access is the process's own.
+It prints its first iteration as Megatron does, and fails in the second. Without a GPU, it runs out of host memory, or
+the process itself makes an illegal memory access.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import sys
 import time
 
 OUT_OF_REACH = 1 << 50
-"""Bytes that no machine has; also an offset that no allocation covers."""
+"""A size in bytes that no machine has, and an offset that no allocation covers."""
 
 
 def main(how: str) -> None:
@@ -36,7 +36,7 @@ def main(how: str) -> None:
 
 
 def _write_out_of_bounds(matrix: object) -> None:
-    """Write with a kernel where no memory is mapped, and wait for the error, which comes with a later call."""
+    """Write to unmapped memory with a kernel, and synchronize so that the asynchronous error is raised."""
     import torch
 
     from benchmarks.gpu.kernel import write_at

@@ -34,7 +34,7 @@ class Tokens(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
 
 
 def main() -> None:
-    """Train as the arguments say."""
+    """Train with the parsed arguments."""
     sizes, arguments = HfArgumentParser((Sizes, TrainingArguments)).parse_args_into_dataclasses()
     config = GPT2Config(
         vocab_size=sizes.vocab,

@@ -1,4 +1,4 @@
-"""Run planned rows: in one shared process, or as jobs of their own under the product's launcher."""
+"""Run planned rows in one shared process, or as separate jobs under the product's launcher."""
 
 from __future__ import annotations
 
@@ -29,30 +29,30 @@ from tuner.launch.program import WorkerProgram
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FIRST_ROW_SECONDS: Final = 180.0
-"""Time limit of a process's first row besides its iterations: imports, and DeepSpeed's Adam if it is compiled."""
+"""Time limit of a process's first row without its iterations: imports, and compiling DeepSpeed's Adam if needed."""
 ROW_LIMIT: Final = 60.0
-"""Time limit of every other row besides its iterations."""
+"""Time limit of every other row without its iterations."""
 MAX_LEFT: Final = 64 * 2**20
-"""Bytes that may still be allocated before a row of a shared process; more would count as the next row's."""
+"""Bytes that may stay allocated after a row of the shared process; more would count towards the next row."""
 MAX_GROWTH: Final = 2**30
-"""Bytes by which the GPU's use between rows may grow before the shared process is replaced."""
+"""Bytes by which the GPU memory in use between rows may grow before the shared process is replaced."""
 STATUS: Final[Mapping[Outcome, str]] = {
     Outcome.MEASURED: "OK",
     Outcome.OOM: "OOM",
     Outcome.HUNG: "HANG",
     Outcome.TIMED_OUT: "HANG",
 }
-"""Statuses of the measurement table; every other outcome is FAIL."""
+"""Status of each outcome in the measurement table; every other outcome is FAIL."""
 
 
 @dataclass(slots=True)
 class Runner:
-    """Runs rows one after the other; what they write goes below a folder."""
+    """Runs rows one after the other; their output goes below a folder."""
 
     folder: Path
     accelerator: str
     torch_adam: bool = False
-    """Use torch's fused Adam, where DeepSpeed's does not compile."""
+    """Whether to use torch's fused Adam, because DeepSpeed's does not compile."""
     _process: subprocess.Popen[str] | None = None
     _answers: queue.Queue[str | None] = field(default_factory=queue.Queue)
     _first_use: float | None = None
@@ -66,7 +66,7 @@ class Runner:
     # -- in the shared process
 
     def shared(self, row: PlannedRow) -> dict[str, Any]:
-        """Run a row in the shared process, which is started anew after a failure other than OOM; return its entry."""
+        """Run a row in the shared process, which is restarted after a failure other than OOM; return the entry."""
         job = self.job(row, row.name)
         job.folder.mkdir(parents=True, exist_ok=True)
         for name in ("result.json", "stdout.log", "stderr.log"):
@@ -88,7 +88,7 @@ class Runner:
             self.close()
             late = {"status": "HANG", "outcome": "TIMED_OUT", "meaning": f"no answer within {limit:.0f} s"}
             return {**late, "how": "shared", "took": time.time() - asked, "cells": row.cells}
-        if line is None:  # killed by the kernel or by a signal of its own
+        if line is None:  # killed by the kernel or by a signal
             code = self._process.wait()
             self.close()
             answer: dict[str, Any] = {"exit": code, "began": asked, "ended": time.time()}
@@ -108,7 +108,7 @@ class Runner:
         return entry
 
     def _leaks(self, answer: Mapping[str, Any]) -> bool:
-        """Whether the process still has memory of its last row, or has grown."""
+        """Whether the process still holds memory of its last row, or uses more memory than after its first."""
         after = answer.get("after", {})
         if not after:
             return False
@@ -133,7 +133,7 @@ class Runner:
         threading.Thread(target=_read, args=(self._process, self._answers), daemon=True).start()
 
     def close(self) -> None:
-        """End the shared process with its children."""
+        """End the shared process and its children."""
         if self._process is None:
             return
         with suppress(ProcessLookupError, PermissionError):
@@ -145,10 +145,10 @@ class Runner:
                     stream.close()
         self._process = None
 
-    # -- as a job of its own
+    # -- as a separate job
 
     def alone(self, row: PlannedRow, name: str) -> dict[str, Any]:
-        """Run a row under the product's launcher, as a study does; return its entry."""
+        """Run a row under the product's launcher, as a study does; return the entry."""
         self.close()
         job, began = self.job(row, name), time.time()
         launcher = LocalLauncher(self.program, ranks=1)
@@ -172,7 +172,7 @@ class Runner:
 
     @property
     def program(self) -> WorkerProgram:
-        """Return the product's program of the shipped worker."""
+        """Return the program of the shipped worker."""
         return WorkerProgram(configure=self._configure, accelerator=self.accelerator, timeout=300)
 
     def _configure(self, job: Job) -> dict[str, Any]:
@@ -195,7 +195,7 @@ class Runner:
         )
 
     def _entry(self, row: PlannedRow, job: Job, result: JobResult) -> dict[str, Any]:
-        """Return what is known of a row: its cells, its outcome, times and memory."""
+        """Return the entry of a row: its cells, outcome, times and memory."""
         document = read_object(job.folder / "result.json") or {}
         entry: dict[str, Any] = {
             "status": STATUS.get(result.outcome, "FAIL"),
@@ -223,19 +223,19 @@ class Runner:
 
 
 def idle_memory() -> float | None:
-    """Return the GiB in use on the GPU while nothing of this benchmark runs; None without a GPU."""
+    """Return the GiB in use on the GPU while no job of this benchmark runs; None without a GPU."""
     mib = nvidia_smi("memory.used")
     return None if mib is None else mib / 1024
 
 
 def _read(process: subprocess.Popen[str], answers: queue.Queue[str | None]) -> None:
-    """Pass on each line of a process, and None at its end."""
-    with suppress(ValueError, OSError):  # closed meanwhile
+    """Put each output line of a process into the queue, and None at its end."""
+    with suppress(ValueError, OSError):  # the stream was closed meanwhile
         for line in process.stdout or ():
             answers.put(line)
     answers.put(None)
 
 
 def python_path() -> str:
-    """Return the path on which processes find this checkout, and the packages that were carried along."""
+    """Return a PYTHONPATH with this checkout and the entries of the current PYTHONPATH."""
     return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))

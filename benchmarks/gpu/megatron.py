@@ -1,4 +1,4 @@
-"""Train a GPT with megatron-core's own layers on one GPU, and print its iterations as Megatron does.
+"""Train a GPT built from megatron-core's layers on one GPU, and print its iterations as Megatron does.
 
 python -m benchmarks.gpu.megatron --hidden 2048 --layers 8 --seq 2048 --micro-batch 4
 """
@@ -48,7 +48,7 @@ def main() -> None:
 
 
 def _model(given: argparse.Namespace) -> Any:
-    """Return the model, of layers that need neither Transformer Engine nor apex."""
+    """Return the model, built from layers that need neither Transformer Engine nor apex."""
     import torch
     from megatron.core import parallel_state
     from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec

@@ -1,8 +1,9 @@
-"""The rows that the GPU benchmark measures: which models, batches and topologies, most informative first.
+"""The rows that the GPU benchmark measures: models, batches and topologies, the most informative first.
 
-Every row is a job of the shipped worker on one rank. Rows differ from a common centre in one thing at a time, so that
-each column of the table can be judged by itself; ladders of micro batches end one step beyond what the cost model says
-fits. A model is either GPT-like and tied or LLaMA-like and untied, the two that a measurement table can describe.
+Every row is a job of the shipped worker on one rank. Rows differ from a common centre in one property at a time, so
+that each column of the table can be evaluated separately. Ladders of micro batches end just beyond the largest batch
+that is predicted to fit. A model is either GPT-like and tied or LLaMA-like and untied, the two kinds that a measurement
+table can describe.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from tuner.tables.described_model import LLAMA_LIKE, expert_cells, model_cells
 
 GPU: Final = "H200-141GB-SXM"
 ITERATIONS: Final = 3
-"""Iterations of a job; the second is what the table has."""
+"""Iterations of a job; the table contains the second."""
 ROW_SECONDS: Final = 3.0
-"""Seconds of a row besides its iterations: process group, initial weights, DeepSpeed's engine, and their end."""
+"""Seconds of a row without its iterations: setup and teardown of process group, weights and DeepSpeed's engine."""
 JOB_SECONDS: Final = 15.0
-"""Seconds of a job of its own besides its iterations."""
+"""Seconds of a separate job without its iterations."""
 REPEATED: Final = 10
-"""Rows that are run three times."""
+"""Number of rows that are run three times."""
 GROUP: Final = "h200-worker"
-"""One group for rows of different models: one machine and one program, which five rows calibrate."""
+"""The group of all rows; different models share it because one machine and one program need one calibration."""
 SOURCE: Final = "tuner, benchmarks/gpu"
 
 
@@ -46,7 +47,7 @@ class PlannedRow:
 
     @property
     def name(self) -> str:
-        """The row in one word, unique in the plan."""
+        """The row's name, unique in the plan."""
         model, parts = self.workload.model, [self.topology.key, f"gbs{self.workload.global_batch}"]
         parts += [self.workload.attention, self.workload.precision] + ["plain-norms"] * (not self.workload.fused_norms)
         return f"{model.name}-s{model.seq}-" + "-".join(parts)
@@ -90,7 +91,7 @@ class PlannedRow:
 
 
 def gpt(hidden: int, layers: int, *, seq: int = 2048, head: int = 128, vocab: int = 51200, zero: int = 1) -> Model:
-    """Return a GPT-like model; tied, except under ZeRO 3, where the table's rows are read as untied."""
+    """Return a GPT-like model, tied except under ZeRO 3, because the table's ZeRO 3 rows are read as untied."""
     tied = zero != 3
     name = f"gpt-{hidden}x{layers}-d{head}-v{vocab}" + "-untied" * (not tied)
     return Model(
@@ -101,7 +102,7 @@ def gpt(hidden: int, layers: int, *, seq: int = 2048, head: int = 128, vocab: in
 def llama(
     hidden: int, layers: int, *, seq: int = 2048, head: int = 128, vocab: int = 32000, kv_heads: int = 0
 ) -> Model:
-    """Return a LLaMA-like model, untied, with an MLP of 8/3 hidden."""
+    """Return an untied LLaMA-like model with an MLP width of 8/3 of the hidden size."""
     ffn = -(-8 * hidden // 3 // 256) * 256
     name = f"llama-{hidden}x{layers}-d{head}-v{vocab}" + f"-kv{kv_heads}" * bool(kv_heads)
     return Model(
@@ -127,7 +128,7 @@ def mixture(hidden: int, layers: int, *, count: int = 8, top_k: int = 2, seq: in
 
 
 def row(model: Model, micro_batch: int, microbatches: int = 2, **changes: Any) -> PlannedRow:
-    """Return the row of a model and a batch; `changes` are fields of the topology or the workload."""
+    """Return the row of a model and a batch; `changes` are fields of the topology or of the workload."""
     asked: dict[str, Any] = {"precision": "bf16", "attention": "flash2", "fused_norms": True, "zero": 1}
     asked |= {"recompute": "none", **changes}
     own = {name: asked.pop(name) for name in ("precision", "attention", "fused_norms")}
@@ -142,7 +143,7 @@ def cluster() -> Cluster:
 
 
 def ladder(model: Model, batches: Iterable[int], **changes: Any) -> Iterator[PlannedRow]:
-    """Yield rows of growing micro batches, the last three around where the cost model says that memory ends."""
+    """Yield rows of several micro batches, followed by three around the largest that is predicted to fit."""
     yield from (row(model, batch, **changes) for batch in batches)
     fits, fails = 1, 2
     while row(model, fails, **changes).estimate[1]:
@@ -194,7 +195,7 @@ _OFFLOADS: Final[Sequence[tuple[int, Offload]]] = (
 
 
 def repeated(planned: Sequence[PlannedRow]) -> list[PlannedRow]:
-    """Return the rows that are repeated: evenly spread over those that fit, and the first that does not."""
+    """Return the rows to repeat: an even selection of those predicted to fit, and the first predicted not to."""
     fitting = [each for each in planned if each.estimate[1] and each.topology.offload == "none"]
     step = len(fitting) // (REPEATED - 1)
     over = next(each for each in planned if not each.estimate[1])
@@ -202,7 +203,7 @@ def repeated(planned: Sequence[PlannedRow]) -> list[PlannedRow]:
 
 
 def moe_rows() -> list[PlannedRow]:
-    """Return the rows of mixtures of experts: 8 experts, top 2, beside a dense model of the same attention."""
+    """Return the rows of mixtures of experts (8 experts, top 2), and a dense model with the same attention."""
     centre = mixture(2048, 4)
     made = [row(centre, 4), row(llama(2048, 4), 4), row(centre, 1), row(centre, 16)]
     made += [row(centre, 4, recompute=recompute) for recompute in ("selective", "full")]
@@ -213,7 +214,7 @@ def moe_rows() -> list[PlannedRow]:
 
 
 def unique(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
-    """Return the rows without those that repeat an earlier one."""
+    """Return the rows without duplicates."""
     return list({each.name: each for each in planned}.values())
 
 
@@ -228,13 +229,13 @@ _HUGE: Final[dict[str, Any]] = {
     "head_size": 65_536,
     "vocab_multiple": 0,
 }
-"""A model whose first projection is larger than an address space, so that no machine hands out its memory."""
+"""A model whose first projection is larger than an address space, so that no machine can allocate it."""
 
 
 def tiny(planned: Iterable[PlannedRow]) -> list[PlannedRow]:
-    """Return rows for a CPU that differ in the same ways: ZeRO stage, recompute, experts, offload, batch.
+    """Return rows for a CPU with a tiny model, one for each combination of ZeRO, recompute, offload and MLP type.
 
-    The last one asks for more memory than any machine has.
+    The last row needs more memory than any machine has.
     """
     made: dict[Any, PlannedRow] = {}
     for each in planned:

@@ -1,4 +1,4 @@
-"""The stage `rates`: what the machine is, and the speed of its parts: products, attention, memory, launches."""
+"""The stage `rates`: a description of the machine, and the speed of products, attention, memory and launches."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ KERNELS: Final = ("eager", "flash", "cudnn", "efficient")
 HEADS: Final[Sequence[int]] = (64, 96, 128, 192, 256)
 SEQUENCES: Final[Sequence[int]] = (1024, 2048, 4096, 8192, 16384, 32768)
 MAX_EAGER: Final = 4096
-"""Longest sequence of eager attention, whose scores would take all memory beyond it."""
+"""Longest sequence of eager attention; longer ones run out of memory for their scores."""
 WIDTH: Final = 4096
-"""All heads together."""
+"""Width of all heads together."""
 CALL_SECONDS: Final = BATCHES * WINDOW + 0.04
-"""Seconds of one figure, warm-up and allocation included."""
+"""Estimated seconds to measure one figure, including warm-up and allocation."""
 LAUNCHES: Final = 2000
 SMI: Final = "name,driver_version,memory.total,memory.used,power.limit,clocks.max.sm,clocks.max.memory,compute_mode"
 
@@ -72,7 +72,7 @@ def rate_items(context: Context) -> list[Item]:
 
 
 def measured(figures: Callable[..., Iterator[Entry]], *arguments: Any) -> Entry:
-    """Return the entry of several figures; one that the machine refuses has the reason instead."""
+    """Return the entry of several figures; a figure that the machine cannot measure has the reason instead."""
     found = list(figures(*arguments))
     good = [each for each in found if "refused" not in each]
     entry: Entry = {"status": "OK" if good else "REFUSED", "figures": found}
@@ -84,7 +84,7 @@ def measured(figures: Callable[..., Iterator[Entry]], *arguments: Any) -> Entry:
 
 
 def figure(about: Entry, prepare: Callable[[], Callable[[], Any]], device: str, *, flops: float = 0.0) -> Entry:
-    """Return the seconds of one call, the median and the shortest of several batches, or why there are none.
+    """Return the seconds of one call (median and shortest of several batches), or the reason why it failed.
 
     `prepare` allocates the operands and returns the call.
     """
@@ -122,7 +122,7 @@ def timed(call: Callable[[], Any], device: str) -> list[float]:
 
 
 def _forget(device: str) -> None:
-    """Return the memory of a call that failed."""
+    """Free the cached memory of a failed call."""
     import torch
 
     if device == "cuda":
@@ -130,7 +130,7 @@ def _forget(device: str) -> None:
 
 
 def products_of(device: str, precision: str, hidden: int, tokens: Sequence[int]) -> Iterator[Entry]:
-    """Yield the rate of a layer's products: forward, and in bf16 also the two of the backward pass."""
+    """Yield the rate of a layer's matrix products: forward, and in bf16 also the two of the backward pass."""
     shapes = {"qkv": (hidden, 3 * hidden), "out": (hidden, hidden), "up": (hidden, 4 * hidden)}
     shapes |= {"down": (4 * hidden, hidden), "head": (hidden, VOCABULARY)}
     for rows in tokens:
@@ -143,7 +143,7 @@ def products_of(device: str, precision: str, hidden: int, tokens: Sequence[int])
 
 
 def _product(device: str, precision: str, which: str, rows: int, inputs: int, outputs: int) -> Callable[[], Any]:
-    """Return the product of a layer, with operands laid out as in training: weights are (outputs, inputs)."""
+    """Return the call of a layer's product, with operands laid out as in training: weights are (outputs, inputs)."""
     import torch
 
     words = torch.float16 if precision == "fp16" else torch.bfloat16
@@ -160,7 +160,7 @@ def _product(device: str, precision: str, which: str, rows: int, inputs: int, ou
 
 
 def _scaled(left: torch.Tensor, weight: torch.Tensor, *, by_row: bool) -> Callable[[], Any]:
-    """Return torch's fp8 product: e4m3, the second operand column-major, scales in fp32 for all or for each row."""
+    """Return the call of torch's e4m3 product: second operand column-major, fp32 scales per tensor or per row."""
     import torch
 
     first, second = left.to(torch.float8_e4m3fn), weight.to(torch.float8_e4m3fn).t()
@@ -178,14 +178,14 @@ def _scaled(left: torch.Tensor, weight: torch.Tensor, *, by_row: bool) -> Callab
 
 
 def attentions(device: str, kernel: str, head: int, sequences: Sequence[int]) -> Iterator[Entry]:
-    """Yield the rate of causal attention, forward and backward; FLOPs are those of the half below the diagonal."""
+    """Yield the rate of causal attention, forward and backward; only the FLOPs below the diagonal count."""
     for seq in sequences:
         batch = max(1, 16384 // seq)
         if kernel == "eager" and seq > MAX_EAGER:
             continue
         shape = (1 if device == "cpu" else batch, WIDTH // head, seq, head)
         forward = 4.0 * shape[0] * shape[1] * seq * seq * head / 2
-        for which, flops in (("forward", forward), ("backward", 2.5 * forward)):  # five products against two
+        for which, flops in (("forward", forward), ("backward", 2.5 * forward)):  # five products instead of two
             about = {"kernel": kernel, "pass": which, "batch": shape[0], "heads": shape[1], "seq": seq, "head": head}
             yield figure(about, partial(_attention, device, kernel, shape, which), device, flops=flops)
 
@@ -218,7 +218,7 @@ def _attention(device: str, kernel: str, shape: tuple[int, ...], which: str) -> 
 
 
 def bandwidths(device: str, size: int) -> Iterator[Entry]:
-    """Yield bytes per second of a copy, of an element-wise operation, of a reduction, and of copies to the host."""
+    """Yield the bandwidth of copies, element-wise operations, a reduction, and copies to and from the host."""
     import torch
 
     source = torch.zeros(size, device=device, dtype=torch.uint8)
@@ -241,7 +241,7 @@ def bandwidths(device: str, size: int) -> Iterator[Entry]:
 
 
 def launches(device: str) -> Iterator[Entry]:
-    """Yield the host's seconds to launch a kernel, for operations whose kernels take no time."""
+    """Yield the host time to launch a kernel, for operations whose kernels take almost no time."""
     import torch
 
     word = torch.zeros(8, device=device)
@@ -272,7 +272,7 @@ def _wait(device: str) -> None:
 
 
 def machine() -> Entry:
-    """Return the versions and the figures of the machine, and what the GPU has in use before anything runs."""
+    """Return the machine's versions and hardware figures, and the GPU memory in use before any job."""
     import torch
 
     found: Entry = {"status": "OK", "python": platform.python_version(), "torch": str(torch.__version__)}
@@ -289,7 +289,7 @@ def machine() -> Entry:
 
 
 def doctor(folder: Path) -> Entry:
-    """Return what `tuner doctor --measure` says, and the calibration file that it writes."""
+    """Return the output of `tuner doctor --measure` and the calibration file that it writes."""
     site = folder / "site.toml"
     arguments = [sys.executable, "-m", "tuner", "doctor", "--measure", "-o", str(site), "--json"]
     done = subprocess.run(arguments, capture_output=True, text=True, timeout=240, check=False, cwd=ROOT)

@@ -1,4 +1,4 @@
-"""Results of the GPU benchmark, a JSON line for each, written as it comes; and the clock of a command."""
+"""Results of the GPU benchmark, each appended to a file as a line of JSON; and the clock of a command."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from typing import Any, Final
 FILE: Final = "results.jsonl"
 FAILED: Final = ("FAIL", "HANG")
 RESERVE: Final = 5.0
-"""Seconds before the limit at which nothing new is started."""
+"""Seconds before the limit after which no item is started."""
 MARGIN: Final = 1.25
-"""Factor on an estimated duration: an item starts only if it would end in time even so."""
+"""Safety factor on estimated durations: an item starts only if it would end in time with it."""
 
 
 @dataclass(slots=True)
 class Results:
-    """The results in one folder, by stage and name; the same names are not measured again."""
+    """The results in one folder, by stage and name; an item with a result is not measured again."""
 
     folder: Path
     entries: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod
     def open(cls, folder: Path) -> Results:
-        """Read what an earlier command wrote; a last line that was cut off is removed from the file."""
+        """Read the results of earlier commands; an incomplete last line is removed from the file."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / FILE
         data = path.read_bytes() if path.exists() else b""
@@ -37,7 +37,7 @@ class Results:
         return cls(folder, [json.loads(line) for line in whole.splitlines() if line.strip()])
 
     def add(self, stage: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
-        """Append one result to the file, whole and on the disk, and return it."""
+        """Append one result to the file, flush it to disk, and return it."""
         made = {"stage": stage, "name": name, **entry, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
         with (self.folder / FILE).open("a") as file:
             file.write(json.dumps(made) + "\n")
@@ -47,35 +47,35 @@ class Results:
         return made
 
     def find(self, stage: str, name: str) -> dict[str, Any] | None:
-        """Return the last result of this name."""
+        """Return the last result with this stage and name, or None."""
         named = (each for each in reversed(self.entries) if (each["stage"], each["name"]) == (stage, name))
         return next(named, None)
 
     def of(self, stage: str) -> list[dict[str, Any]]:
-        """Return the last result of each name of a stage, in the order of the first."""
+        """Return the last result of each name of a stage, in order of first appearance."""
         return list({each["name"]: each for each in self.entries if each["stage"] == stage}.values())
 
     def forget_failures(self, stage: str) -> None:
-        """Have the failed items of a stage run again; the file keeps their results."""
+        """Drop the failed results of a stage, so that their items run again; the file keeps them."""
         self.entries = [each for each in self.entries if each["stage"] != stage or each.get("status") not in FAILED]
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """The time that a command has."""
+    """The time limit of a command."""
 
     ends: float
 
     @classmethod
     def of(cls, seconds: float) -> Clock:
-        """Return a clock that ends in so many seconds."""
+        """Return a clock that ends after so many seconds."""
         return cls(time.monotonic() + seconds)
 
     @property
     def left(self) -> float:
-        """Seconds until nothing new is started."""
+        """Seconds in which items may still be started."""
         return self.ends - time.monotonic() - RESERVE
 
     def fits(self, seconds: float) -> bool:
-        """Whether something that takes about so long ends in time."""
+        """Whether an item with this estimated duration would end in time."""
         return seconds * MARGIN <= self.left

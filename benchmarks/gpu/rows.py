@@ -1,9 +1,9 @@
 """The stages `rows` and `moe`: jobs of the shipped worker, each of which becomes a row of the table.
 
-Most rows run in one shared process (`benchmarks.gpu.worker`), because the start of a job takes longer than its
-iterations. Ten rows are run three times, and half of them the third time as a job of their own under the product's
-launcher, so that the table says what sharing the process changes. Rows with offload have a process of their own each:
-page-locked memory stays with a process. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
+Most rows run in one shared process (`benchmarks.gpu.worker`), because starting a job takes longer than its iterations.
+Ten rows are run three times; for half of them the third run is a separate job under the product's launcher, so that
+the table shows the effect of sharing the process. Each row with offload has its own process, because page-locked memory
+is not released before the process ends. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from benchmarks.gpu.plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, moe_ro
 from benchmarks.gpu.stage import Context, Entry, Item, missing, run_items
 
 COMPILE_SECONDS: Final = 75.0
-"""Seconds of the first row of all, in which DeepSpeed compiles its fused Adam."""
+"""Extra seconds of the very first row, in which DeepSpeed compiles its fused Adam."""
 OFFLOAD_SECONDS: Final = 18.0
-"""Seconds of a row with offload besides its iterations: a process of its own, and page-locking."""
+"""Extra seconds of a row with offload: the start of a process, and page-locking."""
 ADAM: Final = "fused-adam"
-"""The first item, which finds out whether DeepSpeed's Adam compiles; otherwise all rows use torch's."""
+"""Name of the first item, which tests whether DeepSpeed's Adam compiles; if not, all rows use torch's."""
 
 
 def row_items(context: Context) -> list[Item]:
@@ -46,7 +46,7 @@ def moe_items(context: Context) -> list[Item]:
 
 
 def run_rows(stage: str, items: Sequence[Item], context: Context) -> int:
-    """Run a stage's rows, in the order that is given, with the Adam that works; return how many are left."""
+    """Run a stage's rows in the given order, with the Adam that works; return how many are left."""
     if missing(stage, items, context.results):
         left = run_items("prepare", [adam_item(context)], context)
         if left:
@@ -56,7 +56,7 @@ def run_rows(stage: str, items: Sequence[Item], context: Context) -> int:
 
 
 def adam_item(context: Context) -> Item:
-    """Return the item that trains a small model with DeepSpeed's own Adam, which compiles it where it is not built."""
+    """Return the item that trains a small model with DeepSpeed's Adam, which is compiled if necessary."""
     small = row(gpt(1024, 2), 1)
     return _item(tiny([small])[0] if context.tiny else small, context.runner.shared, name=ADAM, seconds=COMPILE_SECONDS)
 

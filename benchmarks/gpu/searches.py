@@ -1,4 +1,4 @@
-"""The stage `searches`: the searches of the product beside a scan of everything they could have tried."""
+"""The stage `searches`: the product's searches, compared with scans of everything that they could have tried."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ TINY: Final[dict[str, Any]] = {
 SPACE: Final = ("zero=1,2,3", "recompute=none,full", "cp=1", "vpp=1")
 TINY_SPACE: Final = ("zero=0,1", "recompute=none", "micro_batch=8", "cp=1", "vpp=1")
 POLICIES: Final = ("dp-multiple-of-4", "batch-multiple-of-32")
-"""What jobs on one machine do without, as `--launcher local` does."""
+"""Policies that are off for jobs on one machine, as with `--launcher local`."""
 STEP: Final = 4
 SCANNED: Final = range(16, 49, STEP)
-"""Micro batches that the scan for `tuner max-batch` runs, until one does not fit."""
+"""Micro batches of the scan for `tuner max-batch`."""
 STRATEGIES: Final = {
     "model": ("--start", "8"),
     "bisect": ("--start", "16"),
@@ -70,7 +70,7 @@ FAULT_SECONDS: Final = {"oom": 12.0, "hang": 50.0, "illegal": 20.0}
 
 
 def search_items(context: Context) -> list[Item]:
-    """Return the items of the stage: the scans first, since every search is compared with one."""
+    """Return the items of the stage: first the scans, because every search is compared with one."""
     runner, folder = context.runner, context.results.folder
     model = folder / "1b.json"
     write_object(model, CONFIG | (TINY if context.tiny else {}))
@@ -97,7 +97,7 @@ def search_items(context: Context) -> list[Item]:
 
 
 def searched(model: Path, *, tiny: bool) -> Space:
-    """Return the space that `tuner optimize` searches with these options on the machine with the GPU."""
+    """Return the space that `tuner optimize` searches with the same options on the machine with the GPU."""
     settings = TINY_SPACE if tiny else SPACE
     space = space_for(
         model=str(model),
@@ -123,12 +123,12 @@ def scan(space: Space, *, tiny: bool) -> list[PlannedRow]:
 
 
 def _own(topology: Topology, space: Space) -> Topology:
-    """Return the topology without an override that repeats the model's own."""
+    """Return the topology without a `heads` override that equals the model's own number of heads."""
     return replace(topology, heads=None if topology.heads == space.workload.model.heads else topology.heads)
 
 
 def batches(space: Space, *, tiny: bool) -> list[PlannedRow]:
-    """Return the rows of growing micro batches, without accumulation, as `tuner max-batch` runs them."""
+    """Return the rows of increasing micro batches, without accumulation, as `tuner max-batch` runs them."""
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=1, recompute="none")
     return [
         PlannedRow(
@@ -158,7 +158,7 @@ def max_batch(context: Context, model: Path, strategy: str) -> Entry:
 
 
 def fault(context: Context, model: Path, how: str) -> Entry:
-    """Run a trainer that fails, as the one job of a study; the result says how the study classed it."""
+    """Run a failing trainer as the only job of a study; the result states how the study classified it."""
     command = f"{sys.executable} -m benchmarks.gpu.faults {how}"
     words = ("--set", "zero=0", "--set", "recompute=none", "--set", "micro_batch=1", "--set", "cp=1", "--set", "vpp=1")
     study = ("--study", f"fault-{how}", "--budget", "1", "--sampler", "grid")
@@ -173,14 +173,14 @@ def fault(context: Context, model: Path, how: str) -> Entry:
 
 
 def described(model: Path, context: Context) -> Sequence[str]:
-    """Return the options of a command of tuner for jobs on this machine."""
+    """Return the options of a tuner command for jobs on this machine."""
     words = ["--launcher", "local", "--model", str(model), "--nodes", "1", "--gpus-per-node", "1"]
     words += ["--global-batch", str(BATCH)]
     return words if context.tiny else [*words, "--gpu", GPU]
 
 
 def tuner(context: Context, *arguments: str, limit: float) -> Entry:
-    """Run a command of tuner with `--json`, without the shared process; its document and exit code are the result."""
+    """Close the shared process and run a tuner command with `--json`; return its document and exit code."""
     context.runner.close()
     words = [sys.executable, "-m", "tuner", *arguments, "--runs", str(context.results.folder / "runs"), "--json"]
     done = subprocess.run(
@@ -197,7 +197,7 @@ def tuner(context: Context, *arguments: str, limit: float) -> Entry:
 
 
 def findings(results: Results) -> dict[str, Any]:
-    """Return the searches beside the scans: regret and cost of the optimizer, and the limits that were found."""
+    """Return the searches compared with the scans: regret and cost of the optimizer, and the batch limits found."""
     entries = {each["name"]: each for each in results.of(STAGE)}
     scanned = {
         name.removeprefix("scan-"): each["seconds"][1]

@@ -1,4 +1,4 @@
-"""What the stages of the GPU benchmark share: their items, and the loop that runs as many as fit in the time."""
+"""Shared code of the GPU benchmark's stages: items, and the loop that runs as many of them as fit in the time."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What an item may use."""
+    """The state that items share."""
 
     results: Results
     runner: Runner
     clock: Clock
     tiny: bool = False
-    """Tiny shapes, which a CPU computes in moments."""
+    """Whether to use tiny shapes, which a CPU computes quickly."""
 
 
 def missing(stage: str, items: Sequence[Item], results: Results) -> list[Item]:
@@ -43,7 +43,7 @@ def missing(stage: str, items: Sequence[Item], results: Results) -> list[Item]:
 def run_items(stage: str, items: Sequence[Item], context: Context) -> int:
     """Run the items that have no result and fit in the time; return how many are left.
 
-    An item that fails becomes a result with the status FAIL.
+    An item that raises an exception gets a result with the status FAIL.
     """
     left = 0
     for item in missing(stage, items, context.results):
@@ -63,7 +63,7 @@ def run_items(stage: str, items: Sequence[Item], context: Context) -> int:
 
 
 def summary(entry: Entry) -> str:
-    """Return a result in one line."""
+    """Return a one-line summary of a result."""
     parts = [str(entry.get("status", "OK"))]
     if seconds := entry.get("seconds"):
         parts.append(

@@ -1,4 +1,4 @@
-"""The stages `table` and `blind`: results as a measurement table, its blind evaluation, and plots."""
+"""The stages `table` and `blind`: a measurement table of the results, its blind evaluation, and plots."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ TABLE: Final = "table.csv"
 STAGES: Final = ("rows", "moe", "searches")
 KINDS: Final[tuple[MemoryKind, ...]] = ("reserved", "allocated", "smi")
 EXTRA: Final = ("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations")
-"""Columns beside those of the format, which readers keep: memory of each kind, and the seconds of all iterations."""
+"""Columns in addition to the format's, which readers keep: memory of each kind, and seconds of all iterations."""
 STATED: Final = frozenset({"OK", "OOM", "FAIL", "HANG"})
 SEEDS: Final = range(8)
 FEW: Final = 5
-"""Rows that the evaluation after the blind one is calibrated on."""
+"""Calibration rows of the evaluation after the blind one."""
 SPLITS: Final = ("status", "hidden", "layers", "seq", "mbs", "gbs", "zero", "recompute", "attention", "precision")
 SPLITS_TOO: Final = ("gated_mlp", "vocab", "offload", "experts", "head")
 LADDER: Final = 4
-"""Micro batches that make rows a ladder worth a plot."""
+"""Minimum number of different micro batches of a plotted ladder."""
 
 
 def measured_rows(results: Results, kind: MemoryKind) -> list[dict[str, str]]:
-    """Return the cells of every row that ran, its memory counted as one kind."""
+    """Return the cells of every row that ran, with its memory of the given kind."""
     entries = [each for stage in STAGES for each in results.of(stage)]
     return [_row(each, kind) for each in entries if "cells" in each and each.get("status") in STATED]
 
@@ -44,7 +44,7 @@ def _row(entry: Mapping[str, Any], kind: MemoryKind) -> dict[str, str]:
     seconds = entry["seconds"]
     cells["sec_per_iter"] = f"{seconds[1]:.6g}"
     cells["sec_iterations"] = " ".join(f"{each:.6g}" for each in seconds)
-    if entry.get("memory_kind") != "device":  # a CPU's resident set is no memory of a GPU
+    if entry.get("memory_kind") != "device":  # a CPU's resident set is not GPU memory
         return cells
     memory = {name: f"{entry[name]:.4f}" for name in EXTRA if name in entry and name != "sec_iterations"}
     cells |= memory
@@ -54,7 +54,7 @@ def _row(entry: Mapping[str, Any], kind: MemoryKind) -> dict[str, str]:
 
 
 def _note(entry: Mapping[str, Any]) -> str:
-    """Return date, device, versions, and how the row ran."""
+    """Return a note with date, device, versions, and how the row ran."""
     parts = [str(entry["at"])[:10]]
     if entry.get("device"):
         parts.append(str(entry["device"]))
@@ -80,7 +80,7 @@ def write_table(results: Results, path: Path, kind: MemoryKind = "reserved") -> 
 
 
 def blind(results: Results, folder: Path) -> dict[str, Any]:
-    """Evaluate the table before and after five rows, print the figures and write them with the plots."""
+    """Evaluate the table blind and calibrated on five rows; print the figures, and write them and the plots."""
     found: dict[str, Any] = {"rows": write_table(results, folder / TABLE)}
     for kind in KINDS:
         path = folder / f"table-{kind}.csv"
@@ -104,7 +104,7 @@ def blind(results: Results, folder: Path) -> dict[str, Any]:
 
 
 def by_column(guesses: Iterable[RowEstimate]) -> dict[str, dict[str, dict[str, float | int | None]]]:
-    """Return the median of estimate over measurement, less one, by each column's values: which terms are off."""
+    """Return the median relative error for each value of each column, to show which terms are wrong."""
     split: dict[str, dict[str, list[RowEstimate]]] = {}
     for guess in guesses:
         cells = dict(guess.row.cells)
@@ -126,7 +126,7 @@ def by_column(guesses: Iterable[RowEstimate]) -> dict[str, dict[str, dict[str, f
 
 
 def repeats(results: Results) -> list[dict[str, Any]]:
-    """Return how far the repeats of a row lie apart, and what a job of its own takes beside the shared process."""
+    """Return the differences of repeats, in the shared process and as separate jobs, from the first run of a row."""
     entries = {each["name"]: each for each in results.of("rows") if each.get("status") == "OK"}
     found = []
     for name, first in entries.items():
@@ -171,7 +171,7 @@ def _mean(values: Iterable[float | None]) -> float | None:
 
 
 def plots(evaluation: Evaluation, folder: Path) -> None:
-    """Draw estimate against measurement, and memory against micro batch."""
+    """Plot estimate against measurement, and memory against micro batch."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -195,7 +195,7 @@ def plots(evaluation: Evaluation, folder: Path) -> None:
 
 
 def ladders(guesses: Iterable[RowEstimate]) -> dict[tuple[tuple[str, str], ...], list[RowEstimate]]:
-    """Return the rows that differ only in their batch, where there are enough of them."""
+    """Return the groups of rows that differ only in their batch, if they have enough different micro batches."""
     split: dict[tuple[tuple[str, str], ...], list[RowEstimate]] = {}
     left_out = {*EXTRA, "mbs", "gbs", "sec_per_iter", "mem_gib", "mem_kind", "status", "note", "group"}
     for guess in guesses:

@@ -1,4 +1,4 @@
-"""The stage `trainers`: an exported folder, HF Trainer with DeepSpeed, and a step of megatron-core, each measured."""
+"""The stage `trainers`: measures an exported folder, HF Trainer with DeepSpeed, and steps of megatron-core."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def trainer_items(context: Context) -> list[Item]:
 
 
 def export(context: Context) -> Entry:
-    """Export the winner of the stage `searches`, start the folder's script, and measure what it prints."""
+    """Export the winner of the stage `searches`, run the exported script, and measure its log."""
     folder, runs = context.results.folder / "export", context.results.folder / "runs"
     if not (runs / "1b").is_dir():  # the searches ran on another machine, or not yet
         write_object(context.results.folder / "1b.json", CONFIG | (TINY if context.tiny else {}))
@@ -64,7 +64,7 @@ def export(context: Context) -> Entry:
 
 
 def hugging_face(context: Context) -> Entry:
-    """Search with HF Trainer and DeepSpeed, started by `--command`."""
+    """Run a search with HF Trainer and DeepSpeed as `--command`."""
     model = context.results.folder / "gpt2.json"
     write_object(model, GPT2 | (SMALL if context.tiny else {}))
     sizes = "--hidden 64 --depth 2 --seq 32 --vocab 128 --use_cpu" if context.tiny else "--bf16"
@@ -74,7 +74,7 @@ def hugging_face(context: Context) -> Entry:
         f"-m benchmarks.gpu.hf {sizes} --output_dir {out} --max_steps 5 --save_strategy no --report_to none "
         "--per_device_train_batch_size {micro_batch} --gradient_accumulation_steps {microbatches}"
     )
-    if not context.tiny:  # on a CPU DeepSpeed would compile for minutes
+    if not context.tiny:  # on a CPU, DeepSpeed would compile for minutes
         command += " --deepspeed {ds_config}"
     budget = 1 if context.tiny else HF_BUDGET
     batches = str(BATCH) if context.tiny else "2,4,8"
@@ -86,7 +86,7 @@ def hugging_face(context: Context) -> Entry:
 
 
 def megatron(context: Context) -> Entry:
-    """Train some steps with megatron-core, and measure what they print."""
+    """Train some steps with megatron-core, and measure their log."""
     code = _run(context, [sys.executable, "-m", "benchmarks.gpu.megatron"], "megatron.log", 180.0)
     if context.runner.on_host and code:
         return {"status": "REFUSED", "meaning": _tail(context, "megatron.log")}
@@ -94,7 +94,7 @@ def megatron(context: Context) -> Entry:
 
 
 def _measured(context: Context, log: str, code: int, *options: str) -> Entry:
-    """Return what `tuner measure` says of a log."""
+    """Return the entry of a log, as measured by `tuner measure`."""
     words = [sys.executable, "-m", "tuner", "measure", str(context.results.folder / log), *options, "--json"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
     entry: Entry = {"exit": code, "status": "FAIL", "meaning": _tail(context, log)}
@@ -111,7 +111,7 @@ def _measured(context: Context, log: str, code: int, *options: str) -> Entry:
 
 
 def _run(context: Context, words: list[str], log: str, limit: float) -> int:
-    """Run a program with its output in a log; return its exit code."""
+    """Run a program with its output redirected to a log; return its exit code."""
     context.runner.close()
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": python_path()}
     with (context.results.folder / log).open("wb") as file:

@@ -1,10 +1,10 @@
 """One process that trains many assignments with the shipped worker: `python -m benchmarks.gpu.worker`.
 
-A job of its own takes 10 to 15 s to import torch and DeepSpeed and to set up the GPU, a row of a few iterations one to
-three. This process reads the path of an assignment from each line of stdin, trains it with `tuner.worker.train.train`,
-as a job does, writes its output to the assignment's folder, and answers with a line of JSON. Between two rows it
-destroys the engine and the process group and returns all memory to the GPU; each answer says what was still allocated
-before the row, so that a process that leaks is seen, and replaced.
+A separate job takes 10 to 15 s to import torch and DeepSpeed and to set up the GPU, but a row of a few iterations takes
+only 1 to 3 s. This process reads the path of an assignment from each line of stdin, trains it with
+`tuner.worker.train.train`, as a job does, writes the output to the assignment's folder, and answers with a line of
+JSON. Between two rows it destroys the engine and the process group and frees all GPU memory. Each answer contains the
+memory that was still allocated before and after the row, so that a leaking process is detected and replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tuner.core.errors import TunerError
 
 
 def main() -> int:
-    """Train what stdin names until it ends."""
+    """Train the assignment on each line of stdin until stdin ends."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         path = Path(line.strip())
@@ -40,7 +40,7 @@ def main() -> int:
 
 
 def run(path: Path) -> dict[str, Any]:
-    """Train one assignment; return what this process knows of it. The result file is the worker's."""
+    """Train one assignment and return the answer of this process; the worker itself writes the result file."""
     _own_rank()
     answer: dict[str, Any] = {"exit": 0, "pid": os.getpid()}
     began = time.time()
@@ -54,12 +54,12 @@ def run(path: Path) -> dict[str, Any]:
     except TunerError as error:
         print(f"worker: {error}", file=sys.stderr, flush=True)
         answer["exit"] = error.exit_code
-    except Exception:  # a job that fails is a row; the log says why
+    except Exception:  # a failed job is a row, and its log has the reason
         traceback.print_exc()
         answer["exit"] = 1
     answer.setdefault("began", began)
     answer["ended"] = time.time()
-    with suppress(Exception):  # a GPU after an illegal access answers nothing; the next row finds out
+    with suppress(Exception):  # fails after an illegal access on the GPU; the next row detects it
         release()
     with suppress(Exception):
         answer["after"] = memory()
@@ -67,9 +67,9 @@ def run(path: Path) -> dict[str, Any]:
 
 
 def memory(*, smi: bool = False) -> dict[str, float]:
-    """Return the bytes that torch has allocated, that the GPU has in use, and that nvidia-smi shows; nothing on a CPU.
+    """Return the bytes allocated by torch, in use on the GPU, and (if `smi`) shown by nvidia-smi; empty on a CPU.
 
-    The driver's own program takes some tenths of a second.
+    nvidia-smi takes some tenths of a second.
     """
     import torch
 
@@ -83,7 +83,7 @@ def memory(*, smi: bool = False) -> dict[str, float]:
 
 
 def nvidia_smi(query: str) -> float | None:
-    """Return one figure of the first GPU, as nvidia-smi prints it; None where it cannot."""
+    """Return one figure of the first GPU from nvidia-smi, or None if it is not available."""
     program = shutil.which("nvidia-smi")
     if program is None:
         return None
@@ -95,7 +95,7 @@ def nvidia_smi(query: str) -> float | None:
 
 
 def release() -> None:
-    """Destroy DeepSpeed's engines and groups, and return all memory, so that the next row starts as a job does."""
+    """Destroy DeepSpeed's engines and groups and free all memory, so that the next row starts like a new job."""
     import deepspeed
     import torch
     from deepspeed.comm import comm
@@ -103,7 +103,7 @@ def release() -> None:
     from deepspeed.runtime.zero import parameter_offload
 
     for engine in [each for each in gc.get_objects() if issubclass(type(each), DeepSpeedEngine)]:
-        with suppress(Exception):  # of a row that failed it may be half built
+        with suppress(Exception):  # after a failed row, it may be partly built
             engine.destroy()
         del engine
     if torch.distributed.is_initialized():
@@ -112,7 +112,7 @@ def release() -> None:
     parameter_offload.FWD_MODULE_STACK.clear()  # ZeRO 3 leaves the model in it
     for cache in [each for each in gc.get_objects() if type(each) is functools._lru_cache_wrapper]:
         if (getattr(cache, "__module__", None) or "").startswith("deepspeed"):
-            cache.cache_clear()  # ZeRO 3 caches each module's parameters by its coordinator, which keeps both
+            cache.cache_clear()  # ZeRO 3's caches keep modules and coordinators alive
     gc.collect()
     if torch.cuda.is_available():
         torch.cuda.synchronize()
@@ -134,7 +134,7 @@ def _own_rank() -> None:
 
 @contextmanager
 def _output_to(folder: Path) -> Iterator[None]:
-    """Send what this process prints, and its libraries, to the logs of a job's folder."""
+    """Redirect the output of this process, including its libraries, to the logs in a job's folder."""
     kept = os.dup(1), os.dup(2)
     try:
         for number, name in ((1, "stdout.log"), (2, "stderr.log")):
@@ -152,5 +152,5 @@ def _output_to(folder: Path) -> Iterator[None]:
 if __name__ == "__main__":
     code = main()
     sys.stdout.flush()
-    # A regular exit takes seconds of torch's cleanup.
+    # A regular exit would spend seconds on torch's cleanup.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Estimates that no measured table is behind say so, and their interval is wider."""
+"""Estimates without a measured table are marked as such and have a wider interval."""
 
 from __future__ import annotations
 

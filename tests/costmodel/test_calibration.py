@@ -1,4 +1,4 @@
-"""What measurements teach the model, and the file that keeps it."""
+"""Calibration of the model on measurements, and its file."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_with_no_rows_the_calibration_is_the_prior() -> None:
 @given(alternatives(), st.floats(0.6, 1.7))
 @few
 def test_one_row_already_moves_the_estimate_toward_itself(columns: Columns, factor: float) -> None:
-    """Toward it and not beyond it, and with less uncertainty than before."""
+    """One row moves its estimate towards the measurement, not beyond it, and reduces the uncertainty."""
     one = columns.rows(np.array([0]))
     measured = seconds(one, SiteFactors()) * factor
     known = calibrate([timed(one, measured)])
@@ -90,7 +90,7 @@ def test_one_row_already_moves_the_estimate_toward_itself(columns: Columns, fact
 @given(alternatives(), sites(), st.lists(st.floats(0.97, 1.03), min_size=5, max_size=5))
 @few
 def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: SiteFactors, noise: list[float]) -> None:
-    """The mean square error on the rows themselves falls, or stays within the noise of a row."""
+    """Calibration does not increase the root mean square error on its own rows by more than a row's noise."""
     rows = columns.rows(np.arange(5) % len(columns.tp))
     measured = seconds(rows, site) * np.array(noise)
     before, after = (
@@ -104,11 +104,11 @@ def test_five_rows_never_hurt_what_they_were_fitted_on(columns: Columns, site: S
 @given(alternatives(), sites(), st.integers(2, 4))
 @few
 def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns, site: SiteFactors, times: int) -> None:
-    """Of no row that was measured, nor of all that are asked for together.
+    """Repeating rows increases neither the deviation of a measured row nor that of all rows together.
 
-    A single one that was not measured may lose: where a factor is found to be far from one, the model's slope is
-    another there, and what is left unknown of the factor weighs more. So it is with the host, where a row begins to
-    wait for it, and with upkeep that is found five times as long; both are left as they are.
+    The deviation of a single unmeasured row may grow: if a factor is far from 1, the model's slope differs there, and
+    the factor's remaining uncertainty has more weight. This happens for the host, when a row starts to wait for it, and
+    for an upkeep five times as long; both factors are therefore fixed at 1 here.
     """
     site = replace(site, host=1.0, upkeep=1.0)
     known = columns.rows(np.arange(max(1, len(columns.tp) // 2)))
@@ -125,7 +125,7 @@ def test_a_row_that_is_repeated_does_not_raise_the_uncertainty(columns: Columns,
 @given(alternatives(), sites())
 @few
 def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: SiteFactors) -> None:
-    """Measured last or first, a row weighs the same."""
+    """Estimates do not depend on the order of the calibration rows."""
     measured = seconds(columns, site)
     back = np.arange(len(columns.tp))[::-1]
     one = calibrate([timed(columns, measured)])
@@ -134,7 +134,7 @@ def test_the_order_of_the_rows_teaches_nothing(columns: Columns, site: SiteFacto
 
 
 def test_the_order_of_rows_that_the_residual_cannot_tell_apart_teaches_nothing() -> None:
-    """ZeRO 0 and 1 have the same features, and other slopes."""
+    """The order does not matter either for ZeRO 0 and 1, which have equal residual features but different slopes."""
     space = space_for(model="gpt-1.3b", nodes=4)
     plain = Topology(nodes=4, tp=2, pp=2, dp=8, micro_batch=2, zero=0)
     rows = [replace(plain, zero=zero) for zero in (0, 1, 0, 1)]
@@ -148,7 +148,7 @@ def test_the_order_of_rows_that_the_residual_cannot_tell_apart_teaches_nothing()
 @given(alternatives(), st.floats(1.05, 1.3))
 @few
 def test_an_era_is_a_factor_of_its_own(columns: Columns, factor: float) -> None:
-    """The same rows on a slower day: a row of that day takes longer than one of the other, of a third day between."""
+    """Each period has its own factor; the estimate for an unknown period lies between a fast and a slow one."""
     one = columns.rows(np.array([0]))
     base = seconds(one, SiteFactors())
     rows = one.rows(np.zeros(6, dtype=np.int64))
@@ -162,7 +162,7 @@ def test_an_era_is_a_factor_of_its_own(columns: Columns, factor: float) -> None:
 @given(alternatives(), st.floats(0.7, 1.4))
 @few
 def test_an_outcome_is_evidence_of_what_a_run_needs(columns: Columns, share: float) -> None:
-    """A run that was out of memory never lowers what it is said to need, and one that fitted never raises it."""
+    """A run out of memory never lowers the estimated need of its topology, and a run that fitted never raises it."""
     one = columns.rows(np.array([0]))
     before = float(worst_need(one, SiteFactors()).total[0])
     card = replace(one.cluster.gpu, memory=before / share)
@@ -171,9 +171,7 @@ def test_an_outcome_is_evidence_of_what_a_run_needs(columns: Columns, share: flo
     after = {fitted: calibrate([], [weighed(here, fitted=fitted)]) for fitted in (False, True)}
     needs = {fitted: float(worst_need(here, known.site).total[0]) for fitted, known in after.items()}
     assert needs[True] <= before <= needs[False]
-    if (
-        0.9 < share < 0.97
-    ):  # it should just have fitted, and did not; one that is far off may have died of another cause
+    if 0.9 < share < 0.97:  # an unexpected OOM close to the limit; one far from it may have had another cause
         assert needs[False] > before
     if 1.0 < share < 1.08:
         assert needs[True] < before
@@ -184,7 +182,7 @@ def test_an_outcome_is_evidence_of_what_a_run_needs(columns: Columns, share: flo
 
 
 def test_the_ten_factors_are_all_that_is_fitted() -> None:
-    """At most ten constants of a site, each with its prior."""
+    """A site has ten fitted factors."""
     assert len(fields(SiteFactors)) == 10
 
 
@@ -197,7 +195,7 @@ def learnt() -> Calibration:
 @given(columns=alternatives())
 @few
 def test_a_calibration_comes_back_from_its_file_as_it_was(columns: Columns, learnt: Calibration) -> None:
-    """Estimates, their uncertainty and the era that plans are made for."""
+    """A calibration read from its file has the same estimates, uncertainty and period."""
     text = site_text(learnt, source='a "table"\nof \\ two lines')
     back = _read(text)
     assert back.period == learnt.period
@@ -210,7 +208,7 @@ def test_a_calibration_comes_back_from_its_file_as_it_was(columns: Columns, lear
 
 @given(sites(), st.text(max_size=12), st.floats(0.001, 0.5))
 def test_any_site_comes_back_from_its_file(site: SiteFactors, period: str, deviation: float) -> None:
-    """Whatever text stands for the era, also what TOML would take for its own."""
+    """Site factors survive their file with any text as the period, including TOML syntax."""
     assume(period.isprintable() or period.isascii())
     known = Calibration(site=site, period=period, memory_deviation=deviation, weighed=3, simulated=len(period) > 3)
     if known.simulated:
@@ -242,7 +240,7 @@ def _small() -> str:
 
 
 def test_a_file_that_is_cut_anywhere_is_refused_in_one_sentence(tmp_path: Path) -> None:
-    """After every byte; only the last line break may be missing."""
+    """A file that is cut off after any byte is refused; only the last line break may be missing."""
     whole = _small().encode()
     path = tmp_path / "site.toml"
     for length in range(len(whole) - 1):
@@ -261,7 +259,7 @@ WORDS = ("source", "era", "kernel")
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -> None:
-    """Each value of the file in turn, or its key left out; a text may be any text, and nobody reads the source."""
+    """A value of a wrong type or a missing key is refused; text fields accept any text, and `source` is not read."""
     lines = _small().splitlines()
     for place, line in enumerate(lines):
         key, sign, _ = line.partition(" = ")
@@ -269,10 +267,10 @@ def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -
             continue
         changed = [*lines[:place], *([f"{key} = {wrong}"] if wrong else []), *lines[place + 1 :]]
         if wrong is None and key in _FACTORS:
-            assert getattr(_read("\n".join(changed)).site, key) == 1.0  # a factor that is not named is the catalog's
+            assert getattr(_read("\n".join(changed)).site, key) == 1.0  # a missing factor is 1
             continue
         if key in ("residual",) and wrong == "-1":
-            continue  # a residual may be
+            continue  # a residual may be negative
         with pytest.raises(InputError) as refused:
             _read("\n".join(changed))
         assert "\n" not in str(refused.value)
@@ -282,7 +280,7 @@ _FACTORS = {field.name for field in fields(SiteFactors)}
 
 
 def test_a_calibration_on_experts_comes_back_from_its_file() -> None:
-    """tp, ep and etp of a row make one large number, whose last digits tell rows apart."""
+    """The combined number of tp, ep and etp survives the file exactly, although it is larger than 2**30."""
     learnt = calibrate_on(read_table(ROOT / "corpus" / "modern" / "moe-modelzoo.csv").rows)
     back = _read(site_text(learnt, source="experts"))
     assert learnt.known is not None
@@ -292,7 +290,7 @@ def test_a_calibration_on_experts_comes_back_from_its_file() -> None:
 
 
 def test_a_site_is_written_whole_or_not_at_all(learnt: Calibration, tmp_path: Path) -> None:
-    """No half-written file, and no temporary one, is left where it cannot be written."""
+    """If a site file cannot be written, neither a partial nor a temporary file is left."""
     write_site(tmp_path / "site.toml", learnt, source="x")
     assert [path.name for path in tmp_path.iterdir()] == ["site.toml"]
     with pytest.raises(InputError, match="cannot be written"):

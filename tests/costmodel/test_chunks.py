@@ -1,4 +1,4 @@
-"""Long columns are scored in chunks, which changes no figure."""
+"""Scoring long columns in chunks gives the same results."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.space.space import Space
 def test_chunks_score_as_the_whole_does(
     default_space: Space, monkeypatch: pytest.MonkeyPatch, *, of_each_row: bool
 ) -> None:
-    """With a calibration whose second speed period was slower, named for each row or for all."""
+    """Chunks give the same scores as the whole, with a period given for each row or for all rows."""
     columns = default_space.columns(next(iter(default_space.blocks()))[:12])
     seconds = CostModel().score(columns).seconds * np.linspace(0.9, 1.2, 12)
     periods = ("first",) * 6 + ("second",) * 6

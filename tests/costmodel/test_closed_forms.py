@@ -1,4 +1,4 @@
-"""The cost model's arithmetic against the closed forms that are written in `tests/closed_forms.py`."""
+"""The cost model's arithmetic compared with the closed forms in `tests/closed_forms.py`."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ SITE = SiteFactors()
 
 
 def cluster(*, bandwidth: float = 1e30, latency: float = 0.0) -> Cluster:
-    """Nodes of one A100 each, so that every rank but its own is reached over the network."""
+    """Return nodes of one A100 each, so that all communication uses the network."""
     made = make_cluster(name="one GPU a node", nodes=1024, gpus_per_node=1, gpu=gpu("A100-80GB-SXM"))
     return replace(made, inter_node=Link(bandwidth=bandwidth, latency=latency))
 
 
 def headless(microbatches: int, *, layers: int = 24, hidden: int = 4096) -> Workload:
-    """A model whose vocabulary of one token makes embedding and head next to nothing."""
+    """Return a workload with a vocabulary of one token, so that embedding and head are negligible."""
     model = Model(layers=layers, hidden=hidden, heads=32, vocab=1, vocab_multiple=0, seq=2048, positions="none")
     return Workload(model=model, global_batch=microbatches, attention="flash2")
 
@@ -50,14 +50,14 @@ def pipeline(pp: int, vpp: int = 1, **fields: Any) -> Topology:
 
 
 def terms(workload: Workload, machines: Cluster, topology: Topology) -> dict[str, float]:
-    """Seconds by term."""
+    """Return the seconds of each term."""
     found = time_terms(Columns.of([topology], workload, machines), SITE)
     return {name: float(value[0]) for name, value in found.items()}
 
 
 @pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (4, 4), (4, 9), (8, 8), (6, 20)])
 def test_the_bubble_is_the_idle_time_of_the_schedule(stages: int, microbatches: int) -> None:
-    """A 1F1B pipeline, played pass by pass, ends (p - 1) / m later than its passes take."""
+    """The bubble of a 1F1B pipeline, simulated pass by pass, is (p - 1) / m of its passes."""
     finish = closed_forms.finish_time(stages, microbatches, forward=2, backward=4)
     share = finish / (microbatches * 6) - 1
     assert share == pytest.approx(closed_forms.bubble_share(stages, 1, microbatches))
@@ -68,7 +68,10 @@ def test_the_bubble_is_the_idle_time_of_the_schedule(stages: int, microbatches: 
 @pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(2, 2, 4), (4, 2, 8), (4, 3, 8), (2, 6, 16), (6, 4, 6)])
 @pytest.mark.parametrize("bandwidth", [1e30, 2e9])
 def test_interleaving_divides_the_bubble(pp: int, vpp: int, microbatches: int, bandwidth: float) -> None:
-    """(p - 1) / (v m) of what a stage takes for all microbatches, its sends included; pp = 2 has no middle stage."""
+    """The bubble is (p - 1) / (v m) of a stage's time for all microbatches, including its sends.
+
+    With pp = 2 there is no middle stage, so only the case without sends is compared.
+    """
     found = terms(headless(microbatches), cluster(bandwidth=bandwidth), pipeline(pp, vpp))
     busy = sum(found[name] for name in LAYER_TERMS) + found["pipeline"]
     share = closed_forms.bubble_share(pp, vpp, microbatches)
@@ -81,7 +84,7 @@ def test_interleaving_divides_the_bubble(pp: int, vpp: int, microbatches: int, b
 @pytest.mark.parametrize(("pp", "vpp"), [(1, 1), (2, 1), (4, 1), (8, 1), (2, 2), (4, 2), (4, 3), (6, 2), (8, 3)])
 @pytest.mark.parametrize("microbatches", [1, 2, 3, 8, 24])
 def test_microbatches_in_flight_are_those_of_the_schedule(pp: int, vpp: int, microbatches: int) -> None:
-    """On every stage, counted by walking through its forward and backward passes."""
+    """The layers in flight on every stage equal a count over its schedule of forward and backward passes."""
     columns = Columns.of([pipeline(pp, vpp)], headless(microbatches, layers=48), cluster())
     for stage in range(pp):
         if vpp == 1:
@@ -95,7 +98,7 @@ def test_microbatches_in_flight_are_those_of_the_schedule(pp: int, vpp: int, mic
 @pytest.mark.parametrize("zero", range(4))
 @pytest.mark.parametrize(("dp", "cp"), [(1, 1), (2, 1), (8, 1), (4, 2), (64, 1)])
 def test_zero_shards_what_the_paper_says(zero: int, dp: int, cp: int) -> None:
-    """16 bytes a parameter: 12 of the optimizer from ZeRO 1, 2 of gradients from ZeRO 2, 2 of weights from ZeRO 3."""
+    """ZeRO 1 shards the optimizer's 12 bytes per parameter, ZeRO 2 also 2 of gradients, and ZeRO 3 2 of weights."""
     model = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024)
     workload = Workload(model=model, global_batch=dp * 4, attention="flash2")
     topology = Topology(nodes=dp * cp, tp=1, pp=1, dp=dp, cp=cp, micro_batch=1, zero=zero)
@@ -108,7 +111,10 @@ def test_zero_shards_what_the_paper_says(zero: int, dp: int, cp: int) -> None:
 @pytest.mark.parametrize("zero", range(4))
 @pytest.mark.parametrize("microbatches", [1, 2, 4])
 def test_plain_layers_have_fp32_states_and_gradients_only_while_they_accumulate(zero: int, microbatches: int) -> None:
-    """Autocast over fp32 weights: no second copy of them, and a sole microbatch's gradients replace activations."""
+    """Plain layers with autocast have no second copy of their fp32 weights.
+
+    The gradients of a single microbatch replace activations, and need no additional memory.
+    """
     model, ranks = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024), 4
     workload = Workload(model=model, global_batch=ranks * microbatches, attention="flash2", plain_layers=True)
     topology = Topology(nodes=ranks, tp=1, pp=1, dp=ranks, micro_batch=1, zero=zero)
@@ -120,7 +126,7 @@ def test_plain_layers_have_fp32_states_and_gradients_only_while_they_accumulate(
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8, 64])
 def test_a_ring_sends_each_chunk_once_a_round(ranks: int) -> None:
-    """At one byte a second, and without latency, seconds are the bytes that a rank sends."""
+    """At one byte per second and without latency, the seconds of a ring are the bytes that a rank sends."""
     assert float(gather(1000.0, ranks, 1.0, 0.0)) == pytest.approx(
         closed_forms.ring_sent(ranks, 1000, gather_only=True)
     )
@@ -132,7 +138,7 @@ def test_a_ring_sends_each_chunk_once_a_round(ranks: int) -> None:
 @pytest.mark.parametrize("zero", [0, 1])
 @pytest.mark.parametrize("ranks", [2, 4, 32])
 def test_gradients_are_reduced_and_stepped_weights_gathered(zero: int, ranks: int) -> None:
-    """ZeRO 0 all-reduces; ZeRO 1 gathers the weights that each rank has stepped as well."""
+    """ZeRO 0 all-reduces gradients; ZeRO 1 additionally gathers the updated weights."""
     model = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024)
     workload = Workload(model=model, global_batch=ranks * 4, attention="flash2")
     topology = Topology(nodes=ranks, tp=1, pp=1, dp=ranks, micro_batch=1, zero=zero)
@@ -145,7 +151,10 @@ def test_gradients_are_reduced_and_stepped_weights_gathered(zero: int, ranks: in
 
 @pytest.mark.parametrize(("zero", "gathers"), [(2, 1), (3, 3)])
 def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: int) -> None:
-    """On a network so slow that nothing hides it: ZeRO 2 scatters gradients; ZeRO 3 also gathers weights twice."""
+    """In each microbatch ZeRO 2 scatters gradients, and ZeRO 3 also gathers weights twice.
+
+    The network is so slow that nothing is hidden.
+    """
     model = Model(layers=12, hidden=1024, heads=16, vocab=128, seq=1024, positions="none")
     topology = Topology(nodes=8, tp=1, pp=1, dp=8, micro_batch=1, zero=zero)
     one, two = (
@@ -164,7 +173,7 @@ def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: in
 def test_a_stage_sends_activations_onward_and_gradients_back(
     pp: int, vpp: int, microbatches: int, latency: float
 ) -> None:
-    """Every chunk of every microbatch makes two messages of s h 16-bit values."""
+    """Every chunk of every microbatch sends two messages of s h 16-bit values."""
     workload, machines = headless(microbatches), cluster(bandwidth=1e9, latency=latency)
     message = 2048 * 4096 * 2 / (1e9 * SEND_SHARE) + latency * NETWORK_LATENCY_RATIO
     found = terms(workload, machines, pipeline(pp, vpp))
@@ -174,7 +183,7 @@ def test_a_stage_sends_activations_onward_and_gradients_back(
 @pytest.mark.parametrize("kv_heads", [16, 4])
 @pytest.mark.parametrize("gated", [False, True])
 def test_operations_are_those_of_each_matrix(kv_heads: int, gated: bool) -> None:
-    """Forward once, backward twice, and what recompute repeats."""
+    """Operations count each matrix once forward, twice backward, and once more if it is recomputed."""
     model = Model(
         layers=6,
         hidden=2048,
@@ -210,7 +219,7 @@ def test_a_remainder_of_layers_goes_to_the_first_stages(layers: int, stages: int
     [(61, 4, 4, [16, 16, 16, 13]), (61, 8, 2, [8] * 7 + [5]), (61, 8, 1, [8] * 7 + [5]), (27, 2, 1, [14, 13])],
 )
 def test_a_layout_leaves_the_last_chunk_fewer_layers(layers: int, stages: int, vpp: int, expected: list[int]) -> None:
-    """NVIDIA's own layout of DeepSeek-V3 on 16 chunks is Et*4|(tttt|)*14tmL: four layers on each but the last."""
+    """As in NVIDIA's layout of DeepSeek-V3 (Et*4|(tttt|)*14tmL), all chunks but the last have equally many layers."""
     topology = replace(pipeline(stages, vpp), partition="layout")
     columns = Columns.of([topology], headless(8, layers=layers), cluster())
     assert [int(Stages(columns, np.array([stage])).layers[0]) for stage in range(stages)] == expected
@@ -218,7 +227,7 @@ def test_a_layout_leaves_the_last_chunk_fewer_layers(layers: int, stages: int, v
 
 @pytest.mark.parametrize("layers", [33, 34, 39])
 def test_a_pipeline_of_uneven_stages_waits_for_the_fullest(layers: int) -> None:
-    """All microbatches on the fullest stage, plus one on each of the others: without sends, m max + sum - max."""
+    """Without sends, a pipeline takes m max + sum - max: all microbatches on the fullest stage, one on each other."""
     stages, microbatches = 8, 16
     each = terms(headless(1, layers=1), cluster(), pipeline(1))
     per_layer = sum(each[name] for name in LAYER_TERMS if name != "upkeep")
@@ -231,7 +240,7 @@ def test_a_pipeline_of_uneven_stages_waits_for_the_fullest(layers: int) -> None:
 
 @pytest.mark.parametrize(("tp", "collectives"), [(1, 0), (2, 2)])
 def test_a_layer_that_the_gpu_outruns_takes_the_time_in_which_the_host_launches_it(tp: int, collectives: int) -> None:
-    """In each of its passes, with the collectives of each."""
+    """A layer that is too fast for the host takes the host's launch time in each pass, including its collectives."""
     tiny = Model(layers=3, hidden=64, heads=2, vocab=1, vocab_multiple=0, seq=64, positions="none")
     machine = make_cluster(name="one node", nodes=1, gpus_per_node=2, gpu=gpu("H100-80GB-SXM"))
     instant = replace(machine, inter_node=Link(bandwidth=1e30, latency=0.0))

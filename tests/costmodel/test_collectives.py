@@ -1,4 +1,4 @@
-"""What many GPUs cost, by hand: steps that cross the network, trees, buckets, replicas, and the slowest GPU."""
+"""Costs of many GPUs calculated by hand: network steps, trees, buckets, replicas, and the slowest GPU."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ INNER, OUTER = 2e-6, 3e-3
 
 
 def columns(key: str, framework: Framework | Literal["any"] = "any", **link: float) -> Columns:
-    """One topology on 4 nodes of 8 GPUs whose network has this bandwidth and latency."""
+    """Return one topology on 4 nodes of 8 GPUs with a network of this bandwidth and latency."""
     space = space_for(model="llama-3-8b", gpu="A100-80GB-SXM", nodes=4, global_batch=256, framework=framework)
     network = Link(bandwidth=link.get("bandwidth", 1e30), latency=link.get("latency", 0.0))
     cluster = replace(
@@ -48,7 +48,7 @@ def exchange(key: str, framework: Framework | Literal["any"] = "any", **link: fl
     ],
 )
 def test_a_ring_crosses_the_network_once_in_each_node(key: str, crossing: int, steps: int) -> None:
-    """The mean latency times the steps is that of the steps between nodes and of the others."""
+    """A ring's total latency is that of its steps between nodes, one less than the nodes, and of all other steps."""
     latency = float(Links(columns(key, latency=OUTER, inner=INNER), SiteFactors()).data[1][0])
     by_hand = crossing * OUTER * NETWORK_LATENCY_RATIO + (steps - crossing) * INNER * NODE_LATENCY_RATIO
     assert latency * steps == pytest.approx(by_hand)
@@ -64,7 +64,7 @@ def test_an_all_reduce_between_nodes_takes_the_faster_of_ring_and_tree(size: flo
 
 
 def test_few_nodes_use_a_ring_and_many_a_tree() -> None:
-    """The ring moves less, and its latency grows with the nodes instead of their logarithm."""
+    """A ring is faster for few ranks, and a tree for many, as a ring's latency grows linearly with the ranks."""
     for ranks, tree in ((2, False), (1024, True)):
         ring = float(all_reduce(1e8, ranks, 2e10, 2e-5))
         assert (float(all_reduce_between(1e8, ranks, 2e10, 2e-5)) < ring) == tree
@@ -75,7 +75,7 @@ def test_few_nodes_use_a_ring_and_many_a_tree() -> None:
     [("any", BUCKET_ELEMENTS, 3), ("megatron-core", max(REDUCE_BUCKET[0], REDUCE_BUCKET[1] * 4), 2)],
 )
 def test_each_bucket_waits_for_the_network(framework: Framework | Literal["any"], bucket: float, passes: int) -> None:
-    """tp 8, four nodes: three steps between nodes a pass; all-reduce and gather, or scatter and gather."""
+    """Each bucket waits for the latency of every pass: all-reduce (2) and gather, or scatter and gather, of 3 steps."""
     one = columns("tp8-pp1-dp4-mbs1-z1", framework)
     elements = float((one.layers * one.layer_matrices + one.padded_vocab * one.hidden)[0]) / 8
     waits = exchange("tp8-pp1-dp4-mbs1-z1", framework, latency=OUTER)
@@ -83,7 +83,7 @@ def test_each_bucket_waits_for_the_network(framework: Framework | Literal["any"]
 
 
 def test_replicas_of_zero_1_reduce_their_shards_over_the_network_once() -> None:
-    """Four groups of a node: its eight GPUs all-reduce an eighth of the gradients each, at once."""
+    """With one replica group per node, its eight GPUs each all-reduce an eighth of the gradients in parallel."""
     bandwidth = 1e9
     groups = columns("tp1-pp1-dp32-mbs1-z1-hsdp4", bandwidth=bandwidth)
     share = float(Links(groups, SiteFactors()).replica[0][0]) / bandwidth
@@ -96,12 +96,12 @@ def test_replicas_of_zero_1_reduce_their_shards_over_the_network_once() -> None:
 
 @pytest.mark.parametrize(("count", "mean"), [(8, 1.4236), (50, 2.2491), (100, 2.5076), (1000, 3.2414)])
 def test_the_expected_maximum_of_normal_variables(count: int, mean: float) -> None:
-    """Tables of order statistics (Harter 1961, Biometrika 48)."""
+    """The approximation agrees with tables of order statistics (Harter 1961, Biometrika 48) within 1%."""
     assert float(expected_maximum(np.array(count))) == pytest.approx(mean, rel=0.01)
 
 
 def test_every_pass_waits_for_the_slowest_gpu() -> None:
-    """Not in a node; over four of them by 1.5% for each deviation that the slowest of 32 is slower than that of 8."""
+    """Passes over several nodes wait for the slowest GPU: 1.5% times its expected deviation beyond that of 8 GPUs."""
     for key, gpus in (("tp8-pp1-dp1-mbs1-z1", 8), ("tp8-pp2-dp2-mbs1-z1", 32)):
         terms = {name: float(value[0]) for name, value in time_terms(columns(key), SiteFactors()).items()}
         passes = sum(terms[name] for name in TERMS[: TERMS.index("stragglers")] if name != "pipeline")

@@ -16,7 +16,7 @@ UNIT = re.compile(
     r"(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|ranks|GPUs?|SMs|FLOP/s"
     r"|FLOP per joule|watts|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
 )
-"""How a unit begins, and no source does."""
+"""Matches the start of a unit, and of no source."""
 MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
 
 
@@ -30,7 +30,7 @@ def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
 
 
 def check(package: ModuleType) -> None:
-    """The record's value is the constant's own, and `no source` is said where none is known."""
+    """Check that every constant has a record with its value, a unit, a source, and an interval that contains it."""
     names = {
         name for name in vars(package) if name.isupper() and name not in ("RECORDS", "FITTED", "FITTED_TO_ENOKI", "T")
     }
@@ -46,7 +46,7 @@ def check(package: ModuleType) -> None:
 
 
 def test_no_module_of_the_model_keeps_a_number_of_its_own() -> None:
-    """A fitted or published number stands in `constants.py`, under a name that is imported."""
+    """The cost model's modules define no numbers of their own; fitted and published ones are in `constants.py`."""
     folder = Path(constants.__file__).parent
     for module in MODULES:
         for node in ast.parse((folder / f"{module}.py").read_text()).body:
@@ -57,4 +57,4 @@ def test_no_module_of_the_model_keeps_a_number_of_its_own() -> None:
 
 
 ALGORITHMS = frozenset({"FAR"})
-"""Numbers that steer an algorithm and describe no machine."""
+"""Numbers that control an algorithm and do not describe a machine."""

@@ -1,4 +1,4 @@
-"""Estimates beside measurements: the scores, what is left out of them, and the contract of `tuner evaluate`."""
+"""Evaluation of estimates against measurements: scores, rows left out of them, and the JSON of `tuner evaluate`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def evaluated(rows: Rows, calibrate_rows: int = 0, seed: int = 0) -> Evaluation:
 
 
 def same(one: dict[str, float | None], other: dict[str, float | None]) -> bool:
-    """Equal but for the last digits of figures, and None where the other is."""
+    """Whether two documents agree up to rounding, with None in the same places."""
     return one.keys() == other.keys() and all(
         value is other[key] if value is None or other[key] is None else value == pytest.approx(other[key], rel=1e-9)
         for key, value in one.items()
@@ -55,7 +55,7 @@ def numbers(guess: RowEstimate) -> dict[str, float | None]:
 
 @given(few_figures)
 def test_order_is_scored_as_kendalls_tau_b_is_defined(figures: list[tuple[float, float]]) -> None:
-    """(C - D) / sqrt((C + D + X) (C + D + Y)), counted pair by pair; with no pair that tells anything it is 0."""
+    """Tau-b is (C - D) / sqrt((C + D + X) (C + D + Y)), counted pair by pair, and 0 if all pairs are tied."""
     measured, estimated = zip(*figures, strict=True)
     tau = kendall_tau(np.array(measured), np.array(estimated))
     assert tau == pytest.approx(reference.tau_b(measured, estimated))
@@ -66,7 +66,7 @@ def test_order_is_scored_as_kendalls_tau_b_is_defined(figures: list[tuple[float,
 def test_regret_is_the_mean_over_the_rows_liked_best_whatever_their_order(
     figures: list[tuple[float, float]], dice: random.Random
 ) -> None:
-    """Rows that the model ties are picked by chance, and no order of the table picks for it."""
+    """Regret is the mean over the rows that the model ties as best, independent of the table's order."""
     mixed = dice.sample(figures, len(figures))
     found = [regret(*(np.array(column) for column in zip(*each, strict=True))) for each in (figures, mixed)]
     assert found[0] == pytest.approx(reference.top1_regret(*zip(*figures, strict=True)))
@@ -76,7 +76,7 @@ def test_regret_is_the_mean_over_the_rows_liked_best_whatever_their_order(
 
 @given(few_figures)
 def test_only_pairs_that_are_apart_have_an_order(figures: list[tuple[float, float]]) -> None:
-    """Two rows within 2% may come either way; all others count once, and a tied estimate orders nothing."""
+    """Pairs within 2% do not count; all others count once, and a tied estimate counts as wrong."""
     right = [
         (a < b) == (x < y) and x != y
         for place, (a, x) in enumerate(figures)
@@ -90,7 +90,7 @@ def test_only_pairs_that_are_apart_have_an_order(figures: list[tuple[float, floa
 @given(measured_rows(), st.integers(0, 3), st.integers(0, 5))
 @few
 def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: int, seed: int) -> None:
-    """Counted again in plain Python from the document's own rows: skipped and fitted rows are in no score."""
+    """Summaries equal a count in plain Python over the document's rows, without skipped and fitted ones."""
     from tuner.cli.commands.evaluate import _row_document
 
     made = evaluated(rows, calibrate_rows=drawn, seed=seed)
@@ -105,7 +105,7 @@ def test_the_summary_and_each_group_are_what_their_rows_say(rows: Rows, drawn: i
 @given(measured_rows(broken=False), measured_rows(broken=True))
 @few
 def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Rows) -> None:
-    """It says why in `skipped` and has no guess."""
+    """A row that cannot be estimated has a reason in `skipped`, no guess, and no effect on the scores."""
     bad = [row for row, read in zip(others, table(others).rows, strict=True) if read.skipped]
     before, after = evaluated(rows), evaluated(bad + rows)
     assert same(asdict(before.summary), asdict(after.summary))
@@ -117,7 +117,7 @@ def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Row
 @given(measured_rows(), st.randoms(use_true_random=False))
 @few
 def test_the_order_of_a_table_changes_neither_guesses_nor_scores(rows: Rows, dice: random.Random) -> None:
-    """Whichever rows stand beside a row, it is guessed alike, and twins are scored alike."""
+    """Guesses and scores do not depend on the order of the rows."""
     order = dice.sample(range(len(rows)), len(rows))
     one, other = evaluated(rows), evaluated([rows[place] for place in order])
     assert same(asdict(one.summary), asdict(other.summary))
@@ -131,7 +131,7 @@ def test_the_order_of_a_table_changes_neither_guesses_nor_scores(rows: Rows, dic
 def test_the_rows_that_were_fitted_are_drawn_from_each_group_and_scored_nowhere(
     rows: Rows, drawn: int, seed: int
 ) -> None:
-    """So many of each group, timed ones where there are any; the same seed draws the same."""
+    """The given number of rows is drawn from each group, timed ones if there are any, reproducibly for a seed."""
     made = evaluated(rows, calibrate_rows=drawn, seed=seed)
     assert made.calibrated_on == evaluated(rows, calibrate_rows=drawn, seed=seed).calibrated_on
     usable = [row for row in made.table.rows if row.index in made.guesses]
@@ -146,7 +146,7 @@ def test_the_rows_that_were_fitted_are_drawn_from_each_group_and_scored_nowhere(
 @given(measured_rows(), st.integers(0, 3))
 @few
 def test_every_guess_is_finite_and_inside_its_own_interval(rows: Rows, drawn: int) -> None:
-    """Seconds are between low and high, memory is positive, and a chance lies between 0 and 1."""
+    """Seconds lie between low and high, memory is positive, and probabilities lie between 0 and 1."""
     for guess in evaluated(rows, calibrate_rows=drawn).guesses.values():
         assert 0 < guess.low < guess.seconds < guess.high < np.inf
         assert 0 < guess.memory < np.inf
@@ -156,7 +156,7 @@ def test_every_guess_is_finite_and_inside_its_own_interval(rows: Rows, drawn: in
 
 
 def test_a_slower_repeat_adds_no_regret_to_the_best_topology() -> None:
-    """The same topology measured twice at 2.0 and 2.2 s is regretted by 5%, whichever of the two stands first."""
+    """A best topology that was measured at 2.0 and 2.2 s has a regret of 5%, independent of the rows' order."""
     five = [str(mbs) for mbs in (1, 1, 2, 4, 8)]
     seconds = ["2.0", "2.2", "9", "9", "9"]
     rows = [
@@ -188,7 +188,7 @@ SUMMARY = {
 
 @pytest.mark.parametrize("options", [(), ("--calibrate-rows", "2", "--seed", "3")])
 def test_evaluate_keeps_its_json_contract(options: tuple[str, ...], tmp_path: Path, run: Run) -> None:
-    """Every key of the contract is there for every row, useless ones included, and numbers are numbers."""
+    """Every row, even an unusable one, has all keys of the JSON contract, with numbers as numbers."""
     good = (TABLES / "enoki-h100.csv").read_text().splitlines()
     file = tmp_path / "with a broken row.csv"
     file.write_text("\n".join([*good, good[-1].replace("H100", "none")]) + "\n")
@@ -234,7 +234,7 @@ def test_a_calibration_and_rows_to_draw_exclude_each_other(run: Run) -> None:
 
 
 def test_an_interval_covers_the_recompute_that_a_table_does_not_state() -> None:
-    """Of a row that leaves recompute open, the side on which the other choice lies is wider; the other side is not."""
+    """If a row does not state recompute, its interval is wider on the side of the other choice only."""
     cells = {"layers": "8", "hidden": "4096", "tp": "1", "framework": "megatron-core", "sec_per_iter": "1"}
     made = evaluate(table([{**cells, "recompute": "none"}, cells, {**cells, "recompute": "full"}]))
     stated, left_open, full = (made.guesses[index] for index in range(3))

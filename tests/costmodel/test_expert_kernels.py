@@ -1,4 +1,4 @@
-"""What the kernels around the experts cost: short products, dispatchers, copies, biases, and the wait for the host."""
+"""Costs of the kernels around experts: short products, dispatchers, copies, biases, and waiting for the host."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def layer(*given: Any, **row: Any) -> ExpertLayer:
 
 @pytest.mark.parametrize(("k", "tflops"), [(512, 590), (1536, 990), (2048, 1072), (7168, 1296), (16384, 1358)])
 def test_short_products_are_as_slow_as_published(k: int, tflops: float) -> None:
-    """DeepGEMM's rates in fp8 on an H800."""
+    """Products with a short inner size reach DeepGEMM's published fp8 rates on an H800."""
     gpu, workload = catalog.gpu("H100-80GB-SXM"), replace(columns().workload, precision="fp8")
     assert inner_speed(gpu, workload, float(k)) * 1371 == pytest.approx(tflops, rel=0.02)
 
 
 def test_a_product_in_16_bits_is_filled_in_half_as_many_elements() -> None:
-    """710 in fp8, by the same time; on generations without a source every inner size is as fast."""
+    """The inner size at half speed is 355 in 16 bits and 710 in fp8; other generations have no such loss."""
     hopper, workload = catalog.gpu("H200-141GB-SXM"), columns().workload
     assert inner_speed(hopper, workload, 355.0) == pytest.approx((1 + 355 / 16384) / 2)
     assert inner_speed(hopper, replace(workload, precision="fp8"), 710.0) == pytest.approx((1 + 710 / 16384) / 2)
@@ -66,7 +66,10 @@ def test_a_product_in_16_bits_is_filled_in_half_as_many_elements() -> None:
 
 
 def test_each_product_of_a_linear_layer_has_its_own_inner_size() -> None:
-    """Inputs forward; outputs and tokens backward. Whole waves of large tiles, so that nothing else counts."""
+    """The inner size is the input width forward, and the output width and the tokens backward.
+
+    The sizes are whole waves of large tiles, so that no other effect counts.
+    """
     gpu, workload = catalog.gpu("H100-80GB-SXM"), columns().workload
     tokens, n, k = 256 * 132, 128 * 64, 1024
     rate = product_rate(gpu, workload, SITE)
@@ -94,7 +97,7 @@ RATES = [
 def test_fused_dispatchers_reach_a_published_share_of_the_link(
     gpu: str, dispatcher: str, ep: int, share: float
 ) -> None:
-    """A copy for each distinct rank, (ep - 1) / ep of them elsewhere, four times a layer and a latency beside each."""
+    """A fused dispatcher sends a copy to each distinct remote rank, four times a layer, each with a latency."""
     one = columns(gpu, ep=ep, dispatcher=dispatcher)
     copies = ep * (1 - (1 - 1 / ep) ** TOP_K) * (ep - 1) / ep
     moved = TOKENS * HIDDEN * 2 * copies / (one.cluster.intra_node.bandwidth * share)
@@ -115,7 +118,7 @@ def test_fused_dispatchers_reach_a_published_share_of_the_link(
     ],
 )
 def test_copies_of_tokens_are_counted_by_dispatcher(dispatcher: str, ep: int, copied: float) -> None:
-    """Rows read and written on the way to the experts and again on the way back, in both passes."""
+    """Each dispatcher reads and writes its copies of the tokens before and after the experts, in both passes."""
     one = columns(ep=ep, dispatcher=dispatcher)
     gpu, workload = one.cluster.gpu, one.workload
     rate = traffic_rate(gpu, SITE)
@@ -126,14 +129,14 @@ def test_copies_of_tokens_are_counted_by_dispatcher(dispatcher: str, ep: int, co
 
 
 def test_the_bias_of_an_experts_output_passes_through_memory_in_fp32() -> None:
-    """28 bytes forward and 40 backward for each token of an expert and column of its output."""
+    """An expert bias moves 28 bytes forward and 40 backward per token of an expert and output column."""
     biased = replace(QWEN3_30B, experts=replace(EXPERTS, expert_bias=True))
     more = layer(ep=8, model=biased).experts[0] - layer(ep=8).experts[0]
     assert more == pytest.approx(68 * TOKENS * TOP_K * HIDDEN / traffic_rate(columns().cluster.gpu, SITE))
 
 
 def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> None:
-    """In the forward pass, however long it is; not where nothing is asked, or other work is queued."""
+    """The GPU waits in the forward pass, unless a capacity, overlap or a full CUDA graph makes that unnecessary."""
     assert layer(ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
     grace = host_pace(catalog.gpu("GB200-192GB"), SITE)
     assert layer("GB200-192GB", ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS * grace)
@@ -146,7 +149,7 @@ def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> 
 
 
 def test_products_wait_for_their_launches_expert_by_expert() -> None:
-    """Two of an expert in a forward pass; with one GPU's 128 experts they take longer than short products."""
+    """With 128 experts on a GPU, launching two products per expert takes longer than the short products themselves."""
     short = replace(QWEN3_30B, seq=512)
     one = columns(model=short, micro_batch=1)
     forward = float(_experts(one, SITE, Links(one, SITE))[0][0])
@@ -159,7 +162,7 @@ def test_products_wait_for_their_launches_expert_by_expert() -> None:
 
 
 def test_memory_with_experts_is_less_certain_until_it_is_measured() -> None:
-    """A search, which measures it, begins with what rows have of their own."""
+    """The memory deviation is larger with experts until it is measured; a row's own part is not."""
     mixture, dense = columns(), columns(model=replace(QWEN3_30B, experts=None))
     unknown, measured = Calibration(), Calibration(weighed=5)
     assert memory_deviation(mixture, unknown) == EXPERT_MEMORY_DEVIATION > memory_deviation(dense, unknown)

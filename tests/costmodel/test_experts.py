@@ -1,4 +1,4 @@
-"""What experts cost: closed forms of bytes and volumes, and how they move with each degree."""
+"""Costs of experts: closed forms of bytes and volumes, and their dependence on each degree."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def scored(*topologies: dict[str, Any], **given_fields: Any) -> Scores:
 
 
 def dispatch(topology: dict[str, Any], model: Model = QWEN3_30B) -> float:
-    """Seconds of the exchanges of one layer and microbatch."""
+    """Return the seconds of the token exchanges of one layer and microbatch."""
     one = columns(topology, model=model)
     return float(expert_layer_seconds(one, SITE, Links(one, SITE)).dispatch[0])
 
 
 @pytest.mark.parametrize("model", [QWEN3_30B, DEEPSEEK])
 def test_the_parameters_of_all_ranks_are_those_of_the_model(model: Model) -> None:
-    """Experts over ep ranks and the rest on each; only norms' and routers' biases are left out."""
+    """The experts of ep ranks and the other parameters of one add up to the model's, apart from norms and biases."""
     stage = Stages.first(columns({"ep": 8}, model=model))
     counted = float(stage.parameters[0]) + 8 * float(np.asarray(stage.expert_parameters)[0])
     assert counted == pytest.approx(model.parameters - model.mtp_parameters, rel=2e-3)
@@ -81,7 +81,7 @@ def test_latent_attention_has_the_matrices_that_the_model_counts() -> None:
 
 @pytest.mark.parametrize(("ep", "etp", "tp"), [(1, 1, 1), (8, 1, 1), (4, 2, 2), (16, 1, 2)])
 def test_states_are_sharded_over_the_ranks_that_hold_the_same(ep: int, etp: int, tp: int) -> None:
-    """Twelve bytes a parameter over dp x cp ranks, and of experts over tp x dp / (ep x etp)."""
+    """The optimizer's 12 bytes per parameter are sharded over dp x cp ranks, for experts over tp x dp / (ep x etp)."""
     dp = 32 // tp
     where = {"tp": tp, "dp": dp, "ep": ep, "etp": etp, "sequence_parallel": tp > 1}
     scores = scored(where)
@@ -105,7 +105,7 @@ def test_more_expert_parallelism_takes_less_memory_for_experts(ep: int, dispatch
 
 
 def test_an_all_to_all_moves_a_copy_for_each_expert() -> None:
-    """In a node t k (1 - 1/ep) h elements of 2 bytes, four times a layer; beyond it the part for other nodes counts."""
+    """An all-to-all moves t k (1 - 1/ep) h 16-bit elements four times a layer; between nodes, the remote part."""
     cluster = H100.cluster
     sent = 4096 * 8 * 2048 * 2
     inner = cluster.intra_node.bandwidth * ALL_TO_ALL_SHARE
@@ -118,7 +118,7 @@ def test_an_all_to_all_moves_a_copy_for_each_expert() -> None:
 
 
 def test_deepep_moves_a_copy_for_each_remote_node() -> None:
-    """A token with 8 random experts reaches 4 x (1 - (3/4)^8) of four nodes, three quarters of them remote."""
+    """DeepEP sends a token with 8 random experts to 4 x (1 - (3/4)^8) nodes, of which three quarters are remote."""
     cluster = H100.cluster
     reached = 4 * (1 - (3 / 4) ** 8)
     outer = cluster.inter_node.bandwidth / 8 * RDMA_SHARE
@@ -133,7 +133,7 @@ def overlapped(topology: dict[str, Any], *, on: bool, model: Model = QWEN3_30B) 
 
 
 def test_exchanges_that_fit_beside_another_microbatch_cost_only_its_multiprocessors() -> None:
-    """All but the first of 16 microbatches have a pass of another one beside them."""
+    """Exchanges hidden behind another microbatch cost only their SMs, in all but the first of 16 microbatches."""
     within = {"ep": 8, "dispatcher": "deepep"}
     alone, beside = (float(overlapped(within, on=on).dispatch[0]) for on in (False, True))
     assert beside == pytest.approx(alone * (1 / 16 + 15 / 16 * EXCHANGE_SMS / H100.cluster.gpu.sms))
@@ -141,7 +141,7 @@ def test_exchanges_that_fit_beside_another_microbatch_cost_only_its_multiprocess
 
 
 def test_exchanges_longer_than_the_computing_beside_them_stay_visible() -> None:
-    """Between nodes an all-to-all takes longer than the experts and the attention together."""
+    """An exchange between nodes that is longer than the computation beside it is hidden only in part."""
     across = {"ep": 32, "dispatcher": "alltoall"}
     shown, layer = overlapped(across, on=False), overlapped(across, on=True)
     computing = float((layer.total - layer.dispatch - layer.launch)[0])
@@ -185,7 +185,7 @@ def test_selective_recomputation_repeats_the_modules_that_it_names() -> None:
 
 
 def test_up_projections_of_latent_attention_and_dense_mlps_are_recomputed_by_name() -> None:
-    """DeepSeek-V3's first layers have an MLP, Qwen3's none."""
+    """`mla_up_proj`, `mlp` and `shared_experts` cost time only for a model that has them, such as DeepSeek-V3."""
     assert float(recomputed(("mla_up_proj",)).recompute[0]) == float(recomputed(("mlp",)).recompute[0]) == 0
     latent, gpu = DEEPSEEK.latent, H100.cluster.gpu
     assert latent is not None
@@ -230,7 +230,7 @@ def test_an_all_gather_moves_every_token_to_every_rank() -> None:
 
 
 def test_the_tokens_of_all_ranks_are_those_of_all_experts() -> None:
-    """Whatever the folding: ranks x tokens = micro batches of all attention groups x seq x top_k."""
+    """For any ep, etp and tp, the experts' tokens add up to the attention groups' tokens x top_k."""
     for ep, etp, tp in [(1, 1, 1), (8, 1, 1), (8, 2, 2), (16, 1, 4)]:
         one = columns({"ep": ep, "etp": etp, "tp": tp, "dp": 32 // tp, "sequence_parallel": tp > 1})
         assert expert_tokens(one)[0] * 32 / etp == (32 / tp) * 4096 * 8
@@ -238,7 +238,7 @@ def test_the_tokens_of_all_ranks_are_those_of_all_experts() -> None:
 
 @given(st.integers(1, 64), st.sampled_from([64, 128, 256, 1024, 4096]))
 def test_few_tokens_for_each_expert_make_slow_products(groups: int, rows: int) -> None:
-    """The same operations in twice as many groups of half the rows take no less time; one group is a product."""
+    """Twice as many groups of half the rows are never faster, and a single group equals a plain product."""
     gpu = H100.cluster.gpu
     rate, moved = product_rate(gpu, H100.workload, SITE), traffic_rate(gpu, SITE) / 2
     one = grouped_product(gpu, rate, moved, groups, rows, 1536, 2048)
@@ -280,7 +280,10 @@ def test_prediction_of_further_tokens_is_a_layer_and_a_head_more() -> None:
 
 
 def test_gradients_of_experts_are_reduced_among_their_own_copies() -> None:
-    """Gradients in fp32, weights in 16 bits. With ep = 32 no rank has the same experts: only the rest is exchanged."""
+    """Experts' gradients (fp32) and weights (16 bits) are exchanged only among ranks with the same experts.
+
+    With ep = 32 there are no such ranks, and only the other parameters are exchanged.
+    """
     apart = Stack(overlap_grad=0.0, overlap_param=0.0)
     few, all_ranks = (scored({"ep": ep}, stack=apart) for ep in (8, 32))
     rest = all_ranks.time_terms["data_parallel"][0]
@@ -293,7 +296,7 @@ def test_gradients_of_experts_are_reduced_among_their_own_copies() -> None:
 
 
 def test_a_mixture_with_dense_layers_alone_costs_what_a_dense_model_does() -> None:
-    """A layer with one expert of which each token takes it is the dense layer but for the router and its way."""
+    """A layer with a single expert costs about as much as the dense layer."""
     assert QWEN3_30B.experts
     one_expert = replace(QWEN3_30B.experts, count=1, top_k=1, ffn=QWEN3_30B.ffn)
     mixture, dense = (
@@ -328,7 +331,7 @@ def test_a_workload_says_how_tokens_are_routed() -> None:
 def test_recomputed_modules_keep_none_of_their_values(
     model: Model, modules: tuple[RecomputeModule, ...], elements: int
 ) -> None:
-    """Two bytes for each of 4,096 tokens and each of a layer's values; one layer at a time computes them again."""
+    """Recomputed modules free their 16-bit values in all layers but the one that is being recomputed."""
     kept = scored({"recompute": "none"}, model=model).memory_terms
     found = scored({"recompute": "selective"}, model=model, stack=Stack(recompute_modules=modules)).memory_terms
     freed = float(kept["activations"][0] - found["activations"][0])
@@ -338,7 +341,7 @@ def test_recomputed_modules_keep_none_of_their_values(
 
 
 def test_graphs_spare_the_host_what_has_fixed_shapes_or_all() -> None:
-    """At 256 tokens a microbatch the GPU waits; eight launches an expert stay unless the whole layer is recorded."""
+    """Partial CUDA graphs save the launches outside the experts, and full graphs save all."""
     short = replace(QWEN3_30B, seq=256)
     waits = {
         graph: float(scored({"ep": 8}, model=short, stack=Stack(cuda_graph=graph)).time_terms["launch"][0])
@@ -351,7 +354,7 @@ def test_graphs_spare_the_host_what_has_fixed_shapes_or_all() -> None:
 
 
 def test_a_grace_host_launches_more_slowly() -> None:
-    """37.1 and 33.2 us of the host for a linear layer on GB200 and GH200, 13.5 us on a DGX H100."""
+    """Launching a linear layer takes a Grace host 37.1 or 33.2 us (GB200, GH200), and a DGX H100 13.5 us."""
     paces = [
         host_pace(catalog.gpu(name), SITE) for name in ("GB200-192GB", "GB300-288GB", "B200-180GB-SXM", "H100-80GB-SXM")
     ]
@@ -360,7 +363,7 @@ def test_a_grace_host_launches_more_slowly() -> None:
 
 @pytest.mark.parametrize(("ep", "etp", "kinds"), [(1, 1, 2), (2, 1, 3), (1, 2, 3)])
 def test_ranks_of_experts_have_buffers_of_their_own(ep: int, etp: int, kinds: int) -> None:
-    """Beside those of data and of tensor parallelism."""
+    """Expert parallel groups have communicator buffers in addition to those of data and tensor parallelism."""
     one = columns({"tp": 2, "ep": ep, "etp": etp})
     context = memory_terms(Stages.first(one), SITE)["context"][0]
     assert context == pytest.approx(CONTEXT_BYTES + COMMUNICATOR_BYTES * kinds)

@@ -1,4 +1,4 @@
-"""The network's kind: what it changes, and how it is recorded."""
+"""The network's fabric: its effects and its storage."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.tables import read_table
 
 
 def data_bandwidth(machines: Cluster, *, dp: int, pp: int = 1, tp: int = 8) -> float:
-    """Bytes a second of a rank that exchanges gradients."""
+    """Return the bandwidth of a rank's gradient exchange."""
     model = Model(layers=32, hidden=1024, heads=16, vocab=51200, seq=1024)
     topology = Topology(nodes=tp * dp * pp // 8, tp=tp, pp=pp, dp=dp, micro_batch=1, zero=1)
     columns = Columns.of([topology], Workload(model=model, global_batch=1024), machines)
@@ -38,7 +38,7 @@ def machines(fabric: Fabric | None = None, nodes: int = 512, card: str = "H100-8
     ("card", "fabric"), [("A100-80GB-SXM", None), ("A100-80GB-SXM", "infiniband"), ("H100-80GB-SXM", "roce")]
 )
 def test_rings_among_more_nodes_meet_others_on_their_links(card: str, fabric: Fabric | None, dp: int) -> None:
-    """From nearly the rate of the network down to half of it; stages side by side do not count."""
+    """The bandwidth of a ring falls with its number of nodes, and does not depend on parallel pipeline stages."""
     expected = machines(card=card).inter_node.bandwidth / 8 * ring_share(8 * dp, 8)
     assert data_bandwidth(machines(fabric, card=card), dp=dp) == pytest.approx(expected)
     if dp <= 32:
@@ -65,7 +65,7 @@ def test_a_ring_within_a_node_does_not_meet_the_network() -> None:
 
 
 def test_the_fabric_of_a_cluster_is_recorded() -> None:
-    """Documents of earlier versions lack it: a known cluster has the catalog's, any other has none."""
+    """The fabric is part of a cluster's document; without it, a catalog cluster has its own and others have none."""
     known = cluster("bloom-48")
     assert (known.fabric, cluster("tr8-v100").fabric, cluster("hgx-b200").fabric) == ("omni-path", "omni-path", None)
     document = cluster_document(known)

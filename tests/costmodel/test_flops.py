@@ -1,4 +1,4 @@
-"""The count of operations, against the BLOOM report's own figures and the published formula."""
+"""The count of operations, compared with the BLOOM report's figures and the published formula."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MISPRINTS = {
     "line 331": "one node at a global batch of 512, not 2048 as printed",
     "line 341": "still by the older formula",
 }
-"""Rows of the corrected tables whose own figures do not agree, by their line in the report, and why."""
+"""Rows of the corrected tables with inconsistent figures, by their line in the report, and the reason."""
 
 
 def _columns(row: dict[str, str], **other: int) -> Columns:
@@ -50,7 +50,7 @@ def _columns(row: dict[str, str], **other: int) -> Columns:
 
 
 def _agrees(flops: object, row: dict[str, str], columns: Columns) -> bool:
-    """Whether the printed TFLOPs can come of the printed seconds, both rounded to their last digit."""
+    """Whether the printed TFLOPs follow from the printed seconds, within the rounding of both."""
     assert isinstance(flops, np.ndarray)
     seconds, printed = float(row["sec_per_iter"]), float(row["tflops"])
     least, most = (float(per_gpu(flops, seconds + half, columns)[0]) / 1e12 for half in (0.005, -0.005))
@@ -65,7 +65,7 @@ def test_every_corrected_figure_of_the_bloom_report_comes_out_to_its_last_digit(
 
 @pytest.mark.parametrize("row", OLDER, ids=lambda row: f"{row['group']}-{row['note']}")
 def test_the_figures_before_the_correction_come_out_by_the_older_estimate(row: dict[str, str]) -> None:
-    """All but one log line, which is 0.007 off, to their last digit."""
+    """The older estimate gives the older figures to the last digit, except one log line that is 0.007 off."""
     columns = _columns(row)
     if row["note"] == "line 61":
         figure = per_gpu(older_estimate(columns), float(row["sec_per_iter"]), columns)
@@ -75,7 +75,7 @@ def test_the_figures_before_the_correction_come_out_by_the_older_estimate(row: d
 
 
 def test_the_misprints_agree_once_they_are_repaired() -> None:
-    """What the audit will have to find: DP 4 on 320 GPUs, a batch of 512, the older unit."""
+    """The misprinted rows are consistent after their repair: DP 4 on 320 GPUs, a batch of 512, the older formula."""
     by_line = {row["note"]: row for row in ROWS}
     repaired = [
         _agrees(hardware_flops(c), by_line[line], c)
@@ -100,7 +100,7 @@ def test_the_misprints_agree_once_they_are_repaired() -> None:
     st.sampled_from([1, 2048]),
 )
 def test_a_plain_gpt_takes_the_published_formula(layers: int, hidden: int, seq: int, vocab: int, batch: int) -> None:
-    """96 B s L h^2 (1 + s/6h + V/16Lh), and three quarters of its layers without recompute."""
+    """A plain GPT takes 96 B s L h^2 (1 + s/6h + V/16Lh), with 3/4 of the layers' part without recompute."""
     plain = Model(layers=layers, hidden=hidden, heads=8, vocab=vocab, seq=seq)
     topology = Topology(nodes=1, tp=8, pp=1, dp=1, micro_batch=1)
     columns = Columns.of([topology], Workload(model=plain, global_batch=batch), cluster("bloom-48"))
@@ -129,7 +129,7 @@ def test_recompute_adds_and_the_split_over_gpus_does_not(topology: Topology, dra
 
 
 def test_a_lopsided_model_counts_by_its_own_mlp() -> None:
-    """The 104B report's accident: a quarter of the MLP is not a quarter of the work."""
+    """A model with an unusual MLP width is counted with that width, as in the 104B report's 58B model."""
     topology = Topology(nodes=32, tp=4, pp=32, dp=1, micro_batch=1)
 
     def counted(name: str) -> float:
@@ -142,7 +142,7 @@ def test_a_lopsided_model_counts_by_its_own_mlp() -> None:
 
 
 def test_grouped_queries_and_gates_count_by_their_matrices() -> None:
-    """LLaMA 3 8B: 6.98e9 weights in its layers' matrices, each multiplied once a token."""
+    """For LLaMA 3 8B, each of the 6.98e9 weights of the layers' matrices counts once per token."""
     llama = model("llama-3-8b")
     topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, recompute="none")
     columns = Columns.of([topology], Workload(model=llama, global_batch=1), cluster("bloom-48"))
@@ -162,7 +162,7 @@ ENOKI_DAYS = [(28, 108, 2.1), (32, 84, 3.9), (36, 67, 6.7), (40, 46, 13.2), (44,
 def test_the_enoki_reports_chinchilla_days_come_out_of_its_own_tokens_a_second(
     heads: int, kilo_tokens: int, days: float
 ) -> None:
-    """To the digit that is printed, for tokens a second that were printed in thousands."""
+    """The report's days follow from its tokens per second, within the rounding of both."""
     workload = Workload(model=model(f"enoki-{heads}"), global_batch=512)
     topology = Topology(nodes=1, tp=1, pp=1, dp=4, micro_batch=4)
     columns = Columns.of([topology], workload, cluster("enoki-h100"))
@@ -174,7 +174,7 @@ def test_the_enoki_reports_chinchilla_days_come_out_of_its_own_tokens_a_second(
 
 
 def test_the_flops_command_reads_a_row_of_the_bloom_report(run: Run) -> None:
-    """Line 278: 143.31 s, 112.49 TFLOPs by the corrected count."""
+    """For line 278 of the report, 143.31 s, `tuner flops` prints 112.49 TFLOPs."""
     said = run("flops", "tp8-pp12-dp4-mbs1-z1", "--seconds", "143.31")
     assert said.code == 0
     assert "112.49 TFLOPs per GPU with recompute: HFU 36.1% of 312 TFLOPs" in said.out
@@ -189,7 +189,7 @@ def test_the_flops_command_reads_a_row_of_the_bloom_report(run: Run) -> None:
 
 
 def test_the_flops_command_trains_the_model_that_the_key_names(run: Run) -> None:
-    """Twenty tokens for each parameter of that model, not of the study's."""
+    """The default tokens are twenty per parameter of the model in the key, not of the default model."""
     document = json.loads(run("flops", "tp8-pp6-dp8-mbs4-z1-13824x78", "--json").out)
     assert document["tokens"] == 20 * model("bloom-13824x78").parameters
 

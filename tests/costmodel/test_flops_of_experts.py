@@ -44,7 +44,7 @@ def terms(model: Model) -> dict[str, float]:
 
 
 def test_a_token_is_counted_through_its_router_its_experts_and_the_shared_ones() -> None:
-    """Layers 2 and 4 of five have experts."""
+    """Operations include router, top-k and shared experts in the layers with experts, here 2 and 4 of five."""
     assert terms(SMALL) == {
         "layers": 2 * TOKENS * (5 * ATTENTION + 3 * MLP + 2 * (ROUTED + 8 * 4)),
         "scores": 4 * TOKENS * 5 * 4 * 8,
@@ -53,7 +53,7 @@ def test_a_token_is_counted_through_its_router_its_experts_and_the_shared_ones()
 
 
 def test_each_layer_of_multi_token_prediction_is_one_more_layer_projection_and_output() -> None:
-    """A layer like the last one, which has experts, a projection of 2 h x h, and logits."""
+    """Each MTP layer adds a layer like the last one, a projection of 2 h x h, and logits."""
     before, after = terms(SMALL), terms(replace(SMALL, mtp_layers=1))
     assert after["layers"] - before["layers"] == 2 * TOKENS * (ATTENTION + ROUTED + 8 * 4 + 2 * 8 * 8)
     assert after["scores"] == before["scores"] * 6 / 5
@@ -82,7 +82,7 @@ def test_megatron_core_counts_half_of_the_scores_and_no_router() -> None:
 
 
 def test_megatron_core_counts_the_gate_under_swiglu_alone() -> None:
-    """Of gpt-oss, whose activation is another, two of three matrices count, unless a later release is asked for."""
+    """Without SwiGLU, as for gpt-oss, two of the MLP's three matrices count, unless `gated` as in later releases."""
     other = columns_of(replace(SMALL, activation="quick_gelu"))
     swiglu = megatron_core_count(columns_of(SMALL))[0]
     assert megatron_core_count(other, gated=True)[0] == swiglu
@@ -95,7 +95,7 @@ PRINTED = [
     for row in read_table(ROOT / f"corpus/modern/{name}.csv").rows
     if row.cells.get("experts") and row.cells.get("tokens_per_sec_gpu") and row.cells.get("tflops") and row.run
 ]
-"""Rows of experts that print both tokens/s and TFLOPs, so that their ratio is the operations of a token."""
+"""Rows of mixtures with both tokens/s and TFLOPs, whose ratio is the operations per token."""
 
 
 def test_every_table_of_recipes_has_such_rows() -> None:
@@ -107,7 +107,10 @@ def test_every_table_of_recipes_has_such_rows() -> None:
 
 @pytest.mark.parametrize("row", PRINTED, ids=lambda row: f"{Path(row.group).name}-{row.line}")
 def test_published_tflops_come_out_of_published_tokens_a_second(row: Row) -> None:
-    """Within 1%, the rounding of the printed figures. Rows whose note says so were run without the MTP layer."""
+    """Published TFLOPs follow from published tokens per second within 1%, their rounding.
+
+    Rows with "w/o MTP" in the note were run without the MTP layer.
+    """
     assert row.run is not None
     workload = row.run.workload
     if "w/o MTP" in row.cells["note"]:
@@ -120,7 +123,10 @@ def test_published_tflops_come_out_of_published_tokens_a_second(row: Row) -> Non
 
 
 def test_the_flops_command_prints_what_megatron_core_prints(run: Run) -> None:
-    """Megatron-MoE-ModelZoo at e865051, best_practice/qwen3: 17.6 s, 276 TFLOPs on 256 H100."""
+    """`tuner flops` prints Megatron-Core's own figure: 276 TFLOPs for 17.6 s on 256 H100.
+
+    Source: Megatron-MoE-ModelZoo at e865051, best_practice/qwen3.
+    """
     command = "flops tp2-pp8-dp16-mbs1-z1-vpp4-ep32-rsel --model qwen3-235b --gpu H100-80GB-SXM --nodes 32"
     words = f"{command} --global-batch 2048 --seconds 17.6".split()
     said = run(*words)
@@ -134,7 +140,7 @@ def test_the_flops_command_prints_what_megatron_core_prints(run: Run) -> None:
 
 @pytest.mark.parametrize(("layers", "period", "last"), [(5, 2, ROUTED), (6, 2, MLP), (7, 3, ROUTED), (6, 3, MLP)])
 def test_a_predictor_has_the_last_layers_kind_of_mlp(layers: int, period: int, last: int) -> None:
-    """Attention, the MLP or the experts with their router, and the projection of two vectors to one."""
+    """An MTP layer has attention, the last layer's kind of MLP, and the projection of two vectors to one."""
     assert SMALL.experts
     experts = replace(SMALL.experts, period=period)
     own = replace(SMALL, layers=layers, experts=experts)

@@ -1,4 +1,4 @@
-"""The terms in which frameworks and GPU generations differ, checked against counts of bytes and operations."""
+"""Terms in which frameworks and GPU generations differ, compared with counts of bytes and operations."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ KNOWN: tuple[Framework | None, ...] = (None, "megatron-core")
 
 
 def under(framework: Framework | None, workload: Workload, **stack: Any) -> Workload:
-    """The workload in a framework, with what its stack states."""
+    """Return the workload in bf16 under a framework, with these stack settings."""
     return replace(workload, precision="bf16", framework=framework, stack=Stack(**stack) if stack else None)
 
 
 def terms(workload: Workload, machines: Cluster, topology: Topology) -> dict[str, float]:
-    """Seconds by term."""
+    """Return the seconds of each term."""
     return {name: float(value[0]) for name, value in time_terms(columns(workload, machines, topology), SITE).items()}
 
 
@@ -108,7 +108,7 @@ def test_fully_sharded_gradients_are_reduced_in_what_the_framework_says(
 def test_the_exchange_moves_the_gradients_in_their_own_precision(
     framework: Framework | None, size: float, copies: float
 ) -> None:
-    """ZeRO 1 sends each gradient once or twice, and each updated weight, of two bytes, once."""
+    """ZeRO 1 sends each gradient once or twice in its own precision, and each updated 16-bit weight once."""
     ranks, workload = 8, under(framework, headless(8), overlap_grad=0.0, overlap_param=0.0)
     made = columns(workload, cluster(bandwidth=BANDWIDTH), replicas(ranks, 1))
     weights = float(made.layer_matrices[0] * 24 + made.hidden[0])
@@ -121,7 +121,10 @@ def test_the_exchange_moves_the_gradients_in_their_own_precision(
 @pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
 @pytest.mark.parametrize("bandwidth", [2e9, 2e11])
 def test_an_exchange_hides_its_share_as_far_as_the_pass_beside_it_lasts(share: float, bandwidth: float) -> None:
-    """The reduction runs beside two thirds of a microbatch, the gathering beside the other third."""
+    """An exchange is hidden up to its overlap share, and no longer than the pass beside it.
+
+    The reduction overlaps two thirds of a microbatch, and the gather the other third.
+    """
     ranks, machines = 8, cluster(bandwidth=bandwidth)
     plain = under("megatron-core", headless(8 * 4), overlap_grad=0.0, overlap_param=0.0)
     hidden = under("megatron-core", headless(8 * 4), overlap_grad=share, overlap_param=share)
@@ -134,7 +137,7 @@ def test_an_exchange_hides_its_share_as_far_as_the_pass_beside_it_lasts(share: f
 
 
 def test_split_sends_send_a_part_and_gather_the_whole() -> None:
-    """With tp ranks a send has 1 / tp of the bytes, and the next stage's ranks gather them over NVLink."""
+    """Split sends carry 1 / tp of the bytes; the next stage's ranks gather them over NVLink."""
     machines = make_cluster(name="two nodes", nodes=2, gpus_per_node=8, gpu=gpu("A100-80GB-SXM"))
     machines = replace(
         machines, inter_node=Link(bandwidth=1e9, latency=0.0), intra_node=Link(bandwidth=1e30, latency=0.0)
@@ -193,8 +196,10 @@ def test_tensor_parallel_traffic_hides_within_an_nvlink_domain_and_behind_the_pr
 def test_attention_runs_at_the_published_rate_of_its_kernel(
     card: str, framework: Framework | None, forward: float, backward: float
 ) -> None:
-    """Two products forward and five backward over the causal half, at the TFLOPS for 2,048 tokens; the B200 and the
-    B300 have 0.9 of the peak of the GB200 and the GB300."""
+    """Attention takes two products forward and five backward, causal, at the published TFLOPS for 2,048 tokens.
+
+    The B200 and B300 have 0.9 of the peak of the GB200 and GB300.
+    """
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=2, zero=0, recompute="none")
     found = terms(under(framework, headless(2)), node_of(card, gpus=1), one)["attention"]
     scores = 24 * 2 * 2048 * 2048 * 4096 * 2 / 2
@@ -214,7 +219,7 @@ def test_attention_runs_at_the_published_rate_of_its_kernel(
     ],
 )
 def test_products_of_blackwell_take_the_power_that_their_gpu_has(card: str, precision: Any, tflops: float) -> None:
-    """In proportion to their power, from a GB300's 1,845 TFLOPS at 1,400 W; a Hopper at its own rate."""
+    """Blackwell products scale with the GPU's power, from the GB300's 1,845 TFLOPS at 1,400 W; Hopper's do not."""
     known = gpu(card)
     rate = product_rate(known, replace(headless(1), precision=precision), SITE)
     assert rate == pytest.approx(tflops * 1e12 * SUSTAINED_PRODUCT_SHARE, rel=2e-3)
@@ -242,7 +247,7 @@ def test_fp8_products_reach_their_own_share_of_the_peak() -> None:
 
 @pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "blockwise", "mxfp8"])
 def test_casts_to_fp8_move_every_input_and_gradient_of_the_products(recipe: Any) -> None:
-    """Inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: sixteen h a token and layer."""
+    """Casts to fp8 move inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: 16 h per token and layer."""
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=4, zero=0, recompute="none")
     machines = node_of("H100-80GB-SXM", gpus=1)
     halves = under(None, headless(4))
@@ -253,7 +258,10 @@ def test_casts_to_fp8_move_every_input_and_gradient_of_the_products(recipe: Any)
 
 
 def test_megatrons_fused_kernels_move_what_they_read_and_write() -> None:
-    """SwiGLU reads two widths and writes one, rotary reads and writes queries and keys; nothing adds gradients."""
+    """Fused SwiGLU reads two widths and writes one, fused rotary reads and writes queries and keys.
+
+    With megatron-core, no kernel adds up gradients, so that upkeep is proportional to the microbatches.
+    """
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
     machines = node_of("A100-80GB-SXM", gpus=1)
     model = replace(headless(1).model, gated_mlp=True, positions="rotary")
@@ -279,7 +287,10 @@ def test_a_stack_overrides_its_framework_only_where_it_says_so() -> None:
 
 @pytest.mark.parametrize("cp", [1, 2, 4, 8])
 def test_ring_attention_merges_its_parts(cp: int) -> None:
-    """cp - 1 merges of outputs in fp32 and of the gradients of queries, keys and values; the exchange hides."""
+    """Ring attention merges fp32 outputs and the gradients of queries, keys and values cp - 1 times.
+
+    Its exchange is hidden here.
+    """
     topology = Topology(nodes=1, tp=1, pp=1, cp=cp, dp=1, micro_batch=4, zero=0, recompute="none")
     machines = replace(node_of("A100-80GB-SXM"), intra_node=Link(bandwidth=1e30, latency=0.0))
     found = terms(under(None, headless(4)), machines, topology)["context_parallel"]
@@ -288,7 +299,7 @@ def test_ring_attention_merges_its_parts(cp: int) -> None:
 
 
 def exchange(model: Workload, cp: int, *, tp: int = 1) -> float:
-    """Seconds of context parallelism on NVLink that is slower than attention, so that nothing of weight hides."""
+    """Return the seconds of context parallelism over links so slow that almost nothing is hidden."""
     topology = Topology(nodes=1, tp=tp, pp=1, cp=cp, dp=1, micro_batch=4, zero=0, recompute="none")
     machines = replace(node_of("A100-80GB-SXM"), intra_node=Link(bandwidth=BANDWIDTH, latency=0.0))
     return terms(model, machines, topology)["context_parallel"]
@@ -296,7 +307,7 @@ def exchange(model: Workload, cp: int, *, tp: int = 1) -> float:
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
 def test_a_gather_before_attention_hides_nothing_and_merges_nothing(cp: int) -> None:
-    """Megatron-Core with all_gather: keys and values of the others forward, again and their gradients backward."""
+    """With all_gather, keys and values are gathered forward and backward, and their gradients are reduced."""
     found = exchange(under("megatron-core", headless(4), cp_comm="all_gather"), cp)
     received = 2 * 2 * 4096 * 4 * 2048 * (cp - 1) / cp
     assert found == pytest.approx(3 * received * 24 / (BANDWIDTH * NODE_LINK_SHARE))
@@ -304,14 +315,14 @@ def test_a_gather_before_attention_hides_nothing_and_merges_nothing(cp: int) -> 
 
 @pytest.mark.parametrize("cp", [2, 4, 8])
 def test_ulysses_exchanges_four_tensors_of_which_each_rank_keeps_its_part(cp: int) -> None:
-    """Queries, keys, values and outputs, each way; a rank keeps one part of cp."""
+    """Ulysses exchanges queries, keys, values and outputs in both passes; each rank keeps 1 / cp of them."""
     found = exchange(under("megatron-core", headless(4), cp_comm="a2a"), cp)
     sent = 4 * 2 * 4096 * 4 * 2048 / cp * (cp - 1) / cp
     assert found == pytest.approx(2 * sent * 24 / (BANDWIDTH * NODE_LINK_SHARE))
 
 
 def test_a_gather_hides_less_than_a_ring() -> None:
-    """It runs beside a rank's own part of attention only, and the ring beside all of it."""
+    """An all-gather overlaps only the rank's own part of attention, while a ring overlaps all of it."""
     ring, gathered = (exchange(under("fsdp2", headless(4), cp_comm=kind), 8) for kind in ("p2p", "all_gather"))
     assert gathered > ring
     exchanges = [context_exchange(under(name, headless(4))) for name in ("fsdp2", "torchtitan", "megatron-core")]
@@ -319,7 +330,7 @@ def test_a_gather_hides_less_than_a_ring() -> None:
 
 
 def norms_of(**stated: Any) -> tuple[float, float]:
-    """Bytes that 24 layers move for two tokens' worth of norms, and bytes of activations that they keep."""
+    """Return the additional bytes that the stated norms move forward and keep as activations, over 24 layers."""
     plain = headless(1)
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
     machines = node_of("A100-80GB-SXM", gpus=1)
@@ -335,7 +346,7 @@ def norms_of(**stated: Any) -> tuple[float, float]:
 
 
 def test_norms_beyond_two_a_layer_move_and_keep_their_inputs() -> None:
-    """A read and a write of 16 bits in a forward pass; what attention reads is kept anyway, a residual is not."""
+    """Each further norm reads and writes 16 bits per element in the forward pass, and keeps its input."""
     model = headless(1).model
     tokens, heads = model.seq * 24, model.query_width + model.kv_width
     each = tokens * model.hidden
@@ -347,7 +358,10 @@ def test_norms_beyond_two_a_layer_move_and_keep_their_inputs() -> None:
 
 
 def test_megatrons_sharding_hides_behind_the_passes_as_a_whole() -> None:
-    """Of PyTorch's 29% stay visible; beside both the host visits each layer. Slow links leave more."""
+    """On a fast network only the host's work per layer is left of Megatron's sharding, but more of PyTorch's.
+
+    On a slow network more is left.
+    """
     work, host = headless(16), SHARDED_LAYER_HOST_SECONDS * 24 * 4
     fast, slow = cluster(bandwidth=1e12), cluster(bandwidth=1e9)
     assert terms(under("megatron-core", work), fast, replicas(4, 3))["sharding"] == pytest.approx(host)

@@ -1,4 +1,4 @@
-"""Memory and time of PyTorch's own layers under fully_shard, by counting; `docs/model.md` has published runs."""
+"""Memory and time of PyTorch's layers under fully_shard, compared with counts; see docs/model.md for published runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def scored(
     bandwidth: float | None = None,
     **of_row: Any,
 ) -> Any:
-    """The scores of one row on a node of eight H100, fully sharded."""
+    """Return the scores of one fully sharded topology on a node of eight H100."""
     row: dict[str, Any] = {"nodes": 1, "tp": 1, "pp": 1, "micro_batch": 1, "zero": 3, "recompute": "none", **of_row}
     row.setdefault("dp", 8 // row["tp"])
     space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=batch)
@@ -90,7 +90,7 @@ def test_moments_with_a_precision_of_their_own_do_not_follow_the_weights() -> No
 
 
 def test_only_reduced_gradients_leave_the_gpu() -> None:
-    """Those that wait for the last microbatch are whole on the GPU, also where states and parameters are offloaded."""
+    """With offload, gradients that wait for the last microbatch stay unsharded on the GPU, and reduced ones do not."""
     whole = memory("fsdp2", batch=16, offload="optimizer+parameters")
     assert (whole["weights"], whole["optimizer"]) == (0, 0)
     assert whole["gradients"] == pytest.approx(2 * PARAMETERS, rel=1e-3)
@@ -98,7 +98,7 @@ def test_only_reduced_gradients_leave_the_gpu() -> None:
 
 
 def test_a_layer_keeps_each_step_of_its_own() -> None:
-    """Two norms' inputs and outputs, queries, keys, values, output and its sums, and four steps of a gated MLP."""
+    """A layer keeps two norms' inputs and outputs, q, k, v, attention's output and sums, and four MLP values."""
     each = 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 4 * FFN)
     assert memory()["activations"] == pytest.approx(LAYERS * (TOKENS * each + SUMS))
 
@@ -109,7 +109,7 @@ def test_tensor_parallel_ranks_keep_gathered_inputs_of_products_whole() -> None:
 
 
 def test_selective_checkpointing_saves_every_second_product() -> None:
-    """Of seven: queries, values, gate, and the MLP's output; attention's output beside its input."""
+    """Of seven products, queries, values, gate and the MLP's output are saved, and attention's output in addition."""
     each = 2 * (HIDDEN + WIDTH + KEYS + WIDTH + FFN + HIDDEN)
     saved = memory(recompute="selective")["activations"]
     assert saved == pytest.approx(LAYERS * (TOKENS * each + SUMS))
@@ -123,7 +123,7 @@ def test_selective_checkpointing_saves_every_second_product() -> None:
 
 @pytest.mark.parametrize(("sequence_parallel", "share"), [(True, 0.5), (False, 1.0)])
 def test_selective_checkpointing_repeats_gathers_and_all_reduces(sequence_parallel: bool, share: float) -> None:
-    """A pass has half of the traffic, of which gathers are one half."""
+    """Selective checkpointing repeats the all-reduces of a forward pass, or the gathers with sequence parallelism."""
     usual, slow = (
         scored(tp=2, sequence_parallel=sequence_parallel, recompute="selective", bandwidth=bandwidth).time_terms
         for bandwidth in (None, 1e10)
@@ -143,7 +143,7 @@ def test_selective_checkpointing_saves_nothing_of_experts_but_what_was_exchanged
 
 
 def test_transformers_gathers_logits_and_keeps_the_whole_embedding_on_each_rank() -> None:
-    """Its tensor parallel plan leaves the embedding out, and the head gathers its output."""
+    """In Transformers' tensor parallel plan each rank has the whole embedding, and the head gathers its output."""
     space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, framework="fsdp2")
     assert not space.workload.parallel_loss
     assert space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, framework="torchtitan").workload.parallel_loss
@@ -161,7 +161,7 @@ def test_logits_are_16_bits_and_three_times_what_the_loss_is_computed_in() -> No
 
 
 def test_a_loss_in_chunks_has_the_logits_of_one_and_the_gradients_of_all_its_inputs() -> None:
-    """torchtitan's has eight, PyTorch's own loss one."""
+    """The loss keeps the logits of one chunk and the gradients of all inputs: 8 chunks in torchtitan, 1 in PyTorch."""
     eighth = TOKENS * (151936 * 14 / 8 + 4 * HIDDEN)
     assert memory()["logits"] == pytest.approx(eighth, rel=1e-3)
     assert memory("fsdp2", stack=Stack(loss_chunks=8))["logits"] == pytest.approx(eighth, rel=1e-3)
@@ -169,14 +169,17 @@ def test_a_loss_in_chunks_has_the_logits_of_one_and_the_gradients_of_all_its_inp
 
 
 def test_the_head_and_its_gradient_are_whole_where_the_backward_pass_begins() -> None:
-    """In 16 bits, and once more in the fp32 in which torchtitan reduces; ZeRO 2 keeps all weights."""
+    """At the start of the backward pass the head and its gradient are unsharded, and again in fp32 if reduced so.
+
+    ZeRO 2 keeps all weights unsharded.
+    """
     assert memory()["gathered"] == pytest.approx((2 + 2 + 4) * TABLE, rel=1e-3)
     assert memory(zero=2)["gathered"] == pytest.approx(2 * PARAMETERS + 6 * TABLE, rel=1e-3)
     assert memory("fsdp2", batch=16)["gathered"] == pytest.approx((2 + 2) * TABLE, rel=1e-3)
 
 
 def test_within_a_layer_is_fuller_where_it_is_computed_again_and_the_head_is_small() -> None:
-    """What goes beyond the head and its logits: the rest of the layer, two layers' weights and one's gradients."""
+    """With a small head, memory peaks within a recomputed layer: its values, two layers' weights, one's gradients."""
     small = replace(DENSE, vocab=512)
     found = memory(model=small, recompute="full", micro_batch=4, batch=32)
     layer = 4 * TOKENS * 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 4 * FFN) + 4 * SUMS - 4 * TOKENS * 2 * HIDDEN
@@ -189,7 +192,7 @@ def seconds(term: str, *arguments: Any, **named: Any) -> float:
 
 
 def test_gradients_that_wait_are_reduced_once() -> None:
-    """Of two gathers and one reduction in 16 bits, the gathers are repeated for each microbatch."""
+    """Gradients that wait are reduced once, while the two gathers are repeated for each microbatch."""
     usual, waits = (
         [seconds("sharding", name, batch=8 * count, stack=Stack(grad_precision="bf16")) for count in (1, 4)]
         for name in ("torchtitan", "fsdp2")
@@ -201,7 +204,7 @@ def test_gradients_that_wait_are_reduced_once() -> None:
 
 
 def test_replica_groups_add_up_once_what_waits() -> None:
-    """What is saved is more than half of what is repeated, gathers of twice the bytes of a reduction."""
+    """With replica groups, waiting gradients are reduced and all-reduced once instead of per microbatch."""
     host = SHARDED_LAYER_HOST_SECONDS * host_pace(gpu("H100-80GB-SXM"), SiteFactors()) * LAYERS
     usual, first, waits = (
         seconds("sharding", name, batch=batch, hsdp=4, stack=Stack(grad_precision="bf16"))
@@ -220,7 +223,7 @@ def test_selective_checkpointing_computes_half_of_the_products_again_and_no_atte
 
 
 def test_selective_checkpointing_projects_latent_keys_up_again() -> None:
-    """One product of four in attention, its output's, and the second of the MLP's."""
+    """Selective checkpointing recomputes latent attention's key up-projection and output, and one MLP product."""
     model = replace(DEEPSEEK, experts=None, mtp_layers=0, ffn=8192, vocab=512)
     latent = model.latent
     assert latent is not None
@@ -253,7 +256,7 @@ def test_an_exchange_is_not_repeated() -> None:
 
 
 def test_zero_2_gathers_in_each_forward_pass() -> None:
-    """Its weights stay whole until the backward pass: half of what ZeRO 3 gathers, and the same reductions."""
+    """ZeRO 2 gathers in the forward pass only, half as much as ZeRO 3, with the same reductions."""
     bf16 = Stack(grad_precision="bf16")
     two, three = (seconds("sharding", zero=zero, batch=32, stack=bf16) for zero in (2, 3))
     assert 0 < two < three
@@ -265,7 +268,7 @@ def test_zero_2_gathers_in_each_forward_pass() -> None:
 
 @pytest.mark.parametrize("zero", [2, 3])
 def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
-    """PyTorch's stages reduce after the last microbatch and reshard nothing behind a backward pass before."""
+    """PyTorch's pipeline stages reduce gradients after the last microbatch and keep weights gathered until then."""
     stage = (LAYERS // 2) * LAYER + TABLE
     found = memory(pp=2, dp=4, zero=zero, batch=32, stack=Stack(loss_chunks=1))  # the last stage is the fullest
     assert found["gradients"] == pytest.approx(4 * stage, rel=0.01)
@@ -279,7 +282,7 @@ def test_in_a_pipeline_gradients_wait_and_weights_stay(zero: int) -> None:
 
 
 def test_a_forward_pass_of_a_plain_pipeline_finds_what_the_backward_pass_before_it_gathered() -> None:
-    """All but the first; each microbatch more is one gather more there, and two with interleaved stages."""
+    """Without interleaving, all forward passes but the first reuse the weights that a backward pass gathered."""
     plain, interleaved = (
         [seconds("sharding", pp=2, dp=4, vpp=vpp, batch=batch) for batch in (32, 64)] for vpp in (1, 2)
     )
@@ -288,7 +291,7 @@ def test_a_forward_pass_of_a_plain_pipeline_finds_what_the_backward_pass_before_
 
 
 def test_experts_keep_their_tokens_twice_and_four_steps_of_each() -> None:
-    """As they came and weighted, each step of a gated MLP, and fp32 scores; norms of queries and keys their inputs."""
+    """Experts keep their tokens plain and weighted, four MLP values and fp32 scores; QK norms keep their inputs."""
     mixture = replace(QWEN3_30B, qk_norm=True)
     assert mixture.experts is not None
     attention = 2 * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + WIDTH + KEYS)
@@ -326,7 +329,7 @@ def test_without_saved_products_selective_recomputation_drops_the_scores_alone()
 
 
 def test_a_pipeline_also_holds_each_output_in_flight() -> None:
-    """Of two microbatches on the first of two stages."""
+    """A pipeline stage also keeps the output of each microbatch in flight, here two on the first of two stages."""
     found = memory(model=replace(DENSE, vocab=512), pp=2, dp=4, recompute="full", batch=32)["activations"]
     assert found == pytest.approx(2 * TOKENS * 2 * HIDDEN * (LAYERS // 2 + 1))
 
@@ -375,7 +378,7 @@ def test_unfused_norms_keep_fp32_copies() -> None:
 
 
 def test_its_memory_is_surer_than_that_of_other_plain_layers_and_less_sure_than_megatrons() -> None:
-    """Of the logarithm; a calibration with memory figures of its own has its own."""
+    """Without a calibration, the deviation of log memory is 6% for Megatron, 9% for fully_shard, 20% for others."""
     deviations = {}
     for framework, plain in (("megatron-core", False), ("torchtitan", False), ("torchtitan", True), (None, True)):
         space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, global_batch=8)

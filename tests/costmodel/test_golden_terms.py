@@ -1,4 +1,4 @@
-"""The cost model's terms, pinned to twelve digits; `python -m tests.golden_terms` writes them anew."""
+"""The cost model's terms, compared with a golden table; `python -m tests.golden_terms` rewrites it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE
 
 
 def test_every_term_is_the_one_in_the_golden_table() -> None:
-    """A changed term is a decision: regenerate the table and review the difference."""
+    """All terms equal the golden table to twelve digits; after an intended change, regenerate it and review it."""
     with GOLDEN.open(newline="") as file:
         header, *lines = csv.reader(file)
     assert tuple(header) == HEADER
@@ -24,7 +24,7 @@ def test_every_term_is_the_one_in_the_golden_table() -> None:
 
 
 def test_the_golden_table_exercises_every_axis() -> None:
-    """Each degree is 1 and more, each choice is taken, each time term is positive somewhere."""
+    """The golden cases contain several values of each degree and all choices, and each term is positive somewhere."""
     columns = [case.columns() for case in CASES]
 
     def taken(name: str) -> set[int]:
@@ -55,6 +55,6 @@ def test_the_golden_table_exercises_every_axis() -> None:
 
 
 def test_every_case_stays_a_single_row() -> None:
-    """The names in the table are unique, so that a row is found by its name."""
+    """The names of the golden cases are unique."""
     assert len({case.name for case in CASES}) == len(CASES)
     assert all(isinstance(case.columns(), Columns) for case in CASES)

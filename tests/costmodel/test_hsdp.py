@@ -1,4 +1,4 @@
-"""Hybrid sharding: replica groups that each hold a whole set of shards."""
+"""Hybrid sharding: replica groups that each have a complete set of shards."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def scored(*keys: str, cluster: Cluster = SPACE.cluster) -> Scores:
 
 
 def test_a_set_of_shards_lies_on_the_ranks_of_one_group() -> None:
-    """Four groups of 8 ranks hold as much on each as 8 ranks that share one set."""
+    """Each rank of four groups of 8 needs as much memory as a rank of 8 ranks that share one set of shards."""
     four, alone = scored("tp1-pp1-dp32-mbs1-z3-hsdp4"), scored("tp1-pp1-dp8-mbs1-z3")
     for term in ("weights", "gradients", "optimizer", "gathered"):
         assert four.memory_terms[term] == alone.memory_terms[term]
 
 
 def test_the_place_of_the_groups_decides_their_links() -> None:
-    """Groups of a node share shards inside it, and only the reduction of a shard crosses the network, on all GPUs."""
+    """Groups of one node exchange shards inside it; only the reduction of a shard uses the network, on all GPUs."""
     columns = scored("tp1-pp1-dp32-mbs1-z3", "tp1-pp1-dp32-mbs1-z3-hsdp4", "tp2-pp1-dp16-mbs1-z3-hsdp2").columns
     links, inner = Links(columns, SiteFactors()), Links(columns, SiteFactors()).tensor[0][0]
     fewer = ring_share(16, 8) / ring_share(32, 8)  # 2 nodes of 4
@@ -41,7 +41,7 @@ def test_the_place_of_the_groups_decides_their_links() -> None:
 
 
 def test_hybrid_sharding_gathers_faster_where_a_node_holds_the_shards() -> None:
-    """On a network that is much slower than NVLink."""
+    """With a slow network, sharding within a node takes less time and more memory than over all ranks."""
     keys = ("tp1-pp1-dp32-mbs1-z3", "tp1-pp1-dp32-mbs1-z3-hsdp4")
     slow = replace(SPACE.cluster, inter_node=replace(SPACE.cluster.inter_node, bandwidth=50e9))
     scores = scored(*keys, cluster=slow)
@@ -50,7 +50,7 @@ def test_hybrid_sharding_gathers_faster_where_a_node_holds_the_shards() -> None:
 
 
 def test_a_topology_without_groups_costs_the_same_beside_one_with_them() -> None:
-    """To the last bit."""
+    """The scores of a topology do not depend on rows with replica groups, to the last bit."""
     keys = [f"tp1-pp1-dp32-mbs1-{stage}" for stage in ("z3", "z2")]
     alone, beside = scored(*keys), scored(*keys, "tp1-pp1-dp32-mbs1-z3-hsdp4")
     assert beside.seconds[:2].tolist() == alone.seconds.tolist()
@@ -58,7 +58,7 @@ def test_a_topology_without_groups_costs_the_same_beside_one_with_them() -> None
 
 
 def test_groups_are_searched_on_request() -> None:
-    """With ZeRO 2 and 3 only, and at least two ranks to a group."""
+    """Replica groups are searched only if requested, with ZeRO 2 and 3 and at least two ranks per group."""
     without, asked = (plan(replaced, top=0).top for replaced in (SPACE, SPACE.where(hsdp=(1, 2, 3, 4))))
     assert "hsdp" not in "".join(row.topology.key for row in without)
     groups = {(row.topology.hsdp, row.topology.zero) for row in asked}

@@ -1,4 +1,4 @@
-"""Which rows a calibration learns from and is scored on, and how constants are recorded."""
+"""The rows from which a calibration learns and on which it is scored, and the records of constants."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def test_a_constants_unit_is_a_unit_and_its_source_is_none(name: str) -> None:
 
 
 def table_of_rows(*rows: dict[str, str]) -> Any:
-    """A table."""
+    """Return a table of these rows."""
     return evidence_of(*rows).table
 
 
 class Taught:
-    """What `calibrate` was given, by stand-ins that learn nothing."""
+    """A stand-in for `calibrate` that records its inputs and learns nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.timed: list[list[float]] = []
@@ -59,7 +59,7 @@ class Taught:
 
 @pytest.fixture
 def taught(monkeypatch: pytest.MonkeyPatch) -> Taught:
-    """Calibrations that are written down."""
+    """Record the inputs of all calibrations."""
     return Taught(monkeypatch)
 
 
@@ -85,7 +85,7 @@ def test_a_calibration_learns_times_memory_and_failures(taught: Taught) -> None:
 
 
 def test_each_row_is_left_out_once_and_learnt_from_otherwise(taught: Taught) -> None:
-    """Of N timed rows in 5 folds, each calibration but the first has the rows of the other four."""
+    """With five folds, one calibration uses all rows, and each of five others leaves one fold out."""
     count = evaluation.LEAST_FOLDED
     rows = [{"sec_per_iter": f"{1 + number}", "gbs": f"{16 * (1 + number)}"} for number in range(count)]
     table = table_of_rows(*rows)

@@ -1,4 +1,4 @@
-"""Laws that the bytes on a GPU keep, whatever is run."""
+"""Laws of the memory estimate, for arbitrary runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def need(workload: Workload, cluster: Cluster, topology: Topology, site: SiteFac
 
 @given(alternatives(), sites())
 def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: SiteFactors) -> None:
-    """On the first stage, a middle one and the last; their sum is what the stage needs."""
+    """On the first, middle and last stage, all terms are finite and not negative, and their sum is the need."""
     for stage in (Stages.first(columns), Stages.middle(columns), Stages.last(columns)):
         terms = memory_terms(stage, site)
         assert terms.keys() == TERMS
@@ -42,7 +42,7 @@ def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Colu
 
 @given(alternatives(), sites())
 def test_a_row_needs_alone_what_it_needs_among_others(columns: Columns, site: SiteFactors) -> None:
-    """No term depends on which other rows are scored with a row, on how many or on their order."""
+    """The memory of a row does not depend on the other rows that are scored with it."""
     worst = worst_need(columns, site)
     together = memory_terms(Stages(columns, worst.stage), site)
     for row in range(len(columns.tp)):
@@ -57,7 +57,7 @@ def test_a_row_needs_alone_what_it_needs_among_others(columns: Columns, site: Si
 
 @given(runs(), sites())
 def test_the_worst_stage_needs_at_least_what_each_stage_needs(drawn: Drawn, site: SiteFactors) -> None:
-    """Of three stages that are looked at, one is the worst of all in the pipeline."""
+    """The worst of the three evaluated stages is the worst of the whole pipeline."""
     workload, cluster, topology = drawn
     columns = Columns.of([topology], workload, cluster)
     every = [float(needed_bytes(Stages(columns, np.array([at])), site)[0]) for at in range(topology.pp)]
@@ -68,9 +68,9 @@ def test_the_worst_stage_needs_at_least_what_each_stage_needs(drawn: Drawn, site
 
 @given(runs(), st.integers(2, 4), sites())
 def test_a_larger_micro_batch_never_needs_less(drawn: Drawn, times: int, site: SiteFactors) -> None:
-    """With as many microbatches, and with as many as are left of the same batch.
+    """A larger micro batch never needs less memory, at a fixed number of microbatches and at a fixed batch.
 
-    Of the same batch one case stands apart: plain PyTorch layers that no longer accumulate need no second gradients.
+    Exception at a fixed batch: plain PyTorch layers with a single microbatch need no second copy of the gradients.
     """
     workload, cluster, topology = drawn
     larger = replace(topology, micro_batch=times * topology.micro_batch)
@@ -90,7 +90,7 @@ def test_a_longer_sequence_never_needs_less(drawn: Drawn, times: int, site: Site
 
 @given(runs(), sites())
 def test_a_higher_zero_stage_never_needs_more(drawn: Drawn, site: SiteFactors) -> None:
-    """Each stage shares out what the one before it held whole, on one rank or many."""
+    """A higher ZeRO stage never needs more memory, for any number of ranks."""
     workload, cluster, topology = drawn
     needs = [need(workload, cluster, replace(topology, zero=zero), site) for zero in range(4)]
     assert all(after <= before * ROUNDING for before, after in pairwise(needs))
@@ -98,7 +98,7 @@ def test_a_higher_zero_stage_never_needs_more(drawn: Drawn, site: SiteFactors) -
 
 @given(runs(), st.integers(2, 4), sites())
 def test_more_nodes_at_the_same_split_never_need_more(drawn: Drawn, times: int, site: SiteFactors) -> None:
-    """Greater dp at fixed tp and pp: with the same batch on every rank, and with the same batch on all of them."""
+    """A larger dp at fixed tp and pp never needs more memory, for a fixed batch per rank and a fixed global batch."""
     workload, cluster, topology = drawn
     topology = replace(topology, dp=times * topology.dp, nodes=times * topology.nodes)
     fewer = replace(topology, dp=topology.dp // times, nodes=topology.nodes // times)
@@ -109,7 +109,7 @@ def test_more_nodes_at_the_same_split_never_need_more(drawn: Drawn, times: int, 
 
 @given(runs(), st.sampled_from(["tied_embeddings", "frozen_params", "layers"]), sites())
 def test_a_model_with_more_in_it_never_needs_less(drawn: Drawn, what: str, site: SiteFactors) -> None:
-    """Weights of a table of its own, frozen parameters beside the trained ones, more layers on every stage."""
+    """Untied embeddings, more frozen parameters or more layers per stage never need less memory."""
     workload, cluster, topology = drawn
     model = workload.model
     smaller, larger = {
@@ -123,7 +123,7 @@ def test_a_model_with_more_in_it_never_needs_less(drawn: Drawn, what: str, site:
 
 @given(runs(), sites())
 def test_cutting_a_layer_never_needs_more(drawn: Drawn, site: SiteFactors) -> None:
-    """Sequence parallelism cuts what tensor parallelism leaves whole."""
+    """Sequence parallelism never needs more memory, as it splits what tensor parallelism leaves whole."""
     workload, cluster, topology = drawn
     assume(topology.tp > 1)
     whole, cut = (replace(topology, sequence_parallel=cut) for cut in (False, True))
@@ -132,7 +132,7 @@ def test_cutting_a_layer_never_needs_more(drawn: Drawn, site: SiteFactors) -> No
 
 @given(runs(dp=1, zero=3, cp=2, attention="flash2", card="A100-80GB-SXM"))
 def test_context_parallel_ranks_share_out_what_zero_shares_out(drawn: Drawn) -> None:
-    """They hold the same weights: a shard is of dp x cp ranks, and of two of them each holds half the states."""
+    """States are sharded over dp x cp ranks, because context parallel ranks have the same weights."""
     workload, cluster, topology = drawn
     terms = [
         memory_terms(Stages.first(Columns.of([replace(topology, zero=zero)], workload, cluster)), SiteFactors())
@@ -144,7 +144,7 @@ def test_context_parallel_ranks_share_out_what_zero_shares_out(drawn: Drawn) -> 
 
 @given(runs(), sites())
 def test_allocated_is_part_of_reserved_and_reserved_part_of_used_memory(drawn: Drawn, site: SiteFactors) -> None:
-    """Three ways to look at one GPU: each shows all that the one before it does."""
+    """Allocated memory is at most the reserved memory, and that is at most what nvidia-smi shows."""
     workload, cluster, topology = drawn
     columns = Columns.of([topology], workload, cluster)
     allocated, reserved, smi = (float(shown_bytes(columns, site, kind)[0]) for kind in ("allocated", "reserved", "smi"))
@@ -155,7 +155,7 @@ def test_allocated_is_part_of_reserved_and_reserved_part_of_used_memory(drawn: D
 @given(runs(), sites())
 @settings(max_examples=60)
 def test_what_needs_more_is_likelier_to_run_out(drawn: Drawn, site: SiteFactors) -> None:
-    """The chance lies between 0 and 1, is a half at the card's limit and grows with what is needed."""
+    """The probability of OOM lies between 0 and 1, grows with the need, and is 1/2 at the card's limit."""
     workload, cluster, topology = drawn
     model = CostModel()
     model = replace(model, calibration=replace(model.calibration, site=site))
@@ -170,7 +170,7 @@ def test_what_needs_more_is_likelier_to_run_out(drawn: Drawn, site: SiteFactors)
 
 @given(runs(), st.floats(0.75, 1.3))
 def test_nothing_near_the_card_is_certain(drawn: Drawn, share: float) -> None:
-    """A row that needs three quarters of the card or more may run out, and one that needs a third more may fit."""
+    """With an estimated need of 75 to 130% of the card, the probability of OOM is neither 0 nor 1."""
     workload, cluster, topology = drawn
     wanted = need(workload, cluster, topology)
     card = replace(cluster.gpu, memory=wanted / share)
@@ -180,7 +180,7 @@ def test_nothing_near_the_card_is_certain(drawn: Drawn, share: float) -> None:
 
 @given(st.lists(st.floats(-60, 60), min_size=2))
 def test_the_normal_distribution_is_a_probability_that_grows(deviations: list[float]) -> None:
-    """It is symmetric and never falls, as far out as arrays go, and exact to what its formula promises."""
+    """The normal distribution function is monotonic, symmetric and between 0 and 1, within its documented error."""
     found = below(np.sort(np.array(deviations)))
     assert ((found >= 0) & (found <= 1)).all()
     assert (np.diff(found) >= -1.5e-7).all()
@@ -190,7 +190,7 @@ def test_the_normal_distribution_is_a_probability_that_grows(deviations: list[fl
 
 @given(runs())
 def test_an_earlier_stage_keeps_more_microbatches_in_flight(drawn: Drawn) -> None:
-    """1F1B: the last stage frees each at once, the first waits for all; none keeps more than there are."""
+    """Earlier stages have more microbatches in flight, at most all of them; with 1F1B the last stage has one."""
     workload, cluster, topology = drawn
     columns = Columns.of([topology], workload, cluster)
     stages = [Stages(columns, np.array([at])) for at in range(topology.pp)]

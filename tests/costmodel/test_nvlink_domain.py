@@ -1,4 +1,4 @@
-"""Groups that lie within an NVLink domain use NVLink, whether or not the domain is the node."""
+"""Groups within an NVLink domain use NVLink, even if the domain spans several nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SITE = SiteFactors()
 MODEL = Model(layers=96, hidden=12288, heads=144, vocab=51200, seq=4096)
 NVLINK = 900e9 * NODE_LINK_SHARE
 TRAY = 4 * 100e9
-"""Bytes a second of a node's network: 4 ports of 800 Gbit/s."""
+"""Network bandwidth of a node in bytes per second: 4 ports of 800 Gbit/s."""
 
 
 def trays(domain: int, *, nodes: int = 288, card: str = "GB300-288GB", per_node: int = 4) -> Cluster:
@@ -57,7 +57,7 @@ def test_the_racks_of_the_catalog_are_domains_of_72() -> None:
 def test_tensor_parallel_ranks_use_nvlink_inside_their_domain(
     degrees: dict[str, int], domain: int, expected: float
 ) -> None:
-    """Beyond it, the ring leaves through the ports of all its nodes, 18 trays or more than NVLink brings there."""
+    """Tensor parallel rings use NVLink inside a domain, and beyond it the ports of all their nodes, up to NVLink."""
     bandwidth, _ = Links(columns(trays(domain), **degrees), SITE).tensor
     assert float(bandwidth[0]) == pytest.approx(expected)
 
@@ -73,7 +73,7 @@ def test_tensor_parallel_ranks_use_nvlink_inside_their_domain(
     ],
 )
 def test_rings_that_leave_a_domain_share_its_ports(degrees: dict[str, int], domain: int, expected: float) -> None:
-    """tp rings leave together; from a domain of 18 nodes through 18 nodes' ports, but no faster than NVLink."""
+    """The tp rings that leave a domain share the ports of all its nodes, and are never faster than NVLink."""
     bandwidth, _ = Links(columns(trays(domain), **degrees), SITE).data
     assert float(bandwidth[0]) == pytest.approx(expected)
 
@@ -108,7 +108,7 @@ def test_a_larger_domain_never_makes_a_topology_slower(
 
 
 def test_a_domain_of_one_node_is_the_node() -> None:
-    """The same cluster, the same document as before domains were recorded, and the same bits."""
+    """A cluster whose domain is the node equals one without a domain, and its document does not mention it."""
     plain = make_cluster(name="trays", nodes=288, gpus_per_node=4, gpu=gpu("GB300-288GB"))
     assert trays(4) == plain
     assert "nvlink_domain" not in cluster_document(plain) | cluster_document(plain)["gpu"]

@@ -1,4 +1,4 @@
-"""Offload of optimizer states and parameters: closed forms of its terms, and a published benchmark."""
+"""Offload of optimizer states and parameters, compared with closed forms and a published benchmark."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scored(*keys: str) -> Scores:
     ],
 )
 def test_the_copies_of_a_shard_are_counted(key: str, copies: int) -> None:
-    """Gradients in fp32 leave once, those of each microbatch in 16 bits, and the updated parameters return."""
+    """Per shard, fp32 gradients leave once, 16-bit ones per microbatch, and the updated parameters return."""
     scores = scored(key)
     shard = Stages.middle(scores.columns).parameters[0] / 8
     assert scores.time_terms[HOST_LINK][0] == pytest.approx((4 + 2 * copies + 2) * shard / HOST_LINK_BANDWIDTH)
@@ -56,7 +56,7 @@ def test_parameters_in_main_memory_are_sent_for_both_passes_of_each_microbatch()
 
 
 def test_the_ranks_of_a_node_share_its_cpus() -> None:
-    """The step takes as long for eight shards as for the whole model on one rank."""
+    """The ranks of a node share its CPUs, so that eight shards take as long as the whole model on one rank."""
     scores = scored("tp1-pp1-dp8-mbs2-z2-offopt")
     parameters, layers = Stages.middle(scores.columns).parameters[0], 32
     expected = CPU_ADAM_SECONDS * parameters + STEP_SECONDS + STEP_LAYER_SECONDS * layers
@@ -64,7 +64,7 @@ def test_the_ranks_of_a_node_share_its_cpus() -> None:
 
 
 def test_what_is_offloaded_leaves_the_gpu() -> None:
-    """The states and their step; from ZeRO 2 on the gradients; with the parameters also the weights."""
+    """Offload removes states and step from the GPU, from ZeRO 2 on also gradients, and with parameters the weights."""
     keys = [f"tp1-pp1-dp8-mbs2-{rest}" for rest in ("z1", "z1-offopt", "z2-offopt", "z3-offopt", "z3-offall")]
     terms = scored(*keys).memory_terms
     assert (terms["optimizer"] > 0).tolist() == [True, False, False, False, False]
@@ -74,11 +74,11 @@ def test_what_is_offloaded_leaves_the_gpu() -> None:
     matrix = 32000 * 4096 * 2
     assert terms[OFFLOAD_TERM].tolist() == [0, matrix, matrix, 0, 0]
     rank = scored("tp1-pp1-dp1-mbs2-z3-offall").memory_terms
-    assert rank["gathered"][0] > matrix  # also where a single rank holds the only shard
+    assert rank["gathered"][0] > matrix  # even if a single rank has the only shard
 
 
 def test_a_topology_without_offload_has_the_same_terms_beside_one_with_it() -> None:
-    """To the last bit, and two terms that are zero."""
+    """A topology without offload has the same terms, to the last bit, if scored with one that has offload."""
     alone, beside = scored("tp1-pp1-dp8-mbs2-z2"), scored("tp1-pp1-dp8-mbs2-z2", "tp1-pp1-dp8-mbs2-z3-offall")
     for own, others in ((alone.time_terms, beside.time_terms), (alone.memory_terms, beside.memory_terms)):
         assert all(own[name][0] == others[name][0] for name in own)
@@ -92,14 +92,14 @@ PUBLISHED = {
     "tp1-pp1-dp8-mbs2-z3-offopt": (4.45, 2.05),
     "tp1-pp1-dp8-mbs4-z3-offall": (4.60, 2.06),
 }
-"""Samples a second without and with offload, LLaMA-7B on 8 A800, 64 samples of 4096 tokens a step, DeepSpeed 0.14.2
+"""Samples per second without and with offload, LLaMA-7B on 8 A800, 64 samples of 4096 tokens a step, DeepSpeed 0.14.2
 (https://gist.github.com/chenyaofo/d4cd6a20ab4b95cb3a49491747e2139a; the third without offload is between its rows for
 micro batch 2 and 8)."""
 
 
 @pytest.mark.parametrize("key", PUBLISHED)
 def test_what_offload_costs_is_near_a_published_benchmark(key: str) -> None:
-    """16 to 20 seconds of a step, within a sixth; the constant is fitted to these rows."""
+    """The cost of offload agrees with the benchmark within a sixth; the constant is fitted to these rows."""
     without, offloaded = PUBLISHED[key]
     scores = scored(key.removesuffix("-offopt").removesuffix("-offall"), key)
     assert np.diff(scores.seconds)[0] == pytest.approx(64 / offloaded - 64 / without, rel=1 / 6)

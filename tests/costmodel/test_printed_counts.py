@@ -1,4 +1,4 @@
-"""The formulas by which logs print TFLOPs, and which of them explains a figure."""
+"""The formulas behind TFLOPs in logs, and the recognition of the formula of a figure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ def test_another_sequence_batch_or_number_of_gpus_is_known_again() -> None:
 
 
 def test_the_plain_formula_is_the_published_one() -> None:
-    """96 B s L h^2 (1 + s/6h + V/16Lh), a third more with a gate (BigScience's Megatron-DeepSpeed)."""
+    """The plain formula is 96 B s L h^2 (1 + s/6h + V/16Lh), or 4/3 of it with a gate.
+
+    Source: BigScience's Megatron-DeepSpeed.
+    """
     columns = _columns()
     expected = 96 * 512 * 4096 * 32 * 4096**2 * (1 + 1 / 6 + 32768 / (16 * 32 * 4096))
     by_name = {name: float(flops[0]) for name, flops in printed_counts(columns).items()}

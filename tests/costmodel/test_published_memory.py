@@ -1,4 +1,4 @@
-"""What a published figure of memory shows: whose GPU, and Megatron-Core's bytes counted by hand."""
+"""Published memory figures: the stage that they refer to, and Megatron-Core's bytes counted by hand."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VALUES = "A100-80GB-SXM,12,512,8,1024,4,8,1,4,2,51200,2"
 
 
 def columns(framework: Framework | None, card: str = "A100-80GB-SXM", **fields: object) -> Columns:
-    """A small GPT in a pipeline of four stages of three layers each."""
+    """Return a small GPT in a pipeline of four stages with three layers each."""
     model = Model(layers=12, hidden=HIDDEN, heads=8, vocab=VOCAB, vocab_multiple=0, seq=SEQ, positions="none")
     workload = Workload(model=model, global_batch=32, precision="bf16", attention="flash2", framework=framework)
     cluster = make_cluster(name="one node", nodes=1, gpus_per_node=8, gpu=gpu(card))
@@ -37,7 +37,7 @@ def columns(framework: Framework | None, card: str = "A100-80GB-SXM", **fields: 
 
 
 def row(**more: str) -> Row:
-    """A row of a table with these further cells."""
+    """Return a table row with these additional cells."""
     text = f"{','.join([HEADER, *more])}\n{','.join([VALUES, *more.values()])}\n"
     return table_of(text, "one.csv").rows[0]
 
@@ -55,7 +55,7 @@ def row(**more: str) -> Row:
     ],
 )
 def test_the_stage_that_was_looked_at(cells: dict[str, str], stage: MemoryStage) -> None:
-    """Megatron-Core logs its allocated bytes on the last rank; people look at the first one."""
+    """A memory figure is of the first stage, except Megatron-Core's allocated bytes, logged on the last rank."""
     assert row(**cells).memory_stage == stage
 
 
@@ -78,14 +78,14 @@ def test_a_row_is_compared_with_its_own_stage() -> None:
     ("framework", "size"), [("megatron-core", 2 + 4), ("megatron-deepspeed", 2 + 4 + 4), (None, 2 + 4 + 4)]
 )
 def test_logits_of_a_parallel_loss(framework: Framework | None, size: int) -> None:
-    """16-bit logits and their fp32 copy, in which Megatron-Core computes the softmax that others keep beside it."""
+    """A parallel loss has 16-bit logits and an fp32 copy; only Megatron-Core computes the softmax in place."""
     found = columns(framework)
     assert float(memory_terms(Stages.last(found), SITE)["logits"][0]) == size * TOKENS * VOCAB
     assert float(memory_terms(Stages.first(found), SITE)["logits"][0]) == 0.0
 
 
 def test_megatron_cores_unfused_attention_keeps_its_scores() -> None:
-    """It is a fused softmax between two products, so that it keeps as much as Megatron's fused kernel."""
+    """Megatron-Core's unfused attention counts as fused, because its softmax is fused and keeps as many bytes."""
     run = row(attention="unfused", framework="megatron-core").run
     assert run is not None
     assert run.workload.attention == "fused"
@@ -103,7 +103,7 @@ def test_megatron_cores_unfused_attention_keeps_its_scores() -> None:
 def test_flash_attention_keeps_its_output_twice_under_transformer_engine(
     framework: Framework | None, card: str, bytes_each: int
 ) -> None:
-    """Beside the fp32 sum of each of the 8 heads' rows; cuDNN, which runs from Hopper on, writes what is needed."""
+    """Before Hopper, Transformer Engine's flash attention keeps its output twice, in addition to the fp32 row sums."""
     found = columns(framework, card)
     assert float(score_bytes(found)[0]) == TOKENS * 8 * bytes_each
 
@@ -117,7 +117,7 @@ def test_flash_attention_keeps_its_output_twice_under_transformer_engine(
     ],
 )
 def test_workspaces_of_products(card: str, dense: int, experts: int) -> None:
-    """One of PyTorch, one of Transformer Engine, and one for each of four streams of grouped products."""
+    """PyTorch and Transformer Engine have one workspace each, and grouped products one for each of four streams."""
     plain = columns("megatron-core", card).workload
     routed = replace(plain, model=replace(plain.model, experts=Experts(count=8, top_k=2, ffn=64)))
     assert [workspaces(gpu(card), workload) for workload in (plain, routed)] == [dense, experts]
@@ -126,7 +126,10 @@ def test_workspaces_of_products(card: str, dense: int, experts: int) -> None:
 
 
 def test_the_last_stage_keeps_the_input_and_output_of_the_last_norm() -> None:
-    """Beside one microbatch of its three layers; the first stage has four in flight, and no such norm."""
+    """The last stage keeps the final norm's input and output in addition to one microbatch of its layers.
+
+    The first stage has four microbatches in flight.
+    """
     found = columns("megatron-core", "H100-80GB-SXM")
     first, last = (float(memory_terms(stage(found), SITE)["activations"][0]) for stage in (Stages.first, Stages.last))
     assert last - first / 4 == pytest.approx(2 * 2 * TOKENS * HIDDEN)
@@ -134,7 +137,7 @@ def test_the_last_stage_keeps_the_input_and_output_of_the_last_norm() -> None:
 
 @pytest.mark.parametrize(("gated", "widths"), [(True, 2 + 1), (False, 1 + 1 + 1)])
 def test_what_experts_keep(gated: bool, widths: int) -> None:
-    """Gate, up and their weighted product, or the activation's input, its output and that times the weights."""
+    """Experts keep gate, up and the weighted product, or the activation's input, output and weighted output."""
     plain = columns("megatron-core")
     model = replace(plain.workload.model, gated_mlp=gated, experts=Experts(count=8, top_k=2, ffn=64))
     found = Columns(replace(plain.workload, model=model), plain.cluster, plain.arrays)

@@ -1,4 +1,4 @@
-"""How alike two rows are, in closed form: of their times, and of their memory."""
+"""Covariances of two rows' residuals of time and memory, compared with closed forms."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.search.observations import Observations, memory_covariance, row_of
 
 
 def features(smooth: float = 0.0, cliff: float = 1.0, kernel: str = "k", period: str = "p") -> Features:
-    """One row whose first smooth feature is `smooth` doublings."""
+    """Return the features of one row, with `smooth` doublings as the first smooth feature."""
     row = np.zeros((1, len(SMOOTH)))
     row[0, 0] = smooth
     return Features(smooth=row, cliff=np.array([[cliff, 2.0, 3.0]]), kernel=(kernel,), period=(period,))
@@ -44,7 +44,10 @@ def features(smooth: float = 0.0, cliff: float = 1.0, kernel: str = "k", period:
 def test_rows_share_what_they_have_in_common(
     changes: dict[str, Any], near: float, cliff: int, kernel: int, period: int
 ) -> None:
-    """Shape^2 exp(-d^2 / 2) + cliff^2 + kernel^2 + period^2; memory (1 + kernel + exp(-d^2 / 2)) / 3."""
+    """Covariance is shape^2 exp(-d^2 / 2) + cliff^2 + kernel^2 + period^2, counting only what both rows share.
+
+    For memory it is (1 + kernel + exp(-d^2 / 2)) / 3.
+    """
     expected = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff
     expected += KERNEL_DEVIATION**2 * kernel + PERIOD_DEVIATION**2 * period
     assert covariance(features(), features(**changes)) == pytest.approx(np.array([[expected]]))
@@ -53,7 +56,7 @@ def test_rows_share_what_they_have_in_common(
 
 
 def test_observations_keep_their_rows_beyond_the_first_sixteen() -> None:
-    """`own` is added where the candidate is the same."""
+    """Covariances are correct beyond the first 16 rows, and include `own` for rows of the same candidate."""
     rows = [features(smooth=number / 4, kernel=str(number % 2)) for number in range(20)]
     seen = Observations()
     for number, row in enumerate(rows):
@@ -65,7 +68,7 @@ def test_observations_keep_their_rows_beyond_the_first_sixteen() -> None:
 
 
 def test_kernels_differ_by_the_dispatcher_only_where_there_are_experts() -> None:
-    """With experts their split counts beside tp, each in a place of its own."""
+    """With experts, the dispatcher is part of the kernel, and ep and etp are part of the cliff feature beside tp."""
     topology = Topology(nodes=1, tp=2, pp=1, dp=4, micro_batch=1, ep=4, etp=2)
     others = [topology, replace(topology, dispatcher="deepep"), replace(topology, ep=2), replace(topology, etp=1)]
     machines = cluster("bloom-48")

@@ -1,4 +1,4 @@
-"""The average over scales, lengths, noise and the width of the links' priors, beside the closed form of each fit."""
+"""The average over scales, lengths, noise and widths of link priors, compared with the closed form of each fit."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GRID = list(product(RESIDUAL_LENGTHS, RESIDUAL_SCALES, NOISE_RATIOS, LINK_WIDTHS
 
 
 def closed(length: float, scale: float, ratio: float, width: float) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
-    """Evidence, factors, means and variances of one fit, from covariances of seconds alone."""
+    """Return evidence, factors, means and variances of one fit, calculated from covariances of seconds."""
     prior = np.diag(prior_deviations() ** 2 * np.where(LINKS, width**2, 1.0))
     together = scale**2 * Likeness.of(KNOWN, KNOWN).covariance(length) + ratio**2 * np.diag(NOISE)
     gram = together + SLOPES @ prior @ SLOPES.T
@@ -59,7 +59,7 @@ def test_the_average_is_that_of_its_fits_by_their_marginal_likelihood() -> None:
 
 
 def test_a_calibrated_deviation_has_the_spread_between_the_fits() -> None:
-    """Variance = mean of the variances + variance of the means."""
+    """The variance of the average is the mean of the fits' variances plus the variance of their means."""
     site = Calibration().site
     known = Calibration(site=site, known=KNOWN, slopes=SLOPES, residual=MEASURED, noise=NOISE)
     expected = [closed(*each) for each in GRID]

@@ -1,4 +1,4 @@
-"""What Transformer Engine's layers keep for their backward pass, in 16 bits and where they cast to fp8."""
+"""Activations that Transformer Engine's layers keep for the backward pass, in 16 bits and in fp8."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = 2 * 4 * 128
 
 
 def kept(model: Model, framework: Any = "megatron-core", precision: Any = "bf16", modules: Any = None) -> float:
-    """Bytes of activations of one microbatch on one GPU."""
+    """Return the bytes of activations of one microbatch on one GPU."""
     space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
     stack = None if modules is None else Stack(recompute_modules=modules)
     workload = replace(space.workload, framework=framework, precision=precision, stack=stack)
@@ -31,7 +31,7 @@ def kept(model: Model, framework: Any = "megatron-core", precision: Any = "bf16"
 
 
 def test_a_gated_layer_keeps_each_value_once() -> None:
-    """Two norms' inputs and outputs, queries, keys, values, output and its sums, gate, up and their product."""
+    """A layer keeps two norms' inputs and outputs, q, k, v, attention's output and sums, gate, up and their product."""
     each = 8 * HIDDEN + 2 * (WIDTH + KEYS + WIDTH + 3 * 6144)
     sums, last_norm = 4 * 32, 4 * HIDDEN
     assert kept(GATED) == pytest.approx(TOKENS * (LAYERS * (each + sums) + last_norm))
@@ -45,7 +45,7 @@ def test_other_frameworks_keep_what_was_fitted() -> None:
 
 @pytest.mark.parametrize(("model", "experts"), [(GATED, False), (PLAIN, False), (QWEN3_30B, True)])
 def test_inputs_of_fp8_products_are_kept_in_fp8(model: Model, experts: bool) -> None:
-    """Of norms, attention, activations and dispatched tokens a byte less; attention keeps its own output as well."""
+    """In fp8, the inputs of products take one byte less; attention also keeps its 16-bit output."""
     less = 2 * HIDDEN - WIDTH + (8 * (HIDDEN + 768) if experts else 6144)
     assert kept(model) - kept(model, precision="fp8") == pytest.approx(TOKENS * LAYERS * less)
     if not experts:

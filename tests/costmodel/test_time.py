@@ -1,4 +1,4 @@
-"""Laws that the seconds of an iteration keep, whatever is run."""
+"""Laws of the estimated seconds of an iteration, for arbitrary runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.space.space import Space
 
 Drawn = tuple[Workload, Cluster, Topology]
 SLOWER = ("host", "upkeep")
-"""Factors of time that are no speeds: the larger, the slower."""
+"""Factors that are times rather than speeds: larger is slower."""
 
 
 def columns_of(drawn: Drawn) -> Columns:
@@ -34,7 +34,7 @@ def took(workload: Workload, cluster: Cluster, topology: Topology, site: SiteFac
 
 @given(alternatives(), sites())
 def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Columns, site: SiteFactors) -> None:
-    """The terms that are documented, no others, for every row; their sum is the iteration."""
+    """Exactly the documented terms exist, finite and not negative, and their sum is the iteration's time."""
     terms = time_terms(columns, site)
     assert tuple(terms) == TERMS
     for term in terms.values():
@@ -47,7 +47,7 @@ def test_every_term_is_finite_and_none_is_negative_and_they_add_up(columns: Colu
 
 @given(alternatives(), sites())
 def test_a_row_takes_alone_what_it_takes_among_others(columns: Columns, site: SiteFactors) -> None:
-    """No term of a row depends on which other rows are scored with it, on how many or on their order."""
+    """The time of a row does not depend on the other rows that are scored with it."""
     together = time_terms(columns, site)
     for row in range(len(columns.tp)):
         alone = time_terms(columns.rows(np.array([row])), site)
@@ -57,7 +57,7 @@ def test_a_row_takes_alone_what_it_takes_among_others(columns: Columns, site: Si
 
 
 def test_a_row_is_scored_alike_in_a_chunk_of_any_other_rows(default_space: Space) -> None:
-    """More rows than a chunk has are scored a chunk at a time; where the chunks are cut changes nothing."""
+    """The scores of a row do not depend on the position of chunk boundaries."""
     block = np.concatenate(list(default_space.blocks()))[: CHUNK + 500]
     columns = default_space.columns(block)
     whole, last = CostModel().score(columns), CostModel().score(columns.rows(np.arange(CHUNK - 3, CHUNK + 3)))
@@ -68,7 +68,7 @@ def test_a_row_is_scored_alike_in_a_chunk_of_any_other_rows(default_space: Space
 
 @given(runs(), st.sampled_from(TIME_FACTORS), st.floats(1.0, 2.0))
 def test_a_faster_site_never_takes_longer(drawn: Drawn, factor: str, times: float) -> None:
-    """Each factor of a site is a speed, or for `SLOWER` a time, and moves the whole that way or not at all."""
+    """A larger factor never makes an iteration slower, or for `SLOWER` never faster."""
     base, moved = took(*drawn), took(*drawn, SiteFactors(**{factor: times}))
     assert moved >= base * (1 - 1e-9) if factor in SLOWER else moved <= base * (1 + 1e-9)
 
@@ -91,7 +91,10 @@ def test_a_faster_card_or_wire_never_takes_longer(drawn: Drawn, times: float) ->
 
 @given(runs(), st.integers(2, 5))
 def test_a_larger_batch_takes_longer_but_never_longer_a_sample(drawn: Drawn, times: int) -> None:
-    """More microbatches share one bubble, one reduction and one step. (The first that is not alone adds gradients.)"""
+    """A larger batch takes longer, but not longer per sample, as microbatches share bubble, reduction and step.
+
+    The smaller batch has at least two microbatches, because the second one adds the cost of adding gradients.
+    """
     workload, cluster, topology = drawn
     workload = replace(workload, global_batch=2 * workload.global_batch)
     larger = replace(workload, global_batch=times * workload.global_batch)
@@ -101,7 +104,7 @@ def test_a_larger_batch_takes_longer_but_never_longer_a_sample(drawn: Drawn, tim
 
 @given(runs())
 def test_recomputing_more_takes_longer(drawn: Drawn) -> None:
-    """Without recompute its term is nothing; the whole layer takes at least what its scores take."""
+    """The recompute term is 0 without recompute, positive for selective and larger for full; other terms are equal."""
     workload, cluster, topology = drawn
     rows = [replace(topology, recompute=kind) for kind in ("none", "selective", "full")]
     terms = time_terms(Columns.of(rows, workload, cluster), SiteFactors())
@@ -113,7 +116,7 @@ def test_recomputing_more_takes_longer(drawn: Drawn) -> None:
 
 @given(runs())
 def test_what_is_not_split_is_not_paid_for(drawn: Drawn) -> None:
-    """Without ranks to talk to there is no collective, without a pipeline neither sends nor a bubble."""
+    """Collectives of a single rank cost nothing; without a pipeline there are neither sends nor a bubble."""
     columns = columns_of(drawn)
     topology = drawn[2]
     terms = {name: float(term[0]) for name, term in time_terms(columns, SiteFactors()).items()}
@@ -134,7 +137,7 @@ def test_what_is_not_split_is_not_paid_for(drawn: Drawn) -> None:
 
 @given(runs(zero=0))
 def test_sharding_gradients_costs_time_and_sharding_states_saves_some(drawn: Drawn) -> None:
-    """ZeRO 1 gathers what it stepped, a shard of which each rank steps; ZeRO 2 reduces in every microbatch."""
+    """ZeRO 1 communicates at least as much as ZeRO 0, and its optimizer step is not slower than ZeRO 0's."""
     workload, cluster, topology = drawn
     rows = [replace(topology, zero=zero) for zero in (0, 1, 2)]
     terms = time_terms(Columns.of(rows, workload, cluster), SiteFactors())
@@ -149,7 +152,7 @@ def test_sharding_gradients_costs_time_and_sharding_states_saves_some(drawn: Dra
 def test_a_collective_grows_with_its_bytes_and_with_its_ranks(
     size: float, ranks: int, bandwidth: float, latency: float
 ) -> None:
-    """Nothing on one rank; an all-reduce is a scatter and a gather."""
+    """A gather takes no time on one rank and grows with bytes and ranks; an all-reduce takes two of them."""
     assert float(gather(size, 1, bandwidth, latency)) == 0
     one, more = gather(size, ranks, bandwidth, latency), gather(size, ranks + 1, bandwidth, latency)
     assert one <= more
@@ -160,7 +163,7 @@ def test_a_collective_grows_with_its_bytes_and_with_its_ranks(
 @given(runs(), sites())
 @settings(max_examples=60)
 def test_the_interval_holds_the_estimate(drawn: Drawn, site: SiteFactors) -> None:
-    """Eight in ten measurements are expected around it, as far below as above by their ratio."""
+    """The 80% interval contains the estimate and is symmetric in ratio."""
     model = CostModel()
     model = replace(model, calibration=replace(model.calibration, site=site))
     columns = columns_of(drawn)
@@ -173,7 +176,7 @@ def test_the_interval_holds_the_estimate(drawn: Drawn, site: SiteFactors) -> Non
 @given(runs())
 @settings(max_examples=60)
 def test_the_terms_that_are_shown_add_up_to_what_is_ranked_by(drawn: Drawn) -> None:
-    """One topology's waterfall and its place in a plan come from one figure, of time and of memory."""
+    """The terms shown for a topology add up to the time and memory by which it is ranked."""
     columns = columns_of(drawn)
     scores = CostModel().score(columns)
     estimate = scores.estimate(0)
@@ -182,7 +185,7 @@ def test_the_terms_that_are_shown_add_up_to_what_is_ranked_by(drawn: Drawn) -> N
 
 
 def test_the_factors_of_time_are_all_that_time_knows_of_a_site(default_space: Space) -> None:
-    """Each moves the seconds of some run of the default space, and those of memory move none."""
+    """Only `TIME_FACTORS` change the seconds of the default space, and all of them do, except `host`."""
     columns = default_space.columns(next(default_space.blocks()))
     base = seconds(columns, SiteFactors())
     moving = {

@@ -1,4 +1,4 @@
-"""Sliding windows: what they leave of attention, its exchange and its operations."""
+"""Sliding windows: their effect on the time, exchange and operations of attention."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tuner.costmodel.site_factors import SiteFactors
 
 
 def windowed(seq: int = 4096, *, window: int, skip: int = 0, start: int = 0) -> Workload:
-    """A model of 24 layers of which some have a sliding window, on Megatron-Core."""
+    """Return a Megatron-Core workload with 24 layers, of which some have a sliding window."""
     workload = under("megatron-core", headless(4))
     model = replace(workload.model, seq=seq, sliding_window=window, window_skip=skip, window_start=start)
     return replace(workload, model=model, attention="flash2")
@@ -31,7 +31,7 @@ def attention_of(workload: Workload, gpu_name: str = "A100-80GB-SXM") -> float:
 
 @pytest.mark.parametrize(("window", "skip", "share"), [(512, 0, 1.0), (512, 2, 0.5), (1024, 4, 0.75)])
 def test_a_window_leaves_what_its_tiles_touch(window: int, skip: int, share: float) -> None:
-    """Of s tokens each attends to w (1 - w / 2s) in the mean, and a tile of 64 more; without a window to s / 2."""
+    """With a window w, a token attends to w (1 - w / 2s) others on average, plus a tile of 64; without it, to s / 2."""
     kept = (window * (1 - window / 8192) + 64) / 2048
     whole, found = attention_of(windowed(window=0)), attention_of(windowed(window=window, skip=skip))
     assert found / whole == pytest.approx(1 - share + share * kept)
@@ -48,7 +48,7 @@ def test_a_window_as_long_as_the_sequence_is_none(window: int) -> None:
 
 
 def test_attention_in_a_window_runs_at_the_rate_of_a_short_sequence() -> None:
-    """On Hopper, of one whose tokens attend to as many others: cuDNN's rate at 2 (960 + 64) tokens."""
+    """On Hopper, attention in a window has cuDNN's rate for a sequence with equally many attended tokens."""
     rate_at = 484e12  # at 2,048 tokens
     kept = 1024 * (1 - 1024 / 16384) + 64
     full = attention_of(windowed(8192, window=0), "H100-80GB-SXM")
@@ -57,7 +57,7 @@ def test_attention_in_a_window_runs_at_the_rate_of_a_short_sequence() -> None:
 
 
 def test_transformer_engine_exchanges_what_windows_and_sinks_can_do_with() -> None:
-    """Its ring has neither; a table that states another exchange is believed."""
+    """Transformer Engine's ring supports neither windows nor sinks; a stated exchange overrides the default."""
     window, sinks = windowed(window=512), windowed(window=512)
     sinks = replace(sinks, model=replace(sinks.model, attention_sinks=True))
     assert context_exchange(window) == "all_gather"
@@ -68,7 +68,7 @@ def test_transformer_engine_exchanges_what_windows_and_sinks_can_do_with() -> No
 
 
 def test_operations_of_a_window_are_those_inside_it() -> None:
-    """Twice its tokens, less where a sequence begins; Megatron-Core prints those outside as well."""
+    """Only scores inside a window count as operations, while Megatron-Core's printed count includes all scores."""
     workload = windowed(window=512, skip=2)
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
     columns, whole = (Columns.of([topology], each, node_of("A100-80GB-SXM")) for each in (workload, windowed(window=0)))
@@ -89,7 +89,7 @@ def test_operations_of_a_window_are_those_inside_it() -> None:
     ],
 )
 def test_attention_is_slower_with_narrow_heads_from_hopper_on(gpu: str, forward: object, backward: object) -> None:
-    """Heads of 32, 64, 96, 128, 192 and 256: as those of 64 below it, and as those of 192 above it."""
+    """From Hopper on, the speed depends on the head width, constant below 64 and above 192."""
     widths = np.array([32.0, 64.0, 96.0, 128.0, 192.0, 256.0])
     speeds = head_speeds(node_of(gpu).gpu, windowed(window=0), widths)
     assert speeds[0] == pytest.approx(forward)
@@ -103,7 +103,7 @@ def test_only_transformer_engines_kernel_is_known_by_the_width_of_its_heads() ->
 
 
 def test_twice_the_heads_of_half_the_width_take_longer_by_what_their_kernel_is_slower() -> None:
-    """Operations are the same; forward a third of the time without, 2.5 times as many backward."""
+    """Twice as many heads of half the width have the same operations, but run at the slower rate of their kernel."""
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
     model = replace(windowed(window=0).model, hidden=2048, heads=16, kv_heads=16)
     wide, narrow = (

@@ -1,8 +1,8 @@
-"""Apply overrides to Megatron Bridge's own config of a pretraining run, on a CPU.
+"""Apply overrides to Megatron Bridge's config of a pretraining run, on a CPU.
 
     python tests/launch/bridge_overrides.py OVERRIDE...
 
-Prints the sections as one JSON object. Packages that need a GPU are mocked.
+Prints the config's sections as one JSON object. Packages that need a GPU are mocked.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SECTIONS = ("model", "train", "dataset", "ddp", "optimizer", "checkpoint", "logg
 
 
 def main(overrides: list[str]) -> None:
-    """Print what the overrides make of Llama 3 8B's config."""
+    """Print Llama 3 8B's config with the overrides applied."""
     provider = importlib.import_module("tests.export.bridge_provider")
     flags = importlib.import_module("tests.record_flags")
     flags.stub()

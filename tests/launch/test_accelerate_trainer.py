@@ -31,7 +31,7 @@ def job(command: str, topology: Topology = TOPOLOGY) -> list[str]:
 
 
 def test_fsdp2_is_set_before_the_script_and_its_batch_after_it() -> None:
-    """A flag without a value leaves the script where it is."""
+    """FSDP2 flags go before the script and batch flags after it, also if a flag without a value precedes the script."""
     given = (
         f"{FSDP} --lr 1e-4 --per_device_train_batch_size 8 --checkpointing_steps epoch --gradient_accumulation_steps=9"
     )

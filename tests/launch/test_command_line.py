@@ -1,4 +1,4 @@
-"""Processes are known by what they run."""
+"""Identification of processes by their command lines."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tuner.launch.command_line import runs, wait_until_shown
 
 
 def test_a_process_is_known_by_its_command_line_as_soon_as_it_was_waited_for(tmp_path: Path) -> None:
-    """Just after its start, the kernel shows an empty one."""
+    """A process is identified by its command line after `wait_until_shown`; at first, the kernel shows an empty one."""
     for number in range(20):
         word = tmp_path / str(number)
         command = [sys.executable, "-I", "-S", "-c", "import sys; sys.stdin.read()", str(word)]

@@ -1,4 +1,4 @@
-"""The fields of a command, and how it becomes a process."""
+"""The fields of a command template, and the process that it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults of a machine for jobs, and what a job is given, at exact values."""
+"""A machine's defaults for jobs, and the inputs of a job, compared with exact values."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_rank_on_the_host_has_its_share_of_the_cores_and_the_memory(ranks: int
 def test_slurm_nodes_that_compute_on_the_host_are_like_this_machine(
     given: dict[str, Any], ranks: int | None, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 sequences for each rank of all nodes; a cluster that is named keeps its own GPUs."""
+    """Slurm nodes without GPUs get this machine's ranks, 4 sequences each; a named cluster keeps its own GPUs."""
     monkeypatch.setattr(machine_defaults, "this_machine", lambda: HOST)
     found = slurm_defaults({**NOTHING, **given}, on_host=True, own_worker=True)
     assert (found["gpus_per_node"], found["global_batch"]) == (ranks, batch)
@@ -219,7 +219,7 @@ def test_the_last_line_of_a_log_is_cut(length: int, shown: int, tmp_path: Path) 
     ],
 )
 def test_torchtitans_sizes_have_the_parameters_of_llama_3(size: str, parameters: int) -> None:
-    """By the checkpoints of Llama 3.1 and 3.2 on Hugging Face; those of 8B and above are in the catalog too."""
+    """The sizes agree with the Llama 3.1 and 3.2 checkpoints on Hugging Face, and from 8B on with the catalog."""
     found = TORCHTITAN.model({"--module": "llama3", "--config": f"llama3_{size.lower()}", "--training.seq_len": "4096"})
     assert found is not None
     assert (found.parameters, found.seq) == (parameters, 4096)

@@ -1,4 +1,4 @@
-"""The DeepSpeed config of a topology: DeepSpeed takes it, and what DeepSpeed takes without a word we refuse."""
+"""The DeepSpeed config of a topology is valid for DeepSpeed; mistakes that DeepSpeed would ignore are refused."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BLOOM = replace(WORKLOAD, model=replace(WORKLOAD.model, vocab=250880), global_ba
 
 @st.composite
 def jobs(draw: st.DrawFn) -> tuple[Workload, Topology]:
-    """A workload and a topology whose batch comes out."""
+    """A workload and a topology that divides its batch."""
     dp, micro_batch = draw(st.integers(1, 64)), draw(st.integers(1, 16))
     batch = dp * micro_batch * draw(st.integers(1, 100))
     workload = replace(
@@ -44,7 +44,10 @@ def jobs(draw: st.DrawFn) -> tuple[Workload, Topology]:
 
 @given(jobs())
 def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology]) -> None:
-    """Batch triad, precision, ZeRO stage and recompute; it passes our schema, and filling it changes no base file."""
+    """A config has the batch triad, precision, ZeRO stage and recompute of its job, and passes tuner's schema.
+
+    Making it does not change the base file.
+    """
     workload, chosen = job
     config = ds_config(workload, chosen)
     check(config, data_parallel=chosen.dp)
@@ -62,7 +65,7 @@ def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology])
 
 @pytest.mark.slow
 def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> None:
-    """Without its process group it would take a world of one; with it the data parallel size counts."""
+    """DeepSpeed's config class accepts the configs and derives the same batch triads."""
     cases = [
         (workload, topology(zero=zero, dp=dp, pp=pp, tp=2, recompute=recompute))
         for workload in (WORKLOAD, replace(WORKLOAD, precision="bf16", optimizer="sgd"), BLOOM)
@@ -75,7 +78,7 @@ def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> No
 
 
 def test_sequence_parallel_stages_send_whole_activations() -> None:
-    """DeepSpeed may send each rank's part of an activation alone, which it takes for the same on all of them."""
+    """Partitioned activations are off with sequence parallelism, because DeepSpeed assumes equal ones on all ranks."""
     shared = ds_config(WORKLOAD, topology(tp=2, pp=2))["pipeline"]
     apart = ds_config(WORKLOAD, topology(tp=2, pp=2, sequence_parallel=True))["pipeline"]
     assert (shared["pipe_partitioned"], shared["grad_partitioned"]) == (True, True)
@@ -129,7 +132,7 @@ PLANTS: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("plant", PLANTS)
 def test_a_config_that_is_not_ours_is_refused_in_one_sentence(plant: str) -> None:
-    """DeepSpeed takes most of these without a word."""
+    """An invalid config is refused in one sentence, although DeepSpeed would silently accept most of them."""
     changed, said = PLANTS[plant]
     with pytest.raises(InputError) as caught:
         check({**ds_config(WORKLOAD, topology()), **changed}, data_parallel=1)
@@ -145,7 +148,7 @@ def test_a_config_without_its_batch_is_refused() -> None:
 
 
 def test_every_line_of_every_base_file_is_documented() -> None:
-    """Key by key and value by value, and the page names no key that no file has."""
+    """docs/ds_configs.md lists exactly the keys and values of the base files, each with an explanation."""
     lines = [line.split(" | ") for line in (ROOT / "docs/ds_configs.md").read_text().splitlines() if "| `" in line[:4]]
     documented = {line[0].strip("| `"): [cell.strip("`") for cell in line[1:5]] for line in lines}
     written: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Folders of compiled extensions: a lock that a killed compiler left behind stops no job."""
+"""Folders of compiled extensions: a stale lock of a killed compiler does not block a job."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ descriptor = os.open(sys.argv[1], os.O_CREAT | os.O_EXCL)
 print("locked", flush=True)
 time.sleep(600)
 """
-"""As torch locks an extension while it compiles."""
+"""Locks an extension as torch does while it compiles."""
 
 TRAINER = """
 import os, time
@@ -37,7 +37,7 @@ while os.path.exists(lock):
 for iteration in range(1, 4):
     print(f"iteration {iteration}/ 3 | elapsed time per iteration (ms): 100.0 | lm loss: 1.0 |", flush=True)
 """
-"""As torch waits for an extension that another process compiles."""
+"""Waits for the lock of an extension as torch does, then prints iterations."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A machine with GPUs, as its driver's `nvidia-smi` describes it; the program is a stand-in that answers one query."""
+"""A machine with GPUs as described by `nvidia-smi`, which is replaced by a stand-in with fixed answers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ H100S = "NVIDIA H100 80GB HBM3, 81559\n" * 8
 
 
 def driver(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> None:
-    """Put an `nvidia-smi` first on the path that prints the answer whose name is the first word of the query."""
+    """Put an `nvidia-smi` first on the path that prints these answers, named after its `--query-` options."""
     lines = [f"*--query-{name.replace('_', '-')}=*) cat {folder / name};;" for name in answers]
     for name, answer in answers.items():
         (folder / name).write_text(answer)
@@ -99,7 +99,7 @@ def test_a_job_s_memory_is_that_of_its_largest_process(tmp_path: Path, monkeypat
             tmp_path, monkeypatch, compute_apps=f"1, 70000\n{rank.pid}, 1024\n{rank.pid}, 3072\n", gpu="9000\n8000\n"
         )
         assert memory_of("memory", on_host=False) == 3072 * MIB
-        # In a container the driver has other process ids, or none: then all that the GPUs hold counts.
+        # In a container the driver reports other pids, or none: then the use of the fullest GPU counts.
         driver(tmp_path, monkeypatch, compute_apps="1, 70000\n", gpu="9000\n8000\n")
         assert memory_of("memory", on_host=False) == 9000 * MIB
         driver(tmp_path, monkeypatch, compute_apps="[Not Supported]\n", gpu="[N/A]\n")

@@ -1,4 +1,4 @@
-"""Several machines over DeepSpeed's launcher: the file, the command, and two of them that are this one."""
+"""Several machines through DeepSpeed's launcher: the hostfile, the command, and a job on two local "hosts"."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) ->
 
 
 def test_mpirun_finds_the_first_rank_by_the_variables_that_it_exports(tmp_path: Path) -> None:
-    """DeepSpeed passes --master_addr to its own launcher on each machine, which Open MPI does not start."""
+    """With Open MPI the master address is exported, because it does not start DeepSpeed's launcher on each machine."""
     one = job(tmp_path, Topology(nodes=2, tp=2, pp=1, dp=2, micro_batch=1))
     one.folder.mkdir()
     start = HostfileProgram(worker=WORKER, hosts=TWO, over="openmpi").prepare(one)
@@ -133,7 +133,7 @@ wait
 
 @pytest.mark.slow
 def test_two_machines_that_are_this_one_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """DeepSpeed's launcher, its two inner launchers and their ranks are real; only ssh is not."""
+    """Two hosts that are both this machine train together; only pdsh is replaced by a stand-in."""
     needs_deepspeed()
     (tmp_path / "pdsh").write_text(PDSH)
     (tmp_path / "pdsh").chmod(0o755)

@@ -1,4 +1,4 @@
-"""Jobs that tamper with their own files: the search goes on, and says what it could not read."""
+"""Jobs that tamper with their own files do not end the search, and unreadable files are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launchers' arithmetic: memory killed, memory used, hidden truths and virtual jobs, at exact values."""
+"""OOM kills, memory use, the simulated truth and virtual jobs, compared with exact values."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tuner.logs import StepSize
 
 
 def test_the_supervisor_counts_the_kills_during_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """8 at the end less 5 at the start."""
+    """The supervisor reports the OOM kills during the job: 8 at its end less 5 at its start."""
     counts = iter([5, 8])
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: next(counts))
     monkeypatch.setattr(supervisor, "_prctl", lambda *_: None)
@@ -54,7 +54,7 @@ def test_the_supervisor_counts_the_kills_during_the_job(tmp_path: Path, monkeypa
 
 
 def test_the_nearest_counter_of_kills_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`oom` and `oom_kill_disable` are other counters; a file that is not there is passed over."""
+    """The first existing file is read, and only its counter `oom_kill`, not `oom` or `oom_kill_disable`."""
     (tmp_path / "group").write_text("oom 3\noom_kill_disable 9\noom_kill 7\n")
     (tmp_path / "root").write_text("oom_kill 11\n")
     paths = [tmp_path / "none", tmp_path / "group", tmp_path / "root"]
@@ -78,7 +78,7 @@ def test_the_nearest_counter_of_kills_is_read(tmp_path: Path, monkeypatch: pytes
 def test_the_kernel_counts_kills_in_the_group_of_the_process(
     groups: str, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of version 2, or of the memory controller of version 1; and always for the whole machine."""
+    """OOM kills are read from the process's cgroup, v2 or v1, and finally from the counter of the whole machine."""
     monkeypatch.setattr(Path, "read_text", lambda path: groups if str(path) == "/proc/self/cgroup" else "")
     assert supervisor._oom_counters() == [Path("/sys/fs") / file for file in files] + [Path("/proc/vmstat")]
 
@@ -128,7 +128,7 @@ def test_a_note_names_two_batches_or_more(batches: object, measured: int) -> Non
 def test_a_jobs_memory_is_that_of_its_largest_process(
     apps: list[str], used: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In MiB, of processes 5 and 7; where the driver knows neither, the fullest GPU's."""
+    """A job's memory is the largest among its processes, 5 and 7; if the driver knows neither, the fullest GPU's."""
     monkeypatch.setattr(memory_probe, "members", lambda _tag: {5, 7})
     gpus = ["512", "640"]
     monkeypatch.setattr(memory_probe, "_nvidia_smi", lambda query: apps if query is memory_probe._PROCESSES else gpus)
@@ -214,7 +214,7 @@ def test_a_job_without_logs_ended_as_its_process_did(
 
 
 def test_a_log_is_measured_by_medians_of_the_iterations_asked_for(tmp_path: Path) -> None:
-    """Iterations 2 to 4 took 2, 9 and 4 s at 20, 90 and 40 TFLOPs; the first is left out."""
+    """Seconds and TFLOPs of a log are medians over the iterations asked for, here 2 to 4."""
     lines = [
         f" iteration {n}/ 9 | elapsed time per iteration (s): {s}.0 | lm loss: 2.0 | TFLOPs: {s}0.0 | \n"
         for n, s in [(1, 99), (2, 2), (3, 9), (4, 4)]
@@ -229,18 +229,18 @@ def test_a_log_is_measured_by_medians_of_the_iterations_asked_for(tmp_path: Path
 
 
 def columns(**axes: Any) -> Columns:
-    """One topology on 80 GB cards."""
+    """Return the columns of one topology on the cluster bloom-48."""
     return Columns.of([one(**axes)], WORKLOAD, cluster("bloom-48"))
 
 
 def one(**axes: Any) -> Topology:
-    """The single rank, but for these axes."""
+    """Return `ONE` with these axes changed."""
     return replace(ONE, **axes)
 
 
 @pytest.mark.parametrize("axes", [{}, {"micro_batch": 8}, {"cp": 2}, {"vpp": 4, "pp": 2}])
 def test_kernels_with_few_tokens_are_slower(axes: dict[str, int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 + starved x 2048 / (micro batch x sequence / cp), on kernels alone; chunks cost a share a doubling."""
+    """Kernels are slower by 1 + starved x 2048 / (micro batch x sequence / cp); chunks cost a share per doubling."""
     truth = GroundTruth(3)
     none: Callable[[Columns], Any] = lambda rows: np.zeros(len(rows.tp))  # noqa: E731 - a stand-in
     monkeypatch.setattr(truth, "_wave", none)
@@ -259,7 +259,7 @@ def test_kernels_with_few_tokens_are_slower(axes: dict[str, int], monkeypatch: p
 
 
 def test_a_slow_shape_is_slower_by_the_square_of_its_draw() -> None:
-    """1.05 + 0.30 u^2 for three shapes in ten, exp(0.008 n) for the others."""
+    """Three shapes in ten are slower by 1.05 + 0.30 u^2, the others vary by exp(0.008 n)."""
     truth, slow = GroundTruth(1), 0
     for hidden in range(64, 64 * 41, 64):
         shape = (1, "cliff", hidden, 4, 1)
@@ -280,7 +280,7 @@ def test_draws_are_between_their_limits() -> None:
 
 
 def course(**changes: Any) -> VirtualJob:
-    """A job of 10 s of start and iterations of 4, 2 and 3 s."""
+    """Return a virtual job with a start-up of 10 s and iterations of 4, 2 and 3 s."""
     usual: dict[str, Any] = {
         "cluster": "c",
         "tag": "t",
@@ -315,7 +315,7 @@ def course(**changes: Any) -> VirtualJob:
 def test_a_virtual_jobs_status_follows_from_its_start(
     now: float, state: JobState, iterations: int, seconds_in: float, share: float | None, moved: float
 ) -> None:
-    """Begun at 100: iterations start at 110, and end at 114, 116 and 119."""
+    """The status of a job that began at 100 follows from its iterations, which end at 114, 116 and 119."""
     assert marks(10.0, (4.0, 2.0, 3.0)) == (10.0, 14.0, 16.0, 19.0)
     found = course().status(100.0, now)
     assert (found.state, found.iterations, found.seconds_in) == (state, iterations, seconds_in)
@@ -359,7 +359,7 @@ def test_a_drift_begins_at_its_job_or_its_moment(change: SpeedChange, jobs: int,
 
 
 def test_faults_are_as_frequent_as_they_are_said_to_be() -> None:
-    """Draws below the share of hangs hang, those below both together crash."""
+    """Draws below the share of hangs hang, and draws below the sum of both shares crash."""
     faults = Faults(hangs=0.3, crashes=0.2)
     for number in range(200):
         drawn = hash_rng.uniform(0, f"r{number}", 0, "fault")

@@ -1,4 +1,4 @@
-"""The contract of launchers, one sentence a law; every launcher of `tests/stages.py` keeps it."""
+"""The contract of launchers, one test per law, run with every launcher of `tests/stages.py`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def at(launcher: Launcher, handle: str) -> JobStatus:
 
 
 def ended(stage: Stage, launcher: Launcher, handle: str) -> JobStatus:
-    """The job's status once it has ended by itself."""
+    """Wait until the job has ended by itself, and return its status."""
     for _ in range(stage.looks):
         if (status := at(launcher, handle)).state is JobState.ENDED:
             return status
@@ -77,7 +77,7 @@ def test_one_query_answers_for_all_jobs_and_for_none(stage: Stage, launcher: Lau
 
 
 def test_a_job_that_waits_does_not_run(stage: Stage, launcher: Launcher) -> None:
-    """Its clock ticks from when it has nodes; it says why it waits."""
+    """A waiting job has a reason but no iterations, and its time counts only from when it has nodes."""
     hanging = [launcher.submit(stage.job("hang")) for _ in range(launcher.nodes)]
     waits = launcher.submit(stage.job())
     for _ in range(3):
@@ -135,7 +135,7 @@ def test_progress_never_goes_back(stage: Stage, launcher: Launcher) -> None:
 
 
 def test_collect_says_the_same_any_number_of_times(stage: Stage, launcher: Launcher) -> None:
-    """Also after a cancel that came too late."""
+    """`collect` always returns the same result, even after a cancel that came too late."""
     handle = launcher.submit(stage.job())
     ended(stage, launcher, handle)
     first = launcher.collect(handle)
@@ -202,11 +202,11 @@ def test_a_job_that_hangs_never_ends_by_itself(stage: Stage, launcher: Launcher)
 def test_another_process_adopts_a_job_and_is_told_the_same(
     behaviour: Behaviour, written_down: bool, stage: Stage, launcher: Launcher
 ) -> None:
-    """Whether or not the handle was written down before the first process died."""
+    """Another process adopts a job, with or without its handle, and gets the same result."""
     job = stage.job(behaviour)
     handle = launcher.submit(job)
     if not launcher.outlives:
-        ended(stage, launcher, handle)  # else it ends with the process that watches it
+        ended(stage, launcher, handle)  # otherwise it would end with this process
     other = stage.open()
     adopted = other.adopt(job, handle if written_down else None)
     assert adopted is not None
@@ -292,5 +292,5 @@ def test_many_jobs_may_be_queued_at_once(stage: Stage, launcher: Launcher) -> No
 
 
 def _same(one: JobResult, other: JobResult) -> bool:
-    """All that both say; for how long nodes were held, a real launcher knows only as well as it has looked."""
+    """Whether two results agree, except in elapsed times, which depend on when a launcher polled."""
     return (one.outcome, one.measurement, one.failure) == (other.outcome, other.measurement, other.failure)

@@ -1,4 +1,4 @@
-"""The local launcher with real processes: how each failure is reported, how soon, and that nothing is left behind."""
+"""The local launcher with real processes: failures are reported quickly, and no process is left behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.launch.program import CommandTemplate
 from tuner.launch.supervisor import TAG, members
 
 SOON = 2.0
-"""Seconds within which an end is noticed and everything is gone; a fifth of it where nobody else uses the machine."""
+"""Time limit for detecting an end and cleaning up, with a margin of five for a busy machine."""
 
 
 def job(folder: Path, number: int = 0) -> Job:
@@ -55,7 +55,7 @@ def launched(program: CommandTemplate, one: Job) -> Iterator[tuple[LocalLauncher
 
 
 def processes(one: Job) -> set[int]:
-    """All that carry the job's tag, and all in the sessions and groups of its keeper and of those."""
+    """Return the processes with the job's tag, and those in the session or group of its keeper."""
     found = members(one.tag)
     noted = json.loads((one.folder / "keeper.json").read_text()) if (one.folder / "keeper.json").exists() else {}
     for entry in Path("/proc").glob("[0-9]*/stat"):
@@ -69,7 +69,7 @@ def processes(one: Job) -> set[int]:
 
 
 def until(met: Callable[[], object], seconds: float = 20.0) -> float:
-    """Wait for something; the seconds that it took."""
+    """Wait until a condition is met, and return the seconds that it took."""
     began = time.monotonic()
     while not met():
         assert time.monotonic() - began < seconds, "it did not happen"
@@ -113,7 +113,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
     "late": (Outcome.TIMED_OUT, "its time limit expired", "exit code 124"),
     "empty": (Outcome.UNREADABLE, "no iteration could be measured", "it printed nothing"),
 }
-"""Of each behaviour how it ends, what that means, and how the evidence begins."""
+"""For each behaviour: the outcome, its meaning, and the start of the evidence."""
 
 
 @pytest.mark.parametrize("behaviour", FAILURES)
@@ -146,7 +146,7 @@ def test_a_line_that_only_sounds_like_an_error_is_nothing(tmp_path: Path) -> Non
 
 
 def test_a_full_disk_is_reported_though_the_log_cannot_say_so(tmp_path: Path) -> None:
-    """The job's own folder is on that disk; the keeper has reserved the room for its last word."""
+    """A full disk is reported even if the job's folder is on it, because the keeper reserves space for its report."""
     with small_disk(tmp_path / "disk", "256k") as disk, launched(template("fill"), job(disk)) as (launcher, handle):
         result = ended(launcher, handle)
         assert result.outcome is Outcome.CRASHED
@@ -165,7 +165,7 @@ def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -
 
 
 def test_a_trainer_that_would_go_on_is_ended_when_its_iterations_are_measured(tmp_path: Path) -> None:
-    """Nothing of it is left a second after the line."""
+    """A trainer is ended soon after its last measured iteration, with all its processes."""
     one = job(tmp_path)
     with launched(template("endless"), one) as (launcher, handle):
         until(lambda: printed(one))
@@ -181,7 +181,7 @@ def test_a_trainer_that_would_go_on_is_ended_when_its_iterations_are_measured(tm
 
 @pytest.mark.slow
 def test_a_job_that_prints_60_mb_a_second_delays_no_look_and_is_measured(tmp_path: Path) -> None:
-    """A look reads a bounded part, so that heartbeats and the checks of other jobs go on."""
+    """A job with a very fast log is measured, and polls stay fast because each reads a bounded part of the log."""
     one, states = job(tmp_path), list[JobState]()
     with launched(template("flood"), one) as (launcher, handle):
 
@@ -198,7 +198,7 @@ def test_a_job_that_prints_60_mb_a_second_delays_no_look_and_is_measured(tmp_pat
 
 @pytest.mark.parametrize("behaviour", ["deaf", "daemon", "bare"])
 def test_whatever_a_job_starts_is_gone_after_it(behaviour: str, tmp_path: Path) -> None:
-    """One that ignores SIGTERM; a daemon in a session of its own; one whose environment lacks the job's tag."""
+    """Cancelling ends all processes of a job: those that ignore SIGTERM, daemons, and those without the job's tag."""
     one = job(tmp_path)
     with launched(template(behaviour), one) as (launcher, handle):
         keeper = json.loads((one.folder / "keeper.json").read_text())["keeper"]
@@ -246,12 +246,12 @@ print(one.tag, flush=True)
 print(handle, flush=True)
 time.sleep(600)
 """
-"""A tuner, as far as a launcher is concerned."""
+"""A minimal tuner: it launches one job and waits."""
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "deaf", "daemon", "bare"])
 def test_a_tuner_that_is_killed_takes_its_jobs_along_within_two_seconds(behaviour: str, tmp_path: Path) -> None:
-    """And the next one reads what they left."""
+    """When the tuner is killed, its jobs end within two seconds, and the next tuner adopts those already measured."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     measured = behaviour in ("daemon", "bare")
     with subprocess.Popen(
@@ -277,7 +277,7 @@ def test_a_tuner_that_is_killed_takes_its_jobs_along_within_two_seconds(behaviou
 
 
 def test_a_number_that_now_belongs_to_another_process_is_nobodys_keeper(tmp_path: Path) -> None:
-    """Numbers of processes are used again; a stranger is never asked to end."""
+    """If a keeper's pid now belongs to another process, the job is not adopted and that process is not killed."""
     one = job(tmp_path)
     one.folder.mkdir()
     with subprocess.Popen([sys.executable, "-I", "-S", str(TRAINER), "hang"], stdout=subprocess.DEVNULL) as stranger:
@@ -301,7 +301,7 @@ def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> 
 
 
 def test_jobs_of_one_study_share_no_machine_though_two_tuners_run_them(tmp_path: Path) -> None:
-    """The second waits for the first one's job, and starts when that is over."""
+    """The job of a second tuner waits until the first tuner's job has ended."""
     first, second = job(tmp_path, 0), job(tmp_path, 1)
     with launched(template("hang"), first) as (one, hanging):
         other = LocalLauncher(template("good"), ranks=8)
@@ -315,7 +315,7 @@ def test_jobs_of_one_study_share_no_machine_though_two_tuners_run_them(tmp_path:
 
 
 def test_a_job_that_another_tuner_left_unfinished_holds_up_nobody(tmp_path: Path) -> None:
-    """Its keeper is gone, and its number may be another process's by now."""
+    """An unfinished job of a dead keeper, whose pid may have been reused, does not block other jobs."""
     left, second = job(tmp_path, 0), job(tmp_path, 1)
     left.folder.mkdir(parents=True)
     for keeper, host in ((os.getpid(), os.uname().nodename), (1, "elsewhere")):
@@ -327,7 +327,7 @@ def test_a_job_that_another_tuner_left_unfinished_holds_up_nobody(tmp_path: Path
 
 
 def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
-    """Only keepers are waited for: another library's child keeps its exit code."""
+    """The launcher reaps only its keepers, so that other children of the process keep their exit codes."""
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"]) as child:
         time.sleep(0.3)
         with launched(template("good"), job(tmp_path)) as (launcher, handle):
@@ -344,7 +344,7 @@ def test_a_job_of_more_ranks_than_there_are_is_refused(nodes: int, ranks: int, t
 
 
 def test_the_environment_that_decides_how_a_job_runs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no other variable, which may be a secret."""
+    """The job's folder records variables such as NCCL_DEBUG, but no variable that may be a secret."""
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     for name in ("HUB_TOKEN", "SLURM_JWT", "DS_API_TOKEN", "TORCH_HUB_TOKEN", "NCCL_PASSWORD", "CUDA_KEY"):
         monkeypatch.setenv(name, "secret")

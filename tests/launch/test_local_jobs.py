@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 TWO = Topology(nodes=1, tp=1, pp=1, dp=2, micro_batch=4, zero=0, recompute="none")
 ONE = replace(TWO, dp=1)
 LONG = 300
-"""Seconds that a job may take on a machine that others use; it is at most a twentieth where nobody does."""
+"""Time limit of a job in seconds, at least twenty times its duration on an idle machine."""
 
 
 def assigned(folder: Path, topology: Topology, **rest: Any) -> Job:
@@ -46,7 +46,7 @@ def assigned(folder: Path, topology: Topology, **rest: Any) -> Job:
 
 
 def worker(timeout: float = 600.0, **changes: Any) -> WorkerProgram:
-    """The worker, with DeepSpeed's config changed at these places."""
+    """Return the worker's program with these changes to DeepSpeed's config."""
     needs_deepspeed()
 
     def configure(job: Job) -> Mapping[str, Any]:
@@ -63,7 +63,7 @@ def worker(timeout: float = 600.0, **changes: Any) -> WorkerProgram:
 
 
 def ranks(one: Job) -> dict[int, int]:
-    """The process of each rank."""
+    """Return the pid of each rank."""
     found = {}
     for pid in members(one.tag):
         name = Path(f"/proc/{pid}/comm").read_text().strip()
@@ -73,7 +73,7 @@ def ranks(one: Job) -> dict[int, int]:
 
 
 def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tmp_path: Path) -> None:
-    """A rank is stopped: the other waits for it in a collective and writes down where; then the first is killed."""
+    """If a rank is stopped, the stacks of all ranks are written; if it is then killed, the job ends as CRASHED."""
     launcher, one = LocalLauncher(worker(), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
     handle = launcher.submit(one)
     until(lambda: printed(one), LONG)
@@ -98,7 +98,7 @@ def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tm
 
 
 def test_one_job_measures_several_batches(tmp_path: Path) -> None:
-    """Four times the samples take longer, and both are reported, the largest as the job's own."""
+    """A job measures both of its batches, and the larger one is the job's result."""
     workload = replace(WORKLOAD, global_batch=64)
     topology = replace(TWO, micro_batch=2, global_batch=64)
     one = assigned(tmp_path, topology, workload=workload, iterations=(2, 3), batches=(16, 64))
@@ -128,7 +128,7 @@ def test_a_collective_that_times_out_is_a_hang(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Limited:
-    """The worker with little memory."""
+    """The worker with a limit on its memory."""
 
     inner: WorkerProgram
     measured_by_log = False

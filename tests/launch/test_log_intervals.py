@@ -1,4 +1,4 @@
-"""Trainers that log every n-th iteration, resume at 5,001 or skip optimizer steps: real jobs, measured by position."""
+"""Real jobs of trainers that log every n-th iteration, resume at 5,001 or skip optimizer steps."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ INTERVALS = {
 @pytest.mark.parametrize("style", ["megatron", "pipeline", "throughput"])
 @pytest.mark.parametrize("name", INTERVALS)
 def test_a_job_is_measured_by_its_second_line(name: str, style: str, tmp_path: Path) -> None:
-    """Whatever number that line has; its time is that of one iteration, and the job ends with it."""
+    """A job ends with the second line of its log and is measured by it, whatever the number of its iteration."""
     words, number = INTERVALS[name]
     one = job(tmp_path)
     one = replace(one, workload=replace(one.workload, global_batch=16))
@@ -71,7 +71,7 @@ def test_an_iteration_without_an_optimizer_step_is_not_measured(style: str, tmp_
 
 
 def test_a_trainer_that_only_has_a_progress_bar_on_stderr_is_measured(tmp_path: Path) -> None:
-    """tqdm ends its prints with carriage returns, and its last one with nothing."""
+    """A progress bar on stderr is measured, although tqdm ends its updates with carriage returns or with nothing."""
     bar = "  1%|          | {0}/100 [00:0{0}<01:30,  {1:.2f}s/it]"
     (tmp_path / "stdout.log").write_text("{'loss': 10.8, 'epoch': 0.01}\n")
     tail = JobTail(tmp_path)
@@ -99,7 +99,7 @@ def test_a_step_pattern_measures_a_job_by_its_log(tmp_path: Path) -> None:
 
 
 def test_a_unit_that_the_time_stamps_contradict_measures_nothing(tmp_path: Path) -> None:
-    """The lines print seconds, and the pattern takes them for milliseconds."""
+    """A pattern that reads seconds as milliseconds contradicts the time stamps and measures nothing."""
     lines = [f"[2026-03-04 10:00:{2 * number:02d}] it {number} took 2.0\n" for number in (1, 2, 3)]
     (tmp_path / "stdout.log").write_text("".join(lines))
     results = [
@@ -129,14 +129,14 @@ def test_a_job_that_measures_nothing_is_unreadable_with_the_remedy(name: str, tm
 
 
 def test_a_complete_log_without_iterations_is_unreadable_not_cancelled(tmp_path: Path) -> None:
-    """The program started twice and its numbers fell back; each start has too few lines, all of them have enough."""
+    """A program that started twice has enough lines in total but too few in each start, and is UNREADABLE."""
     line = " iteration {0}/ 10 | elapsed time per iteration (ms): {1} |\n"
     (tmp_path / "stdout.log").write_text("".join(line.format(n, 5.0 * n) for n in (5, 6, 3, 7)))
     result = outcome_of(tmp_path, {"why": "cancelled"}, (3,), on_host=False, by_log=True)
     assert (result.outcome, result.measurement) == (Outcome.UNREADABLE, None)
     assert "line 3 is measured" in result.evidence
     result = outcome_of(tmp_path, {"why": "cancelled"}, (4,), on_host=False, by_log=True)
-    assert result.outcome is Outcome.CANCELLED  # by somebody: its log is not complete
+    assert result.outcome is Outcome.CANCELLED  # cancelled from outside, as its log is not complete
     assert "tuner stop" in result.evidence
 
 
@@ -166,7 +166,7 @@ def test_another_tuner_measures_the_same_by_the_log_of_a_job(tmp_path: Path) -> 
 def test_slurm_jobs_are_measured_by_their_second_line(
     words: tuple[str, ...], outcome: Outcome, numbers: tuple[int, ...], within: bool, tmp_path: Path
 ) -> None:
-    """Also by a tuner that adopts the job while it runs."""
+    """A Slurm job is measured by its second line, also by a tuner that adopts it while it runs."""
     from tests import slurm_cluster
     from tests.slurm_stage import BY_NODE, ONCE
 
@@ -207,7 +207,7 @@ MEGATRON = " iteration {0}/ 900 | elapsed time per iteration (ms): 200.0 |"
 
 
 def test_lines_of_less_reliable_sources_do_not_end_a_job() -> None:
-    """DeepSpeed's timers print before Megatron's line of the same iteration."""
+    """DeepSpeed's timer lines, which precede Megatron's line of the same iteration, do not count as iterations."""
     breakdown = "time (ms) | fwd: 10.00 | bwd: 20.00 | bwd_inner: 9.00 | step: 5.00"
     progress = LogProgress()
     for line, iterations in [
@@ -264,7 +264,7 @@ WATCH = Watchdog(start=900.0, step=60.0)
 def test_a_log_may_be_silent_for_all_iterations_of_a_line(
     iterations: int, interval: int | None, patience: float
 ) -> None:
-    """While the interval is unknown, as long as until the first line."""
+    """A log may be silent for a whole interval; while the interval is unknown, for as long as before the first line."""
     for stalled, hung in ((patience, False), (patience + 1, True)):
         status = JobStatus(
             state=JobState.RUNNING,

@@ -1,4 +1,4 @@
-"""The progress that a growing log shows, and the outcome of a job by its files: numbers pinned."""
+"""The progress read from a growing log, and the outcome of a job by its files, compared with exact values."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_line_counts_once_it_is_complete(tmp_path: Path) -> None:
 def test_a_long_log_is_read_in_looks_and_at_the_end_of_its_job_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A job that printed more than a look before its iterations is measured all the same."""
+    """A poll reads a bounded part of a log; the end of the job reads all of it, so that the job is measured."""
     monkeypatch.setattr("tuner.launch.log_tail._CHUNK", 1000)
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text(f"{'x' * 99}\n" * 1000 + LINE.format(1) + "\n" + LINE.format(2) + "\n")
@@ -73,7 +73,7 @@ def test_a_long_log_is_read_in_looks_and_at_the_end_of_its_job_whole(
 def test_a_look_ends_after_a_while_however_slow_the_lines_are_to_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A writer that is faster than the reader delays neither heartbeats nor the checks of other jobs."""
+    """A poll stops reading after `MAX_LOOK_SECONDS`, so that a fast writer does not delay other jobs."""
     clock = iter(range(1000))
     monkeypatch.setattr("tuner.launch.log_tail._CHUNK", len(LINE.format(1)) + 1)
     monkeypatch.setattr("tuner.launch.log_tail.MAX_LOOK_SECONDS", 2)
@@ -81,7 +81,7 @@ def test_a_look_ends_after_a_while_however_slow_the_lines_are_to_read(
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text("".join(LINE.format(number) + "\n" for number in range(1, 10)))
     tail.read(1.0)
-    assert tail.progress.iterations == 3  # the clock stands at 1, 2 and 3 after them
+    assert tail.progress.iterations == 3  # the clock is 1, 2 and 3 after them
     tail.read(2.0)
     assert tail.progress.iterations == 6
 
@@ -95,7 +95,7 @@ def test_of_a_log_far_ahead_of_its_reader_the_end_of_the_job_reads_the_end(
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text("".join(lines))
     tail.read(1.0, whole=True)
-    assert (tail.progress.lines, tail.progress.number) == (10, 1000)  # the line that was cut is left out
+    assert (tail.progress.lines, tail.progress.number) == (10, 1000)  # the incomplete first line is left out
 
 
 def test_a_line_beyond_64_kb_is_read_as_far_and_the_next_one_whole(tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_a_line_beyond_64_kb_is_read_as_far_and_the_next_one_whole(tmp_path: Pat
 
 
 def test_the_rest_of_a_long_line_is_not_read(tmp_path: Path) -> None:
-    """Although it is written later."""
+    """The rest of an overlong line is skipped, even if it is written later."""
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text(LINE.format(1) + "x" * (1 << 17))
     tail.read(1.0)
@@ -135,7 +135,7 @@ def test_a_complete_result_is_measured_by_the_median_of_its_iterations(tmp_path:
 
 
 def test_a_job_of_several_batches_is_measured_by_its_result_alone(tmp_path: Path) -> None:
-    """Iterations 2 and 3 of each batch: 2 and 4 in the job, with two iterations a batch. Its log is of one batch."""
+    """A job of several batches is measured by iteration 2 of each batch in its result file, never by its log."""
     seconds = (9.0, 1.0, 8.0, 4.0)
     iterations = [{"number": n, "seconds": s, "loss": 1.0} for n, s in enumerate(seconds, start=1)]
     result(tmp_path, iterations=iterations)

@@ -1,4 +1,4 @@
-"""`--trainer megatron-deepspeed`, by the flags recorded from its argument parser."""
+"""`--trainer megatron-deepspeed`, checked against the flags recorded from its argument parser."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_another_model_is_refused() -> None:
 
 
 def test_its_config_leaves_the_optimizer_to_megatron(tmp_path: Path) -> None:
-    """DeepSpeed would build its own, and ignore the learning rate of the command."""
+    """The config has no optimizer, because DeepSpeed's would ignore the learning rate of the command."""
     program = program_of(
         COMMAND,
         configure=lambda job: ds_config(job.workload, job.topology),

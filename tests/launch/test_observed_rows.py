@@ -1,4 +1,4 @@
-"""Whether a job's row of the queue is news, which lets the queue be read again soon."""
+"""Whether a job's row in the queue is news, after which the queue is read again soon."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tuner.launch.slurm.tracker import SCRIPT
 
 
 def seen(state: str, nodes: str = "") -> QueuedJob:
-    """A row of job 7."""
+    """Return a row of job 7."""
     return QueuedJob(id="7", state=state, nodes=nodes, reason="None", name=job_name("t"))
 
 

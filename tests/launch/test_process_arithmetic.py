@@ -1,4 +1,4 @@
-"""A job's processes: their stacks, their end, what they write, and the defaults of a machine for them."""
+"""A job's processes: their stacks, how they are ended, and queries of the GPU driver."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tuner.launch.program import CommandTemplate, WorkerProgram
 
 @pytest.fixture
 def shell() -> Iterator[Callable[..., int]]:
-    """Start shell scripts that print a line once they are ready, and end them."""
+    """A function that starts a shell script, waits until it is ready and returns its pid; all are killed at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def start(script: str, *words: str, **environment: str) -> int:
@@ -50,7 +50,7 @@ def shell() -> Iterator[Callable[..., int]]:
 def test_each_process_is_listed_with_its_rank_its_state_and_its_stack(
     shell: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that dumps on a signal, one that does not and one that is stopped; a process that is gone is left out."""
+    """The stack file lists each live process with its rank, its state and, if available, its stack."""
     monkeypatch.setattr("tuner.launch.stacks.shutil.which", lambda _: None)
     monkeypatch.setattr(stacks, "DUMP_TIMEOUT", 10.0)
     log = tmp_path / "stderr.log"
@@ -126,7 +126,7 @@ def test_a_local_job_is_explained_by_the_stacks_of_its_processes(
 
 
 class Ending:
-    """Processes of a job that end at their times by a clock of 0.01 s a look, or never."""
+    """Stand-in processes that end at given times, or never, with a clock that advances by the pauses."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, **ends: float) -> None:
         self.clock, self.sent = 100.0, list[tuple[float, int, int]]()
@@ -176,7 +176,7 @@ def test_every_child_that_has_exited_is_reaped(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_jobs_child_dies_with_its_supervisor_and_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """1 and 36 are PR_SET_PDEATHSIG and PR_SET_CHILD_SUBREAPER of linux/prctl.h, 2 and 37 what reads them."""
+    """The child gets PR_SET_PDEATHSIG and default signal handlers; options 2 and 37 of prctl read back 1 and 36."""
     found = ctypes.c_int(-1)
     libc = ctypes.CDLL(None)
     try:

@@ -1,4 +1,4 @@
-"""The programs of jobs: what the shipped worker's processes start with."""
+"""The programs of jobs: the environment of the shipped worker's processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.launch.program import CommandTemplate, WorkerProgram
 def test_jobs_keep_the_users_python_path(
     own: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is installed beside the interpreter is found by jobs too, after this tuner."""
+    """Jobs keep the user's PYTHONPATH, after the path of this tuner."""
     monkeypatch.setenv("PYTHONPATH", own)
     cluster = catalog.cluster("bloom-48")
     job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=cluster, topology=ONE)

@@ -1,8 +1,8 @@
-"""Unmodified trainers of real frameworks on CPUs: `optimize --launcher local` measures each job.
+"""Unmodified trainers of real frameworks on CPUs, measured by `optimize --launcher local`.
 
-They run with the Python that `TUNER_TRAINERS_PYTHON` names, else with this one, if it has their packages. Those that
-take minutes run only if the variable is set: DeepSpeed's, and broken variants of trainers that need more than torch. In
-all, that is ten minutes.
+They run with the Python named by `TUNER_TRAINERS_PYTHON`, or else with this one, if it has their packages. Trainers
+that take minutes run only if the variable is set: DeepSpeed's, and broken variants of trainers that need more than
+torch. All of them together take ten minutes.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ os._exit(0)  # threads of torch may abort while an interpreter ends, which is an
 
 
 def with_missing_module(command: str, folder: Path) -> str:
-    """The same trainer, whose script imports a module that is not installed."""
+    """Return the command with a script that imports a module that is not installed."""
     script = Path(SCRIPT.search(command)[0])  # type: ignore[index]
     broken = folder / script.name
     broken.write_text(f"import flash_attn_of_tomorrow\n{script.read_text()}")
@@ -88,12 +88,12 @@ def with_missing_module(command: str, folder: Path) -> str:
 
 
 def with_bad_flag(command: str, _folder: Path) -> str:
-    """The same trainer with a flag that it does not know."""
+    """Return the command with a flag that the trainer does not know."""
     return f"{command} --no_such_flag=2"
 
 
 def without_output(command: str, folder: Path) -> str:
-    """The same trainer, all of whose output is lost."""
+    """Return the command with all output of the trainer discarded."""
     silent = folder / "silent.py"
     silent.write_text(SILENT.replace("{", "{{"))
     return SCRIPT.sub(rf"{silent} \g<0>", command)
@@ -104,7 +104,7 @@ SCRIPT = re.compile(r"\S+/tests/trainers/\w+\.py")
 BROKEN = {
     "missing module": (with_missing_module, "a dependency is missing", "install it for the Python that --command runs"),
     "bad flag": (with_bad_flag, "the trainer refused its arguments", "correct --command"),
-    # Launchers print lines of their own, so that one of two sentences says what is missing.
+    # Launchers print lines of their own, so either of two sentences explains the failure.
     "no output": (without_output, "succeeded, but none could be measured", "call step() of tuner.step in the trainer"),
 }
 
@@ -116,14 +116,14 @@ def installed(package: str) -> bool:
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What DeepSpeed compiles serves all studies: one takes minutes."""
+    """Share DeepSpeed's compiled extensions between all studies, because compiling takes minutes."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv(FOLDER, str(tmp_path_factory.mktemp("extensions")))
         yield
 
 
 def study(run: Run, tmp_path: Path, name: str, command: str, *, takes_minutes: bool) -> Said:
-    """A search of at most four jobs with a trainer."""
+    """Run a search of at most four jobs with a trainer."""
     packages, _, options = TRAINERS[name]
     if takes_minutes and "TUNER_TRAINERS_PYTHON" not in os.environ:
         pytest.skip("takes minutes; runs with the Python that TUNER_TRAINERS_PYTHON names")

@@ -1,4 +1,4 @@
-"""A measured table answers as it did."""
+"""The replay launcher returns the measurements of a table."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_row_that_hung_hangs_from_the_start(tmp_path: Path) -> None:
 
 
 def test_repeated_rows_answer_in_turn_and_then_again_from_the_first(tmp_path: Path) -> None:
-    """Whoever submits: the jobs beside this one are counted, so that a resumed study meets the next row."""
+    """Repeated rows are returned in turn across processes, so that a resumed study gets the next row."""
     rows = [answer("good", 10.0), answer("oom"), answer("good", 11.0), answer("good", 12.0)]
     seen = []
     for number in range(7):
@@ -91,7 +91,7 @@ def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
 
 
 def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path) -> None:
-    """The row's own model has 32 heads and a batch of 32; the study asks for them as axes."""
+    """A row with a model of 32 heads and a batch of 32 is found by a topology that has them as axes."""
     model = replace(WORKLOAD.model.with_heads(32), name="of a table")
     cluster = ReplayLauncher(
         [answer("good", 10.0, workload=replace(WORKLOAD, model=model, global_batch=32, tokens=1e9))]
@@ -118,7 +118,7 @@ def test_it_has_the_nodes_of_its_largest_row_unless_it_is_told() -> None:
 
 
 def test_the_noise_of_a_replay_follows_from_its_seed(tmp_path: Path) -> None:
-    """Two seeds differ, one seed repeats itself, and the runs of one row scatter as much as was asked for."""
+    """The noise is the same for equal seeds and differs between seeds; its deviation is the one requested."""
     rows = [answer("good", 10.0)]
     seen: dict[int, list[float]] = {}
     for index, seed in enumerate((1, 2, 1)):

@@ -1,4 +1,4 @@
-"""The simulated cluster: always the same for a seed, and not what the model expects."""
+"""The simulated cluster is reproducible for a seed and differs from the cost model."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def job(folder: Path, number: int, topology: Topology = GOOD) -> Job:
 
 
 def run(cluster: SimulatedLauncher, what: Job) -> JobResult:
-    """What comes of a job; one that hangs is cancelled."""
+    """Run a job and return its result; a job that hangs is cancelled."""
     handle = cluster.submit(what)
     for _ in range(20):
         if cluster.poll([handle])[handle].state is JobState.ENDED:
@@ -75,7 +75,7 @@ print(json.dumps([list(cluster.truth.seconds(columns)), list(cluster.truth.memor
 
 
 def test_a_seed_is_the_same_world_in_every_process(tmp_path: Path) -> None:
-    """Whatever Python hashes its strings with."""
+    """A seed gives the same cluster in every process, independent of Python's hash seed."""
     worlds = [
         subprocess.run(
             [sys.executable, "-c", WORLD, str(tmp_path / salt)],
@@ -122,7 +122,7 @@ def test_hangs_and_crashes_are_rare_and_the_next_run_goes_through(tmp_path: Path
     outcomes = [run(cluster, job(tmp_path, next(numbers))).outcome for _ in range(900)]
     seen = Counter(outcomes)
     assert 2 <= seen[Outcome.CRASHED] <= 15
-    assert 2 <= seen[Outcome.CANCELLED] <= 15  # what hung
+    assert 2 <= seen[Outcome.CANCELLED] <= 15  # the hung ones
     for this, following in pairwise(outcomes):
         assert this is Outcome.MEASURED or following is Outcome.MEASURED
 
@@ -151,7 +151,7 @@ def test_a_drift_that_is_none_is_refused() -> None:
 
 
 def test_a_resumed_study_meets_the_same_cluster(tmp_path: Path) -> None:
-    """Noise goes by how often a topology has been run, drift by how many jobs there were; both are found again."""
+    """A resumed study gets the same results: noise depends on a topology's runs so far, drift on the jobs so far."""
     drift = SpeedChange(factor=1.1, after_jobs=4)
     whole = SimulatedLauncher(4, seed=8, drift=drift)
     expected = [run(whole, job(tmp_path / "whole", number)) for number in range(6)]
@@ -192,9 +192,9 @@ def test_a_kill_at_any_moment_changes_no_result_after_resuming(seed: int, tmp_pa
 
 
 def _walk(folder: Path, seed: int, *, killed: bool) -> list[object]:
-    """Jobs submitted, waited for and cancelled at random, and all that is seen of them after each step."""
+    """Submit, await and cancel jobs at random; return the observations after each step."""
     faults = Faults(hangs=0.1, crashes=0.1)
-    steps, kills = Random(seed), Random(seed)  # noqa: S311 - a walk and no secret
+    steps, kills = Random(seed), Random(seed)  # noqa: S311 - a random walk, not a secret
     shutil.rmtree(folder, ignore_errors=True)
     cluster, jobs, seen = SimulatedLauncher(3, seed=1, faults=faults), list[tuple[Job, str]](), list[object]()
     for _ in range(60):
@@ -314,7 +314,10 @@ def test_cliffs_are_few_and_of_the_size_that_is_said() -> None:
 
 
 def test_the_truth_is_not_the_model_and_the_model_is_of_use(default_space: Space) -> None:
-    """Over 300 legal topologies of each of ten clusters; `benchmarks/simulated.py` prints the figures."""
+    """Over 300 legal topologies on ten clusters, the model's median error is 5 to 15% and its tau 0.6 to 0.95.
+
+    `benchmarks/simulated.py` prints the figures.
+    """
     points = np.concatenate(list(default_space.blocks()))
     columns = default_space.columns(np.random.default_rng(0).choice(points, 300, replace=False))
     expected = CostModel().score(columns)
@@ -331,13 +334,13 @@ def test_the_truth_is_not_the_model_and_the_model_is_of_use(default_space: Space
 
 
 def order(one: FloatArray, other: FloatArray) -> float:
-    """Kendall's tau."""
+    """Return Kendall's tau."""
     left, right = np.triu_indices(len(one), 1)
     return float(np.mean(np.sign(one[left] - one[right]) * np.sign(other[left] - other[right])))
 
 
 def test_one_job_measures_several_batches_each_as_long_as_the_truth_says(tmp_path: Path) -> None:
-    """The batches share the luck of their run, and cost one start-up; the last one is the measurement."""
+    """The batches of a job share noise and start-up; the last one is the measurement."""
     cluster = SimulatedLauncher(4, seed=3, faults=NO_FAULTS)
     step = GOOD.micro_batch * GOOD.dp
     batches = (4 * step, 8 * step)
@@ -355,7 +358,7 @@ def test_one_job_measures_several_batches_each_as_long_as_the_truth_says(tmp_pat
 
 
 def test_a_handle_of_a_job_of_one_batch_is_that_of_earlier_versions(tmp_path: Path) -> None:
-    """So that a study that was begun before adopts its jobs; one of several batches says how many."""
+    """A handle has the number of batches only if there are several, so that earlier studies can adopt their jobs."""
     cluster = SimulatedLauncher(4, seed=3)
     assert "batches" not in json.loads(cluster.submit(job(tmp_path, 0)))
     step = GOOD.micro_batch * GOOD.dp

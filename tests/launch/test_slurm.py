@@ -1,4 +1,4 @@
-"""What needs no cluster: the script's text, the site's file, what Slurm says as it is read, and the pace of asking."""
+"""The Slurm launcher without a cluster: scripts, site profiles, and reading of Slurm's output."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_is_the_golden_one(name: str) -> None:
-    """`TUNER_GOLDEN=write` writes them anew; read what has changed."""
+    """A script equals its golden file; `TUNER_GOLDEN=write` rewrites the files, for a review of the differences."""
     text = SCRIPTS[name]()
     if os.environ.get("TUNER_GOLDEN") == "write":
         (GOLDEN / name).write_text(text, encoding="utf-8")
@@ -118,7 +118,7 @@ def test_shellcheck_finds_nothing_in_a_script(name: str) -> None:
 
 
 def test_the_words_of_a_script_arrive_as_they_were_said(tmp_path: Path) -> None:
-    """The rendered script is run by bash itself: no Slurm is needed to see what quoting does."""
+    """Arguments and variables with special characters reach the program unchanged when bash runs the script."""
     folder = tmp_path / HOSTILE[1:]
     folder.mkdir(parents=True)
     asked = ProcessSpec(
@@ -158,7 +158,7 @@ def test_the_name_of_a_job_is_one_word_and_its_own() -> None:
 
 
 def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
-    """With each line's comment sign taken away it is a site."""
+    """docs/slurm-site.toml shows every field; with its comment signs removed, it is a valid site profile."""
     text = (ROOT / "docs/slurm-site.toml").read_text()
     assert SiteProfile.of(read_toml(ROOT / "docs/slurm-site.toml"), origin="example") == SiteProfile()
     opened = "\n".join(line[1:] for line in text.splitlines() if line.startswith("#") and " = " in line)
@@ -196,7 +196,7 @@ def test_a_site_that_cannot_be_used_is_refused_by_its_field(text: str, complaint
         SiteProfile.read(tmp_path / "site.toml")
 
 
-# -- what Slurm says
+# -- Slurm's output
 
 
 def row(

@@ -1,4 +1,4 @@
-"""What is sent to Slurm and read of it, of a job's files and of job steps, with commands that only answer."""
+"""Commands sent to Slurm and parsing of its answers and of jobs' files, with stand-in commands."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tuner.launch.slurm.states import EndReport, ScriptExit, ScriptRun, SlurmSta
 
 
 class Answering(SlurmCommands):
-    """Commands that answer by their first word, and are written down."""
+    """Stand-in Slurm commands with a fixed answer for each program; they record what is sent."""
 
     def __init__(self, **answers: str | CommandOutput) -> None:
         self.answers, self.sent = answers, list[str]()
 
     def run(self, *command: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
-        """The answer of the command, or that nobody answers."""
+        """Record the command and return its answer, or raise ControllerUnreachable if it has none."""
         self.sent.append(" ".join(command))
         answer = self.answers.get(command[0])
         if answer is None:
@@ -39,7 +39,7 @@ class Answering(SlurmCommands):
 
 
 def row(*fields: str) -> str:
-    """A row of the queue."""
+    """Return a row of the queue."""
     return SEPARATOR.join(fields)
 
 
@@ -64,7 +64,10 @@ def test_the_queue_is_read_with_one_query() -> None:
 
 
 def test_the_newest_of_a_name_has_the_highest_number() -> None:
-    """12 and not 7, although it is the later word in neither order; the accounting only where the queue has none."""
+    """The newest job of a name has the highest number, compared as a number: 12 is newer than 7.
+
+    Accounting is queried only if the queue has no such job.
+    """
     assert SlurmQueue(Answering(squeue=QUEUE)).newest("tuner-a").id == "12"  # type: ignore[union-attr]
     rows = "9|tuner-a|COMPLETED|n1\n10|tuner-a|FAILED|n1\n11|tuner-b|FAILED|n1\n"
     commands = Answering(squeue=row("3", "PENDING", "", "", "tuner-b"), sacct=rows)
@@ -128,7 +131,7 @@ def test_steps_are_those_of_a_name_and_are_cancelled_by_number() -> None:
 
 
 def test_an_error_of_scancel_is_returned() -> None:
-    """A wrapper, or a job of another account: the last line that it has written, or its exit code."""
+    """A failed scancel is returned as the last line of its stderr, or as its exit code."""
     lines = f"7.0{SEPARATOR}tuner-a"
     refused = CommandOutput(1, "", "site policy\nscancel: error: Access/permission denied\n")
     queue = SlurmQueue(Answering(squeue=lines, scancel=refused))
@@ -236,7 +239,7 @@ def test_a_child_lives_until_it_can_be_waited_for(
 
 
 def test_a_script_that_was_not_noted_is_found_by_its_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The lowest process that runs it, with the nodes of its environment."""
+    """A script without a note is found by its tag and file, with the nodes of its environment."""
     monkeypatch.setattr("tuner.launch.supervisor.members", lambda tag: {os.getpid(), 2**22} if tag == "t" else set())
     monkeypatch.setattr("tuner.launch.slurm.process.runs", lambda pid, file: file == tmp_path and pid < 2**22)
     environment = Path("/proc/self/environ").read_bytes()
@@ -251,7 +254,7 @@ def test_a_script_that_was_not_noted_is_found_by_its_tag(tmp_path: Path, monkeyp
 
 
 def job_of(folder: Path, **fields: Any) -> SlurmJob:
-    """Job 7 of tag t."""
+    """Return job 7 with the tag t."""
     usual: dict[str, Any] = {"id": "7", "tag": "t", "folder": folder}
     return SlurmJob(**usual | fields)
 
@@ -350,7 +353,7 @@ def test_a_rerun_names_the_nodes_that_failed(fields: dict[str, Any], words: str)
 
 
 def ended(state: str, **fields: Any) -> SlurmState:
-    """A state that Slurm reported."""
+    """Return the state of a job whose end Slurm reported."""
     report = EndReport(state=state, reason="", at=9.0, began=None, exit_code=None)
     return SlurmState(phase=states.Ended(report=report), **fields)
 

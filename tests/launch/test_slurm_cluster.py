@@ -1,4 +1,4 @@
-"""The Slurm launcher on a live cluster of four nodes, and what goes wrong on one; `make test-cluster` starts it."""
+"""The Slurm launcher on a live cluster of four nodes, including its failures; `make test-cluster` starts it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def cluster() -> Iterator[SlurmCluster]:
-    """The cluster; no test may leave a job in its queue."""
+    """The live cluster; a test fails if it leaves a job in the queue."""
     live = slurm_cluster.running()
     live.clear()
     yield live
-    left = live.until_empty(10)  # one that has just said how it ended is still being put away
+    left = live.until_empty(10)  # a job that just ended may still be completing
     live.clear()
     assert left == []
 
@@ -46,7 +46,7 @@ def stage(cluster: SlurmCluster, tmp_path: Path) -> OnSlurm:
 
 
 def until(launcher: Launcher, handle: str, right: Callable[[JobStatus], bool], seconds: float = 60.0) -> JobStatus:
-    """The first status of a job that is right."""
+    """Poll a job until a status satisfies a condition, and return that status."""
     deadline = time.monotonic() + seconds
     while True:
         status = launcher.poll([handle])[handle]
@@ -107,7 +107,7 @@ def test_a_study_of_real_deepspeed_jobs_across_two_nodes(cluster: SlurmCluster, 
 
 
 def test_a_tuner_that_is_killed_and_run_again_adopts_its_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """It loses none and doubles none."""
+    """A restarted tuner adopts the jobs of the killed one, and loses or duplicates none."""
     first = subprocess.Popen(
         tuner(tmp_path), env=environment(cluster), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -181,7 +181,10 @@ def test_a_job_that_is_suspended_stands_still_without_a_clock(stage: OnSlurm, cl
 def test_a_job_that_would_wait_for_ever_is_ended_with_the_reason(
     site: SiteProfile, stage: OnSlurm, cluster: SlurmCluster
 ) -> None:
-    """A wrong account, and a dependency on a job that has failed; the next such job is not even sent."""
+    """A job that could never start (wrong account, failed dependency) is cancelled with the reason.
+
+    The next such job is refused before it is submitted.
+    """
     stage.site = replace(site, account="chemistry")
     if site.lines:
         failed = cluster.said("sbatch", "--parsable", "--output=/dev/null", "--wrap", "exit 1").strip()
@@ -224,7 +227,7 @@ def test_more_nodes_than_any_partition_has_are_refused_before_anything_is_sent(c
 
 
 def test_a_folder_that_a_node_cannot_write_is_named(stage: OnSlurm) -> None:
-    """Shown with a folder that is gone by the time that the job begins."""
+    """A job whose folder is missing when it starts is CRASHED, and the evidence names the node and --runs."""
     stage.site = replace(ONCE, lines=("--begin=now+2",))
     launcher = stage.open()
     job = stage.job()
@@ -249,7 +252,7 @@ def test_a_job_that_reaches_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
 
 
 def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm, cluster: SlurmCluster) -> None:
-    """PREEMPTED is not final: Slurm puts the job back into the queue."""
+    """A preempted job is not ended: Slurm requeues it, and it is measured once."""
     launcher = stage.open()
     job = stage.job(iterations=(40,))
     handle = launcher.submit(job)
@@ -260,8 +263,8 @@ def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm
     status = until(launcher, handle, is_in(JobState.WAITING))
     assert (status.began, status.iterations) == (None, status.iterations)
     cluster.said("scancel", other.strip())
-    # Slurm itself waits for two minutes. Not at once: slurmd refuses ("Job credential revoked") a job that is started
-    # again within the second in which it was killed.
+    # Shorten Slurm's delay of two minutes, but not to zero: slurmd refuses a job that is restarted within the second in
+    # which it was killed ("Job credential revoked").
     cluster.said("scontrol", "update", f"JobId={number(handle)}", "StartTime=now+2")
     again = until(launcher, handle, is_in(JobState.RUNNING), 150)
     assert again.began is not None
@@ -274,7 +277,7 @@ def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm
 
 @pytest.fixture
 def mended(cluster: SlurmCluster) -> Iterator[list[str]]:
-    """Nodes that a test has killed are started again."""
+    """A list of killed nodes, which are started again after the test."""
     killed: list[str] = []
     yield killed
     for name in killed:
@@ -290,7 +293,7 @@ def mended(cluster: SlurmCluster) -> Iterator[list[str]]:
 def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
     requeue: bool, stage: OnSlurm, cluster: SlurmCluster, mended: list[str], tmp_path: Path
 ) -> None:
-    """A node with all that runs on it, whose job is started again; and a slurmd alone, whose job ends."""
+    """A failed node is excluded from later jobs, whether its job is requeued (dead node) or ends (dead slurmd)."""
     stage.site = replace(ONCE, requeue=requeue)
     launcher = SlurmLauncher(Acting(), nodes=4, site=stage.site, notes=tmp_path)
     handle = launcher.submit(stage.job("hang"))
@@ -315,7 +318,7 @@ def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
 
 
 def test_a_controller_that_is_restarted_loses_and_fails_nothing(stage: OnSlurm, cluster: SlurmCluster) -> None:
-    """While it is gone a job that it alone knows of is UNKNOWN; one that has ended by its own word has ended."""
+    """During an outage of the controller a running job is UNKNOWN; one whose script reported its end is ENDED."""
     launcher = stage.open()
     quick, slow = launcher.submit(stage.job(iterations=(10,))), launcher.submit(stage.job("hang"))
     until(launcher, slow, is_in(JobState.RUNNING))
@@ -329,7 +332,7 @@ def test_a_controller_that_is_restarted_loses_and_fails_nothing(stage: OnSlurm, 
     until(launcher, slow, is_in(JobState.RUNNING), 60)
     launcher.cancel(slow)
     assert launcher.collect(slow).outcome is Outcome.CANCELLED
-    cluster.until_empty(90)  # the node repeats its report of the quick job's end until the controller hears it
+    cluster.until_empty(90)  # the node repeats its report of the quick job's end until the controller receives it
 
 
 def test_a_job_is_submitted_once_by_a_controller_that_comes_back(stage: OnSlurm, cluster: SlurmCluster) -> None:

@@ -1,4 +1,4 @@
-"""How the queue is read, by a queue that is written down: how often, and what follows from what it says."""
+"""Reading the queue: how often, and the consequences of its answers, with a recorded queue."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tuner.sizing.probes import JobProbe
 
 
 class Recorded(SlurmCommands):
-    """A queue in which everything waits; it writes down when it was read."""
+    """A stand-in queue in which all jobs wait by default; it records the times of its reads."""
 
     def __init__(self) -> None:
         self.clock = 1000.0
@@ -43,7 +43,7 @@ class Recorded(SlurmCommands):
         self.reasons: dict[str, str] = {}
         self.cancels: list[str] = []
         self.nodes: str | None = None
-        """What `sinfo` prints; None where it fails."""
+        """Output of `sinfo`; None if it fails."""
         self._numbers = itertools.count(1)
 
     def run(self, *command: str, lock: int | None = None) -> CommandOutput:  # noqa: ARG002 - nothing is kept open
@@ -129,7 +129,10 @@ def test_a_controller_that_is_silent_leaves_every_job_unknown_and_none_failed(
 def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
-    """Unless its own script has said how it ended; and an id that is another job's by now is not it."""
+    """A job missing from two consecutive queries is LOST, unless its script reported its end.
+
+    A job id that belongs to another job counts as missing.
+    """
     slurm, commands, handles = recorded
     slurm.poll(handles)
     del commands.sent["1"], commands.sent["2"]
@@ -151,7 +154,10 @@ def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
 def test_a_job_that_would_wait_forever_is_cancelled_and_none_as_large_is_sent(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
-    """Only while it is pending: the queue keeps an old reason beside a job that runs."""
+    """A pending job that can never start is cancelled, and equally large jobs are refused.
+
+    The reason of a running job is outdated and is ignored.
+    """
     slurm, commands, handles = recorded
     write_object(tmp_path / "2/began.json", {"tag": "t2", "job": "3", "restart": 0, "began": 1.0, "nodes": "n1"})
     commands.reasons = {"1": "Resources", "2": "PartitionNodeLimit", "3": "PartitionNodeLimit"}
@@ -173,7 +179,7 @@ def test_a_job_that_would_wait_forever_is_cancelled_and_none_as_large_is_sent(
 def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
-    """What its first run has left is that run's alone."""
+    """A requeued job is not ended by the files of its first run, and its elapsed time includes both runs."""
     slurm, commands, handles = recorded
     began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
     write_object(tmp_path / "0/began.json", began)
@@ -203,7 +209,7 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
 def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
     state: str, recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
-    """Also once its job has ended; how that ended is decided once and for all."""
+    """A suspect node is queried until Slurm reports its state, even after the job has ended with its final result."""
     slurm, commands, handles = recorded
     write_object(
         tmp_path / "0/began.json", {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
@@ -223,7 +229,7 @@ def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
 def test_a_job_that_cannot_restart_is_not_judged_by_its_first_runs_files(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
-    """As slurmd does with a job that is started again within the second in which it was killed."""
+    """A requeued job that Slurm fails to restart is reported as such, and the files of its first run do not count."""
     slurm, commands, handles = recorded
     began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
     write_object(tmp_path / "0/began.json", began)
@@ -241,10 +247,10 @@ def test_a_job_that_cannot_restart_is_not_judged_by_its_first_runs_files(
 
 
 class Slow(Recorded):
-    """A controller that is silent while the job waits, from 1002 to 1012; the job runs from 1015 on."""
+    """A controller that is unreachable from 1002 to 1012, while the job waits; the job runs from 1015 on."""
 
     runs: Path
-    """The folder of a batch's jobs."""
+    """Folder of a batch's jobs."""
     cancelled: float | None = None
 
     def run(self, *command: str, lock: int | None = None) -> CommandOutput:
@@ -264,7 +270,7 @@ class Slow(Recorded):
 
 
 def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path: Path) -> None:
-    """Ten seconds of silence are no ten seconds that it ran."""
+    """An outage of the controller does not count towards the time limit of a batch."""
     commands = Slow()
     commands.runs = tmp_path / "jobs"
     slurm = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
@@ -310,14 +316,14 @@ def test_a_site_is_for_slurm_alone(run: Run, tmp_path: Path) -> None:
 
 
 def test_no_variable_of_the_user_changes_what_a_slurm_command_does() -> None:
-    """`SCANCEL_STATE` would leave jobs running, `SBATCH_TEST_ONLY` submit none; cluster and credentials stay."""
+    """Variables that change the behaviour of Slurm's commands are removed; those of cluster and credentials stay."""
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_CLUSTERS": "a", "SLURM_JWT": "secret", "PATH": "/bin"}
     options = ("SCANCEL_STATE", "SQUEUE_USERS", "SBATCH_TEST_ONLY", "SACCT_FORMAT", "SINFO_FORMAT", "SLURM_JOB_ID")
     assert tuner_environment({**kept, **dict.fromkeys(options, "x")}) == kept
 
 
 class AtASite(Recorded):
-    """A site whose `sbatch` prints more than the id, or fails after the job was submitted."""
+    """A site whose `sbatch` prints additional lines, or fails after submitting the job."""
 
     def __init__(self, before: str, after: str, code: int) -> None:
         super().__init__()
@@ -336,7 +342,7 @@ class AtASite(Recorded):
     [("", ""), ("Charging account x\n", ""), ("", "See https://site/1\n"), ("42\n", "43\n"), ("Submitted: ", " ok\n")],
 )
 def test_a_submitted_job_is_found_whatever_sbatch_prints(before: str, after: str, code: int, tmp_path: Path) -> None:
-    """Calling it refused would leave a job without an owner in the queue, and another at each retry."""
+    """A submitted job is found even if sbatch prints more lines or fails, so that no orphan stays in the queue."""
     commands = AtASite(before, after, code)
     slurm = SlurmLauncher(Acting(), nodes=4, commands=commands, clock=lambda: commands.clock, sleep=commands.sleep)
     handle = slurm.submit(job(str(tmp_path / "0"), "t0"))

@@ -1,4 +1,4 @@
-"""The state machine of a Slurm job: every phase under every observation, and the numbers of each transition."""
+"""The state machine of a Slurm job: every phase under every observation, and exact values of the transitions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ STATES = {
 }
 
 OBSERVATIONS: dict[str, tuple[Observation, str]] = {
-    # observation: the phase after it, from each of STATES in its order
+    # observation, and the phase after it for each of STATES in order
     "no file": (states.FilesRead(files=files()), "W R X E U L"),
     "began": (states.FilesRead(files=files(run=RUN)), "R R X E U L"),
     "began again": (states.FilesRead(files=files(run=SECOND)), "R R R E U L"),

@@ -47,7 +47,7 @@ def stage(cluster: SlurmCluster, tmp_path: Path) -> InAllocation:
 
 
 def inside(cluster: SlurmCluster, number: str, nodes: int = 4) -> dict[str, str]:
-    """What a shell of `salloc` finds in its environment."""
+    """Return the environment of a shell started by `salloc`."""
     given = {"SLURM_JOB_ID": number, "SLURM_JOB_NODELIST": f"n[1-{nodes}]", "SLURM_JOB_NUM_NODES": str(nodes)}
     return {**environment(cluster), **given, "SLURM_JOB_CPUS_PER_NODE": f"8(x{nodes})", "SLURM_NTASKS_PER_NODE": "3"}
 
@@ -67,7 +67,7 @@ def answered(words: list[str], environment: dict[str, str]) -> tuple[dict[str, A
 
 @pytest.mark.cluster
 def test_a_study_of_real_deepspeed_jobs_inside_salloc(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """As many nodes as the allocation has where none are asked for; the allocation ends with the command."""
+    """A study inside salloc uses all nodes of the allocation by default, and its jobs run as steps."""
     salloc = ["salloc", "--nodes=2", "--exclusive", "--no-kill"]
     axes = ("--exact-nodes", "--set", "zero=0,1", "--set", "micro_batch=4", "--budget", "2")
     document, _ = answered([*salloc, *tuner(tmp_path, *axes)], environment(cluster))
@@ -86,7 +86,7 @@ SPLITS = "--set tp=1 --set pp=1 --set zero=0,1 --set micro_batch=1,2 --set recom
 @pytest.mark.cluster
 @pytest.mark.parametrize("within", [True, False])
 def test_cheap_trials_run_side_by_side(within: bool, cluster: SlurmCluster, tmp_path: Path) -> None:
-    """As steps of one allocation, or as small allocations; the answer is measured on all four nodes."""
+    """Reduced trials run in parallel, as steps or as small allocations; the winner is measured on all four nodes."""
     words = tuner(tmp_path, *CHEAP.split(), *SPLITS.split())
     if within:
         words = ["salloc", "--nodes=4", "--exclusive", "--no-kill", *words]
@@ -143,7 +143,7 @@ def test_cancel_leaves_no_process_and_no_step(stage: InAllocation, cluster: Slur
 
 @pytest.mark.cluster
 def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAllocation, cluster: SlurmCluster) -> None:
-    """Also by a process that comes later."""
+    """A step whose script was killed is CRASHED, also for a later process, and its step is cancelled."""
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
@@ -165,7 +165,7 @@ def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAll
 
 @pytest.mark.cluster
 def test_a_script_that_was_started_and_not_noted_is_found_with_its_nodes(stage: InAllocation) -> None:
-    """As when the tuner is killed between the two: nothing else is put on its nodes."""
+    """A script that the tuner started but did not record is adopted, and its nodes are not used for other jobs."""
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
@@ -203,7 +203,7 @@ def test_a_controller_that_is_away_ends_no_step(stage: InAllocation, cluster: Sl
 def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
     stage: InAllocation, cluster: SlurmCluster
 ) -> None:
-    """Slurm may take minutes to end its step, and the tuner takes it for hung before; nothing is sent there again."""
+    """A hang on a failed node names the node, which is then excluded; Slurm may take minutes to end the step."""
     launcher = stage.open(notes=stage.folder)
     handle = launcher.submit(stage.job("hang"))
     until(launcher, handle, is_in(JobState.RUNNING))
@@ -218,7 +218,7 @@ def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
 
 @pytest.mark.cluster
 def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAllocation, cluster: SlurmCluster) -> None:
-    """Begun with an allocation for each job and gone on inside one, or the other way round: what ran is ended."""
+    """When a study switches between jobs and steps of one allocation, jobs of the former kind are cancelled."""
     own = SlurmLauncher(Acting(), nodes=4, site=replace(BY_NODE, lines=("--hold",)))
     job = stage.job("hang")
     own.submit(job)
@@ -244,7 +244,7 @@ def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAlloca
 
 @pytest.mark.cluster
 def test_two_tuners_do_not_share_an_allocation(stage: InAllocation) -> None:
-    """Each would put its jobs on the nodes of the other."""
+    """A second tuner in the same allocation is refused until the first one is closed."""
     first, second = stage.open(notes=stage.folder / "one"), stage.open(notes=stage.folder / "two")
     first.check()
     with pytest.raises(LaunchError, match="another tuner uses the nodes of allocation"):
@@ -273,7 +273,7 @@ def test_a_job_whose_allocation_ends_is_cancelled_and_blames_no_topology(
 
 @pytest.mark.cluster
 def test_a_step_of_a_killed_tuner_is_adopted_by_the_next(cluster: SlurmCluster, tmp_path: Path) -> None:
-    """It is adopted; none is lost, and none is run twice."""
+    """The step of a killed tuner is adopted, and no job is lost or repeated."""
     within = inside(cluster, cluster.allocate())
     script = f"{sys.executable} -I {ACTOR} good {{iterations}} {{folder}}/actor.json"
     words = tuner(
@@ -303,14 +303,14 @@ if mkdir "$1/first"; then
 fi
 exec "$2" -I "$3" good "$4" "$1/actor.json"
 """
-"""The first run of all stands still, with a word now and then so that nobody takes it for hung; later ones are good."""
+"""The first run hangs, but prints lines so that it does not count as hung; later runs succeed."""
 
 
 @pytest.mark.cluster
 def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
     cluster: SlurmCluster, tmp_path: Path
 ) -> None:
-    """The answer and the report say which node, and which trial was run again."""
+    """A trial on a failed node runs again on another one; output and report name the node and the trial."""
     script = tmp_path / "hangs-once.sh"
     script.write_text(HANGS_ONCE)
     command = f"/bin/bash {script} {tmp_path} {sys.executable} {ACTOR} {{iterations}}"

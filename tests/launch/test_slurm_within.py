@@ -1,4 +1,4 @@
-"""Job steps with no cluster: the scripts are real and run here, Slurm's command are written down."""
+"""Job steps without a cluster: the scripts are real and run on this machine, Slurm's commands are stand-ins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REFUSED = "slurm_load_jobs error: Protocol authentication error"
 
 
 class Written(SlurmCommands):
-    """Slurm's command about allocation 7 of n1 to n4; a command that holds a word of `fails` fails."""
+    """Stand-in Slurm commands for allocation 7 of n1 to n4; a command fails if it contains a word of `fails`."""
 
     def __init__(self) -> None:
         self.fails: set[str] = set()
@@ -61,14 +61,14 @@ HOSTS = {"n[1-4]": FOUR, "n[1,3]": ("n1", "n3"), "n2": ("n2",), "n[1-4],m7": (*F
 
 
 class Within:
-    """What a test says: jobs, launchers, and what it waits for."""
+    """The jobs and launchers of a test."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.said = folder, Written()
         self.jobs: list[Job] = []
 
     def open(self, nodes: int = 4, site: SiteProfile = BY_NODE, **more: Any) -> SlurmStepLauncher:
-        """Another process's launcher; its own clock runs."""
+        """Return a new launcher, as of another process, with a real clock."""
         allocation = Allocation(number="7", nodes=FOUR[:nodes], cores=8)
         pace = PollInterval(first=0.01, most=0.01)
         return SlurmStepLauncher(
@@ -76,7 +76,7 @@ class Within:
         )
 
     def job(self, behaviour: Behaviour) -> Job:
-        """A job of one node."""
+        """Return a job of one node."""
         number = len(self.jobs)
         self.jobs.append(
             Job(
@@ -119,14 +119,14 @@ def within(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Within]:
     for job in stage.jobs:
         if (handle := last.adopt(job, None)) is not None:
             last.cancel(handle)
-    for process in Path("/proc").glob("[0-9]*"):  # a script that is killed leaves its step, which is Slurm's to end
+    for process in Path("/proc").glob("[0-9]*"):  # a killed script leaves its step, which Slurm would end
         with suppress(OSError):
             if os.fsencode(tmp_path) in (process / "cmdline").read_bytes():
                 os.kill(int(process.name), signal.SIGKILL)
 
 
 def test_a_failed_step_is_unknown_until_slurm_reports_its_nodes(within: Within) -> None:
-    """An `sinfo` that fails is no word that they are well: the node that did it is left out once its state is known."""
+    """A failed step is UNKNOWN until sinfo reports its nodes; a failed node is excluded and the step runs elsewhere."""
     steps, job = within.open(), within.job("crash")
     within.said.fails = {"sinfo"}
     within.said.states = {"n1": "down*", "n2": "idle"}
@@ -154,7 +154,7 @@ def test_an_allocation_whose_nodes_nobody_can_name_has_not_ended(within: Within,
 
 
 def test_a_remote_step_is_unknown_until_slurm_reports_its_state(within: Within) -> None:
-    """Its script cannot be seen from here; an error is no word that its step is gone."""
+    """A step on another machine is UNKNOWN while squeue fails, and ENDED only if Slurm reports it as gone."""
     job, clock = within.job("good"), [1000.0]
     began = {"tag": job.tag, "job": "7", "restart": 0, "began": 990.0, "nodes": "n1"}
     job.folder.mkdir(parents=True)
@@ -179,7 +179,10 @@ def test_a_remote_step_is_unknown_until_slurm_reports_its_state(within: Within) 
 def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
     within: Within, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is it held against a job that is submitted meanwhile; one that nothing waits before is refused."""
+    """A waiting job that cannot be started for lack of resources stays waiting and is started later.
+
+    A job submitted meanwhile waits as well; with an empty queue the submission is refused.
+    """
     steps = within.open(nodes=1)
     first, second = steps.submit(within.job("hang")), steps.submit(within.job("good"))
     monkeypatch.setenv("TOO_LARGE", "x" * 200_000)  # for exec, which fails with E2BIG

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 
 def test_a_site_that_wraps_sbatch_leaves_no_orphan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its wrapper prints a banner and a number, and fails after the job was submitted."""
+    """A job is measured and leaves no orphan even if sbatch's wrapper prints extra lines and exits with an error."""
     cluster = slurm_cluster.running()
     cluster.clear()
     wrapper = tmp_path / "bin" / "sbatch"
@@ -41,7 +41,7 @@ def test_a_site_that_wraps_sbatch_leaves_no_orphan(tmp_path: Path, monkeypatch: 
 def test_a_job_that_cannot_be_cancelled_is_reported_stays_open_and_is_cancelled_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`scancel` fails, as without permission or with a wrapper: the job runs on, and its trial stays open."""
+    """If scancel fails, the error is raised and the job stays RUNNING; a later cancel succeeds."""
     cluster = slurm_cluster.running()
     cluster.clear()
     wrapper = tmp_path / "bin" / "scancel"

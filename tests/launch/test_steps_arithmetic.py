@@ -1,4 +1,4 @@
-"""Job steps in an allocation, with scripts that are numbers and commands that only answer."""
+"""Job steps in an allocation, with fake pids for scripts and stand-in commands."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
 
 
 class Steps:
-    """A launcher in allocation 7 of n1 to n4 whose scripts are numbers that live until a test says otherwise."""
+    """A launcher in allocation 7 of n1 to n4 whose scripts are fake pids, alive until a test removes them."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder, self.clock = folder, 1000.0
@@ -48,7 +48,7 @@ class Steps:
         monkeypatch.setattr(ScriptProcess, "alive", lambda script, file: script.pid in self.alive and file.is_file())
 
     def launcher_again(self) -> SlurmStepLauncher:
-        """A launcher that knows nothing of the jobs."""
+        """Return a new launcher without any jobs."""
         return SlurmStepLauncher(
             Acting(),
             allocation=Allocation(number="7", nodes=("n1", "n2", "n3", "n4"), cores=8),
@@ -59,7 +59,7 @@ class Steps:
         )
 
     def job(self, nodes: int = 1) -> Job:
-        """A job of so many nodes."""
+        """Return a job of so many nodes."""
         number = len(list(self.folder.glob("*")))
         topology = replace(TOPOLOGIES["good"], nodes=nodes, dp=4 * nodes)
         return Job(
@@ -95,12 +95,12 @@ class Steps:
 
 @pytest.fixture
 def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Steps]:
-    """Open a launcher inside an allocation."""
+    """A function that opens a launcher inside an allocation."""
     return lambda: Steps(tmp_path / "jobs", monkeypatch)
 
 
 def test_steps_have_nodes_of_their_own_and_start_in_order(inside: Callable[[], Steps]) -> None:
-    """Two nodes, then one; a third job of two waits, and one of one behind it."""
+    """Steps use disjoint nodes and start in order of submission: a small job does not overtake a waiting larger one."""
     made = inside()
     handles = [made.launcher.submit(made.job(nodes)) for nodes in (2, 1, 2, 1)]
     assert [spawned["SLURM_JOB_NODELIST"] for spawned in made.spawned] == ["n1,n2", "n3"]
@@ -153,7 +153,7 @@ def test_a_script_that_cannot_start_fails_its_own_submission_only(inside: Callab
 
 @pytest.mark.parametrize(("stubborn", "signals"), [(False, [signal.SIGTERM]), (True, [signal.SIGTERM, signal.SIGKILL])])
 def test_cancel_ends_the_script_and_its_step(stubborn: bool, signals: list[int], inside: Callable[[], Steps]) -> None:
-    """SIGTERM at once, and SIGKILL after the delay where the script stays."""
+    """Cancelling sends SIGTERM, and SIGKILL after a delay if the script is still alive."""
     made = inside()
     made.stubborn = stubborn
     handle = made.launcher.submit(made.job())
@@ -179,7 +179,7 @@ def test_a_job_that_never_started_is_cancelled_without_a_signal(inside: Callable
 
 
 def started(made: Steps) -> tuple[Job, str]:
-    """A job whose script has begun, and its handle."""
+    """Submit a job, let its script begin, and return the job and its handle."""
     job = made.job()
     handle = made.launcher.submit(job)
     write_object(
@@ -193,7 +193,7 @@ def started(made: Steps) -> tuple[Job, str]:
 def test_the_step_of_a_script_that_is_gone_is_cancelled_where_the_script_ran_here(
     here: bool, inside: Callable[[], Steps]
 ) -> None:
-    """From another machine a script that cannot be seen may run: its step is only asked about."""
+    """The step of a missing script is cancelled on the machine that ran the script, and only queried elsewhere."""
     made = inside()
     job, handle = started(made)
     if not here:
@@ -211,7 +211,7 @@ def test_the_step_of_a_script_that_is_gone_is_cancelled_where_the_script_ran_her
 
 
 def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], Steps]) -> None:
-    """Without an exit file, and once Slurm has no step of it."""
+    """A missing script without an exit file ends its job after a delay, once Slurm has no step of it."""
     made = inside()
     _, handle = started(made)
     assert made.launcher.poll([handle])[handle].state is JobState.RUNNING
@@ -229,7 +229,7 @@ def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], 
 
 
 def test_a_failed_job_whose_nodes_slurm_does_not_tell_is_over_once_it_is_cancelled(inside: Callable[[], Steps]) -> None:
-    """Until then it may run again on other nodes."""
+    """A failed job whose nodes Slurm does not report is UNKNOWN, as it may be retried, until it is cancelled."""
     made = inside()
     job, handle = started(made)
     made.alive.clear()
@@ -269,7 +269,7 @@ def test_waiting_ends_with_a_change_of_files_or_at_its_time(inside: Callable[[],
 
 @pytest.mark.parametrize(("ranks", "fits"), [(8, True), (9, False)])
 def test_a_node_of_the_allocation_has_a_core_for_each_rank(ranks: int, fits: bool, inside: Callable[[], Steps]) -> None:
-    """8 cores; an allocation whose cores are unknown is believed."""
+    """An allocation must have a core per rank, unless its cores are unknown, enough nodes, and a node that works."""
     launcher = inside().launcher
     if fits:
         launcher.check(ranks)
@@ -319,7 +319,7 @@ def test_an_allocation_is_free_for_other_tuners_once_the_launcher_is_closed(insi
 
 
 def test_no_more_nodes_are_in_use_than_the_study_may_have(inside: Callable[[], Steps]) -> None:
-    """3 of 4: a second job of two waits, although two nodes are free."""
+    """A study limited to 3 of 4 nodes keeps a second two-node job waiting, although two nodes are free."""
     made = inside()
     made.launcher._max_nodes = 3
     handles = [made.launcher.submit(made.job(2)) for _ in range(2)]

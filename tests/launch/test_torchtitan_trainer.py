@@ -1,4 +1,4 @@
-"""`--trainer torchtitan`: topologies in the flags of its releases, and job configs in TOML."""
+"""`--trainer torchtitan`: topologies as flags of its releases, and job configs in TOML."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ SHORT = split("--metrics.log_freq 1 --checkpoint.no-enable")
 
 
 def test_each_release_gets_the_topology_in_its_own_words(toml: str) -> None:
-    """The second list is of 0.3.0; from b5bcd76 on the batch is counted in tokens."""
+    """The flags are those of release 0.2, of 0.3.0, and of commit b5bcd76 and later, which counts batches in tokens."""
     micro = ["--parallelism.pipeline_parallel_microbatch_size", "2"]
     cpu = ["--training.no-enable-cpu-offload"]
     graphs = ["--training.disable_cuda_graphs"]
@@ -152,9 +152,9 @@ def test_larger_degrees_in_toml_shard_the_sequence(toml: str) -> None:
     assert found["settings"] == ("tp=2,4", "etp=1", "dispatcher=alltoall", "sequence_parallel=on")
 
 
-@pytest.mark.filterwarnings("ignore")  # torch's, at import
+@pytest.mark.filterwarnings("ignore")  # from torch, on import
 def test_torchtitans_own_parser_reads_the_topology(toml: str) -> None:
-    """Release 0.2 reads TOML, and release 0.3 its registry."""
+    """torchtitan's own parser reads the topology: release 0.2 from TOML, release 0.3 from its registry."""
     try:
         release = version("torchtitan")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Jobs of Slurm that are unknown, on suspect nodes, or another study's."""
+"""Slurm jobs that are unknown, on suspect nodes, or of another study."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_only_suspect_nodes_are_examined(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_step_that_another_study_began_is_cancelled(
     step: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs within an allocation, unlike this study's jobs."""
+    """A job that an earlier tuner started as a step of an allocation is cancelled when it is adopted."""
     made, cancelled, one = launcher(Clock(), Answering(squeue="")), list[Any](), job(tmp_path)
     (tmp_path / "slurm.json").write_text(json.dumps({"tag": one.tag, "job": "7", "step": step}))
     monkeypatch.setattr(made._tracker, "cancel_steps", cancelled.append)

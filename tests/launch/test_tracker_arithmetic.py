@@ -1,4 +1,4 @@
-"""What both Slurm launchers share: attempts, cancels, failed nodes and stacks, with commands that only answer."""
+"""Shared code of both Slurm launchers: attempts, cancels, failed nodes and stacks, with stand-in commands."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from tuner.launch.slurm.tracker import MAX_OUTAGE, MAX_STACKS_BYTES, JobTracker,
 
 
 class Clock:
-    """A clock that only sleeping advances."""
+    """A clock that advances only by sleeping."""
 
     def __init__(self) -> None:
         self.seconds, self.pauses = 1000.0, list[float]()
         self.on_sleep: Callable[[], None] = lambda: None
 
     def now(self) -> float:
-        """The seconds."""
+        """Return the current seconds."""
         return self.seconds
 
     def sleep(self, seconds: float) -> None:
-        """Advance."""
+        """Record the pause and advance the clock."""
         self.pauses.append(seconds)
         self.seconds += seconds
         self.on_sleep()
@@ -74,7 +74,7 @@ def job(folder: Path, nodes: int = 1) -> Job:
 
 
 def test_a_command_returns_its_code_and_text_and_has_the_lock(tmp_path: Path) -> None:
-    """Bytes that are no UTF-8 are replaced; the lock is open in the command under the same number."""
+    """A command returns its code and output with invalid UTF-8 replaced, and inherits the lock's descriptor."""
     commands = object.__new__(SlurmCommands)
     text = "import os, sys; sys.stdout.buffer.write(b'o\\xff'); sys.stderr.buffer.write(b'e\\xff'); sys.exit(3)"
     assert commands.run(sys.executable, "-I", "-c", text) == CommandOutput(3, "o\ufffd", "e\ufffd")
@@ -297,7 +297,7 @@ def test_a_hang_is_explained_by_failed_nodes_or_else_by_stacks(tmp_path: Path) -
 
 
 def test_a_launcher_looks_at_files_less_and_less_often(tmp_path: Path) -> None:
-    """From a quarter of a second by a fifth more each time, to two seconds, until the queue may be read again."""
+    """Pauses between file checks grow by a fifth from 0.25 s to 2 s, and end when the queue may be read again."""
     clock = Clock()
     made = launcher(clock, Answering(sbatch="7\n"))
     made.wait(1.0)
@@ -339,14 +339,14 @@ def test_a_job_keeps_its_nodes_and_sizes_in_its_note(tmp_path: Path) -> None:
 
 
 class Changing(Answering):
-    """Commands of which squeue answers each time with the next state of job 7."""
+    """Stand-in commands whose squeue returns the next state of job 7 each time."""
 
     def __init__(self, *states: str, **answers: str | CommandOutput) -> None:
         super().__init__(**answers)
         self.states = list(states)
 
     def run(self, *command: str, lock: int | None = None) -> CommandOutput:
-        """The answer."""
+        """Return the next state of job 7 for squeue, and otherwise the fixed answer."""
         if command[0] != "squeue":
             return super().run(*command, lock=lock)
         state = self.states.pop(0) if len(self.states) > 1 else self.states[0]
@@ -380,7 +380,7 @@ def test_a_cancel_returns_once_slurm_has_ended_the_job(
 
 @pytest.mark.parametrize(("state", "ends"), [("COMPLETING", True), ("RUNNING", False)])
 def test_a_job_that_cannot_be_cancelled_is_named_after_a_minute(state: str, ends: bool, tmp_path: Path) -> None:
-    """One that is COMPLETING waits for its node to be cleaned up; scancel is tried again where it failed."""
+    """A job that is RUNNING a minute after scancel is an error, a COMPLETING one is not; scancel is repeated."""
     clock = Clock()
     commands = Changing(state, sbatch="7\n", scancel=CommandOutput(1, "", "denied"))
     made = launcher(clock, commands)

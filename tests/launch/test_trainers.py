@@ -1,4 +1,4 @@
-"""`--trainer`: the user's command in its framework's words, without a field in braces."""
+"""`--trainer`: tuner adds the topology to the user's command as the framework's flags, without template fields."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_short_run_in_fp16_skips_no_step_for_its_first_loss_scale(
 
 
 def test_megatrons_own_parser_reads_the_topology_from_the_flags(command: str) -> None:
-    """By the flags, types and choices recorded from its source."""
+    """Megatron's flags, types and choices, as recorded from its source, parse the topology's flags."""
     trainer = TrainerCommand.parse("megatron-lm", command)
     words = [*trainer.words[2:], *trainer.job_flags(workload(), TOPOLOGY, Path("x"))]
     read = flag_table("megatron-core").parser.parse_args(words)
@@ -148,7 +148,7 @@ def test_contradictions_are_refused(command: str) -> None:
 
 
 def test_embedding_and_output_layer_count_in_the_split_as_megatron_counts_them(command: str) -> None:
-    """22 layers and 2 units over 4 stages of 3 chunks: two units each."""
+    """With partition=embedding, 22 layers and 2 further units over 4 stages of 3 chunks give 2 units per chunk."""
     trainer = TrainerCommand.parse("megatron-lm", f"{command} --decoder-first-pipeline-num-layers 4")
     job = replace(workload(), model=replace(workload().model, layers=22))
     flags = trainer.job_flags(job, replace(TOPOLOGY, pp=4, partition="embedding"), Path("x"))
@@ -228,7 +228,7 @@ for number in range(1, 100):
 
 
 def test_a_study_of_a_megatron_command_without_fields(run: Run, tmp_path: Path) -> None:
-    """The script stands for Megatron-LM's: it parses the flags and prints iterations in its format."""
+    """A study runs a Megatron-LM command without fields; a stand-in parses its flags and prints its log format."""
     (tmp_path / "args.txt").write_text(
         "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 --global-batch-size 8"
     )
@@ -256,7 +256,7 @@ MIXTURE = " --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --mo
     [("allgather", "allgather", "deepep"), ("deepep", "flex", "deepep"), ("hybridep", "flex", "hybridep")],
 )
 def test_megatrons_own_parser_reads_where_the_experts_are(dispatcher: str, kind: str, backend: str) -> None:
-    """Once each, also where the command set them; `etp` is written because it defaults to tp."""
+    """Expert flags are given once, even if the command has them; `etp` is explicit because it defaults to tp."""
     trainer = TrainerCommand.parse("megatron-lm", f"python p.py{MIXTURE} --expert-model-parallel-size 2")
     model = catalog.model("qwen3-30b-a3b")
     topology = replace(TOPOLOGY, vpp=1, dp=8, nodes=4, ep=8, etp=1, dispatcher=dispatcher)  # type: ignore[arg-type]
@@ -328,7 +328,10 @@ def test_what_the_trainer_does_anyway_may_be_said() -> None:
 def test_flags_of_megatron_that_a_command_leaves_out_have_its_defaults(
     flags: dict[str, str], fields: dict[str, object]
 ) -> None:
-    """Hidden size 128: an MLP of 4 x 128, or below two thirds of that, 341, the multiple of 64."""
+    """Flags that a command omits have Megatron's defaults.
+
+    For hidden size 128, the MLP width is 4 x 128, or with SwiGLU the largest multiple of 64 below two thirds of that.
+    """
     sizes = {"--num-layers": "3", "--hidden-size": "128", "--num-attention-heads": "8", "--seq-length": "32"}
     given = {**sizes, "--vocab-size": "500", **flags}
     model = dense_model(given, kv_heads="--kv", positions="rotary", norm="rmsnorm")

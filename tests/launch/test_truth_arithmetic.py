@@ -1,4 +1,4 @@
-"""What the simulated cluster hides and draws, at exact values; and what a machine reports of itself."""
+"""Hidden terms and random draws of the simulated cluster, compared with exact values; and probes of a machine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.launch.virtual.simulated import _CRASHES, SimulatedLauncher, SpeedCha
 
 
 def test_what_the_truth_hides_follows_from_the_seed_and_its_purpose() -> None:
-    """The waves are 48 cosines of sqrt(2 / 48) x 3%, drawn along the doublings of four axes."""
+    """The hidden terms of a truth are functions of its seed, such as 48 cosines along the doublings of four axes."""
     truth = GroundTruth(3)
     chosen = columns(tp=2, dp=8, micro_batch=8, recompute="full", sequence_parallel=True)
     doublings = [math.log2(value) for value in (2, 1, 8, 8)]
@@ -59,7 +59,7 @@ def test_what_the_truth_hides_follows_from_the_seed_and_its_purpose() -> None:
 
 
 def test_some_dispatchers_are_slow_between_domains() -> None:
-    """Three in ten, by a factor of 1.3 to 2.5; and whoever has the busiest experts is waited for."""
+    """Three dispatchers in ten are slower between domains, by a factor of 1.3 to 2.5."""
     slow = 0
     for seed in range(20):
         for name in ("alltoall", "flex"):
@@ -74,7 +74,7 @@ def test_some_dispatchers_are_slow_between_domains() -> None:
 def test_the_busiest_expert_is_waited_for(
     ep: int, etp: int, domain: int, far: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """1 + imbalance x sqrt(ep / experts x 2 ln ep), on 64 experts."""
+    """Imbalance slows experts and dispatch by 1 + imbalance x sqrt(ep / experts x 2 ln ep)."""
     truth = GroundTruth(3)
     truth._imbalance, truth._dispatchers = 0.2, np.array([1.0, 2.0])
     monkeypatch.setattr(ground_truth, "experts_of", lambda _: SimpleNamespace(count=64))
@@ -102,7 +102,7 @@ def test_noise_is_normal_or_has_heavy_tails_of_the_same_deviation() -> None:
 
 @pytest.mark.parametrize(("nodes", "start_up"), [(1, 60.0), (22, 100.0), (64, 180.0), (128, 180.0)])
 def test_a_simulated_job_starts_by_its_nodes_and_runs_each_batch(nodes: int, start_up: float, tmp_path: Path) -> None:
-    """60 s on one node to 180 s on 64 or more; the first iteration is 1.3 to 3 times as long as the others."""
+    """Start-up takes 60 s on one node up to 180 s on 64 or more, and the first iteration 1.3 to 3 times as long."""
     launcher = SimulatedLauncher(128, seed=3, drift=SpeedChange(factor=2.0, after_jobs=5))
     topology = one(nodes=nodes, dp=8 * nodes)
     job = Job(
@@ -214,7 +214,7 @@ def test_a_probe_is_read_from_its_last_document(
 
 
 def test_a_cancelled_job_ends_where_it_was(tmp_path: Path) -> None:
-    """The clock starts at 50 s, so that a start is not taken for an end."""
+    """A cancelled job keeps its iterations and times; the clock starts at 50 s so that start and end differ."""
     launcher = SimulatedLauncher(48, seed=1, clock=50.0)
     topology = Topology(nodes=48, tp=4, pp=12, dp=8, micro_batch=1, zero=1, recompute="selective")
     job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=cluster("bloom-48"), topology=topology)

@@ -1,4 +1,4 @@
-"""When a supervisor believes that its job is over, with a clock and children that a test controls."""
+"""When a supervisor considers its job ended, with a clock and children controlled by a test."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.launch import supervisor
 
 
 class World:
-    """A clock that goes 0.1 s a poll; children that exit, input that ends and a result that appears at its times."""
+    """A clock that advances by 0.1 s per poll, with children, input and a result that change at given times."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, result: Path) -> None:
         self.clock, self.result = 100.0, result
@@ -70,7 +70,7 @@ def test_a_tuner_that_writes_cancels_and_one_that_is_gone_abandons(text: bytes, 
 
 
 def test_a_supervisor_watches_its_child_for_its_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And a job that cannot start says so, in the reserved file."""
+    """A supervisor passes its child and result file to the watch, and reports a job that cannot start."""
     watched: list[Any] = []
     monkeypatch.setattr(supervisor, "_prctl", lambda *_: None)
     monkeypatch.setattr("tuner.launch.supervisor.signal.signal", lambda *_: None)
@@ -95,7 +95,7 @@ def test_a_supervisor_watches_its_child_for_its_result(tmp_path: Path, monkeypat
 
 
 def test_a_job_is_what_carries_its_tag_or_descends_from_its_root() -> None:
-    """The root itself counts only by the tag; a process whose parent is gone is still found by it."""
+    """A job's processes have its tag or descend from its root; the root itself counts only if it has the tag."""
     command = ["sh", "-c", "sleep 60 & echo $!; wait"]
 
     def begun(tag: str) -> tuple[subprocess.Popen[str], int]:

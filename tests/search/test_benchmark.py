@@ -1,4 +1,4 @@
-"""The benchmark of the search runs and judges a study."""
+"""The search benchmark runs and judges a study."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.study.ranking import DAY
 
 
 def test_a_study_of_the_benchmark_is_judged_by_the_truth() -> None:
-    """The winner's regret is that of its true days; the filter spares jobs that run out of memory."""
+    """The winner's regret is computed from its true days; with the memory filter, fewer jobs run out of memory."""
     truth, columns = GroundTruth(0), pool().parts[0]
     days = np.where(truth.fits(columns), truth.seconds(columns) * np.exp(pool().work) / DAY, np.nan)
     judged = {
@@ -29,7 +29,7 @@ def test_a_study_of_the_benchmark_is_judged_by_the_truth() -> None:
 
 
 def test_a_table_is_played_as_a_cluster_with_a_straggler(tmp_path: Path) -> None:
-    """The study finds the best of a small table, also where the first run of it is slow by accident."""
+    """The study finds the best topology of a small table, even if its first run is a straggler."""
     names = "group,gpu,gpus_per_node,nodes,layers,hidden,heads,seq,vocab,gbs,tp,pp,dp,mbs,zero,recompute,status"
     rows = [
         f"made,A100-80GB-SXM,8,1,24,2048,16,2048,50257,64,{tp},{pp},{8 // tp // pp},{mbs},1,none,OK,{2 + tp + pp / 4}"

@@ -1,4 +1,4 @@
-"""The memory filter of samplers that know no memory."""
+"""The memory filter of samplers that do not model memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.study import api
 
 @pytest.mark.parametrize("name", ["tpe", "random", "grid", "plan"])
 def test_what_is_likely_to_run_out_of_memory_is_never_proposed(name: str) -> None:
-    """Every other candidate is proposed once, and then none."""
+    """A filtered sampler proposes every candidate that is likely to fit once, and never one that is not."""
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
     likely = surrogate.out_of_memory() >= LIKELY_OOM
     assert 0 < likely.sum() < len(likely), "a pool that shows nothing"
@@ -36,7 +36,7 @@ def test_what_is_likely_to_run_out_of_memory_is_never_proposed(name: str) -> Non
 
 
 def test_the_filter_learns_from_jobs() -> None:
-    """A job that runs out of memory rules its own topology out, and what needs more."""
+    """A job that runs out of memory rules out its topology, which is not proposed again."""
     surrogate = Surrogate(pool())
     sampler = proposer("grid", surrogate, ParameterSpace(pool()), seed=0, memory_filter=True)
     open_to = np.ones(len(pool()), dtype=np.bool_)
@@ -50,7 +50,7 @@ def test_the_filter_learns_from_jobs() -> None:
 
 
 def test_a_filtered_study_runs_out_of_memory_less_often(tmp_path: Path) -> None:
-    """On a simulated cluster where most of the space does not fit; the same study may go on without the filter."""
+    """With the filter, fewer jobs of a study run out of memory; the study can be resumed without the filter."""
     space = space_for(model="llama-13b", nodes=2, framework="any")
     failed = {}
     for memory_filter in (False, True):

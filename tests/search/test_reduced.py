@@ -1,4 +1,4 @@
-"""What a job at a reduced size says of the full one: the algebra of the extrapolation, and what the surrogate takes."""
+"""Extrapolation from a job at a reduced size to full size: its algebra, and what the surrogate learns from it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LESS = Fidelity(nodes=2, dp=2, micro_batches=(4,))
 
 @cache
 def setting() -> tuple[Workload, Cluster]:
-    """A model and a cluster on which the topologies here are legal."""
+    """A workload and a cluster for which the topologies of these tests are legal."""
     space = space_for(model="gpt-1.3b", nodes=4)
     return space.workload, space.cluster
 
@@ -51,19 +51,19 @@ def pool() -> CandidatePool:
 
 
 def candidate() -> int:
-    """The piped topology as a candidate."""
+    """The index of `PIPED` in the pool."""
     found = pool().find(PIPED)
     assert found is not None
     return found
 
 
 def size(fidelity: Fidelity = SMALL) -> ReducedSize:
-    """The piped topology at a reduced size."""
+    """`PIPED` at a reduced size."""
     return ReducedSize.of(fidelity, PIPED, *setting())
 
 
 def with_slower(term: str, factor: float, columns: Columns) -> FloatArray:
-    """Seconds of a cluster on which one term takes longer than the model expects."""
+    """Seconds on a cluster where one term takes `factor` times as long as modelled."""
     terms = time_terms(columns, SITE)
     return seconds(columns, SITE) + (factor - 1) * terms[term]
 
@@ -78,7 +78,7 @@ def test_the_sizes_are_those_of_the_fidelity() -> None:
 
 @pytest.mark.parametrize("counts", [(4,), (4, 8), (4, 8, 16)])
 def test_the_weights_of_the_batches_add_up_to_one(counts: tuple[int, ...]) -> None:
-    """So that a level that the model misses by at every size is passed on as it is."""
+    """The weights sum to 1, so that an error of the model common to all sizes is extrapolated unchanged."""
     weights = size(Fidelity(nodes=1, dp=1, micro_batches=counts)).weights
     assert weights.sum() == pytest.approx(1.0)
     assert len(weights) == len(counts)
@@ -92,7 +92,7 @@ def test_a_job_as_fast_as_expected_says_that_the_full_one_is_too() -> None:
 
 @pytest.mark.parametrize("term", ["bubble", "optimizer"])
 def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term: str) -> None:
-    """A term that weighs more in a small batch misleads one batch, and two batches much less."""
+    """With two batches, the extrapolation error due to a misjudged fixed cost is much smaller than with one batch."""
     errors = {}
     for counts in ((8,), (4, 8)):
         found = size(Fidelity(nodes=4, dp=4, micro_batches=counts))
@@ -104,7 +104,7 @@ def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term:
 
 @pytest.mark.parametrize("factor", [0.3, 3.0])
 def test_fixed_costs_hardly_mislead_two_batches_however_wrong_the_model_is(factor: float) -> None:
-    """They add to seconds: weights of the logarithms of the batches would miss by 2.0% and 10.7%."""
+    """Two batches are extrapolated in seconds, not in logarithms, which would be wrong by 2.0% and 10.7%."""
     found = size(Fidelity(nodes=4, dp=4, micro_batches=(4, 8)))
     slower = np.log(with_slower("bubble", factor, found.small) / seconds(found.small, SITE))
     full = float(np.log(with_slower("bubble", factor, found.full) / seconds(found.full, SITE))[0])
@@ -114,20 +114,23 @@ def test_fixed_costs_hardly_mislead_two_batches_however_wrong_the_model_is(facto
 
 
 def test_a_job_at_full_size_takes_no_less_than_one_with_fewer_microbatches() -> None:
-    """Whatever was measured: two batches that take equally long and one that takes longer leave no microbatches."""
+    """The projection is never below the measured seconds of a job with fewer microbatches."""
     assert size().projected(np.array([3.0, 2.0])) == pytest.approx(math.log(3.0))
     assert size().projected(np.array([0.4, 0.6])) > math.log(0.6)
 
 
 def test_a_job_that_the_model_expects_to_take_longer_than_the_full_one_may() -> None:
-    """With fewer replicas and as many microbatches, as where each has more of the optimizer's states."""
+    """The projection may be below the measurement if the model expects the small job to be the slower one.
+
+    This happens with fewer replicas and equally many microbatches, as each replica has more optimizer state.
+    """
     found = size(Fidelity(nodes=1, dp=1, micro_batches=(setting()[0].global_batch // 4,)))
     longer = replace(found, _seconds={SITE: 1.25 * seconds(found.full, SITE)})
     assert longer.projected(np.array([3.0])) == pytest.approx(math.log(3.0 / 1.25))
 
 
 def test_what_is_cut_adds_variance() -> None:
-    """Of equal batches, a smaller data parallel degree says less of the full one."""
+    """The variance of an extrapolation grows with every cut of data parallel degree or number of batches."""
 
     def variance(nodes: int, dp: int, *counts: int) -> float:
         found = size(Fidelity(nodes=nodes, dp=dp, micro_batches=counts))
@@ -137,7 +140,7 @@ def test_what_is_cut_adds_variance() -> None:
 
 
 def test_more_iterations_make_an_extrapolation_surer() -> None:
-    """Half the variance of a batch counts half, and the weights may be larger for what the model may misjudge."""
+    """Twice the iterations halve the noise variance of a batch, allow larger weights, and reduce the total variance."""
     once, twice = (ReducedSize.of(SMALL, PIPED, *setting(), iterations=count) for count in (1, 2))
     assert once.variance == pytest.approx(ITERATION_DEVIATION**2 * float((once.weights**2).sum()))
     assert twice.variance == pytest.approx(ITERATION_DEVIATION**2 / 2 * float((twice.weights**2).sum()))
@@ -159,7 +162,7 @@ def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> 
 
 
 def test_one_batch_is_not_a_small_one() -> None:
-    """Where a job cannot change its batch, fixed costs must not outweigh the microbatches."""
+    """A job with a single batch size has many microbatches, so that fixed costs do not dominate."""
     workload, cluster = setting()
     (first, *_) = fidelities(PIPED, workload, cluster, several_batches=False)
     assert first.micro_batches == (16,)
@@ -180,7 +183,7 @@ def test_few_nodes_cut_the_replicas_as_far_as_that_takes() -> None:
 
 
 def seen(off: float) -> Observation:
-    """A job at a reduced size that took longer than expected."""
+    """An observation at a reduced size that took exp(off) times as long as expected."""
     found = ReducedSize.of(SMALL, PIPED, *pool().setting(candidate()))
     expected = seconds(found.small, SITE) * math.exp(off)
     return Observation(
@@ -202,7 +205,7 @@ def test_the_surrogate_moves_towards_the_extrapolation_and_stays_unsure_by_the_g
 
 
 def test_a_small_job_out_of_memory_rules_out_no_topology() -> None:
-    """Its sharded states are larger than those of the full size; the same at full size does."""
+    """Running out of memory rules a topology out at full size only; sharded states are larger at a reduced size."""
     found = Surrogate(pool())
     reduced = replace(seen(0.0), fits=False)
     assert reduced.reduced is not None
@@ -216,7 +219,7 @@ def test_a_small_job_out_of_memory_rules_out_no_topology() -> None:
 
 
 def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
-    """A small job that needs exactly what the model expects of it leaves the full one's risk where it was."""
+    """If a small job needs exactly the memory that the model predicts for it, the full-size risk does not change."""
     found = Surrogate(pool())
     small = ReducedSize.of(SMALL, PIPED, *pool().setting(candidate()))
     assert small.need(SITE) > found._need[candidate()]
@@ -226,7 +229,10 @@ def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
 
 
 def test_sizes_share_most_of_their_gaps_with_topologies_of_their_degrees() -> None:
-    """Another recompute is off alike; another split of the model less so; a full size has no gap."""
+    """The gaps of two topologies that differ in recompute correlate strongly, those of other splits less.
+
+    A full-size run has no gap.
+    """
     found = size()
     like, apart = (
         ReducedSize.of(SMALL, replace(PIPED, **changes), *setting())
@@ -241,7 +247,7 @@ def test_sizes_share_most_of_their_gaps_with_topologies_of_their_degrees() -> No
 
 
 def test_siblings_at_one_size_are_off_alike() -> None:
-    """A second one's run tells most of how the two compare, and less of its own full size."""
+    """The small run of a second topology explains most of the difference of two siblings, but less of its full size."""
     found = Surrogate(pool())
     one, (other, *_) = candidate(), [each for each in range(len(pool())) if each != candidate()]
     sizes = {each: ReducedSize.of(SMALL, PIPED, *setting()) for each in (one, other)}
@@ -269,7 +275,7 @@ def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes(
 
 @pytest.mark.parametrize(("dp", "halvings"), [(4, 0), (2, 1), (1, 2)])
 def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(dp: int, halvings: int) -> None:
-    """|target - w rows|^2 + (d |w|)^2 is least among weights of sum 1; halvings and growth add to it."""
+    """The weights of sum 1 minimize |target - w rows|^2 + (d |w|)^2; halvings of dp and growth add to the gap."""
     found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
     target, rows = _shares(found.full, SITE)[0], _shares(found.small, SITE)
     terms = time_terms(found.full, SITE)
@@ -308,7 +314,7 @@ def test_a_reduced_run_has_its_own_residual_slopes_and_variance() -> None:
 
 
 def test_the_joint_posterior_agrees_with_that_of_single_topologies() -> None:
-    """Means and deviations of full sizes are those of `measured`, whatever ran before."""
+    """For full sizes, `joint` and `measured` return the same means and deviations."""
     found = Surrogate(pool())
     found.learn([seen(0.1), Observation(candidate=0, seconds=20.0, fits=True)])
     rows = [candidate(), 0, 1]
@@ -321,7 +327,7 @@ def test_the_joint_posterior_agrees_with_that_of_single_topologies() -> None:
 
 
 def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The full one's, shifted by how much more the small one needs, in deviations; each candidate has its own."""
+    """A small job's risk is its full-size risk, shifted by the additional memory that the small job needs."""
     found, one = Surrogate(pool()), candidate()
     small, other = ReducedSize.of(SMALL, PIPED, *setting()), ReducedSize.of(LESS, PIPED, *setting())
     beyond, deviation = np.linspace(-0.4, -0.1, len(pool())), np.linspace(0.2, 0.3, len(pool()))
@@ -337,7 +343,7 @@ def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.Mo
 
 
 def test_an_extrapolation_is_unsure_by_its_gap() -> None:
-    """It predicts the model's seconds times measured over expected; the job adds its gap to what is unknown."""
+    """An extrapolation is the model's seconds times measured over expected; its variance includes the gap."""
     found, job = Surrogate(pool()), size()
     run = ReducedRun(size=job, seconds=tuple((seconds(job.small, SITE) * 1.1).tolist()))
     model = math.exp(float(found.log_seconds()[candidate()]))
@@ -354,7 +360,7 @@ def test_an_extrapolation_is_unsure_by_its_gap() -> None:
 def test_running_out_of_memory_says_that_a_card_holds_less_than_that_job_needs(
     reduced: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the full one needs less, it stays likelier to fit after the small one ran out of memory."""
+    """Out of memory is learnt as a bound at the need of the job that ran: the small job's need for a reduced one."""
     found = Surrogate(pool())
     job = ReducedRun(size=size()) if reduced else None
     edges: list[tuple[float, bool]] = []

@@ -1,4 +1,4 @@
-"""Which candidate each sampler proposes, and what it makes of the parameters of a pool."""
+"""The candidates that each sampler proposes, and the parameter space of a pool."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.search.surrogate import Surrogate
 
 
 def order(sampler: Proposer, space: ParameterSpace, open_to: BoolArray) -> list[int]:
-    """Everything that it proposes, until nothing is left."""
+    """All proposals of a sampler, in order, until no candidate is open."""
     found = []
     while (suggestion := sampler.next(open_to, None)) is not None:
         assert open_to[suggestion.candidate]
@@ -30,7 +30,7 @@ def order(sampler: Proposer, space: ParameterSpace, open_to: BoolArray) -> list[
 
 
 def some(*candidates: int) -> BoolArray:
-    """These candidates and no others are open."""
+    """The mask in which exactly these candidates are open."""
     return np.isin(np.arange(len(pool())), candidates)
 
 
@@ -63,7 +63,10 @@ def test_the_guided_sampler_takes_the_best_acquisition() -> None:
 
 
 def test_what_optuna_proposes_in_vain_is_counted_and_told_as_pruned() -> None:
-    """Of one open candidate among many, after so many proposals that it is the nearest to the last one."""
+    """Optuna's proposals of closed candidates are counted as rejected and marked PRUNED in its study.
+
+    After `TRIES` of them, the open candidate nearest to the last proposal is chosen.
+    """
     space = ParameterSpace(pool())
     sampler = _Optunas(optuna.samplers.RandomSampler(seed=3), space, 0)
     target = len(pool()) - 1

@@ -1,4 +1,4 @@
-"""The surrogate, its moments and its acquisition, against closed forms of one and two observations."""
+"""The surrogate, its moments and its acquisition, compared with closed forms for one and two observations."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from tuner.space.build import space_for
 
 
 def phi(z: float) -> float:
-    """The standard normal distribution."""
+    """The standard normal distribution function."""
     return 0.5 * math.erfc(-z / math.sqrt(2))
 
 
 def cut(mean: float, variance: float, edge: float, *, above: bool) -> tuple[float, float]:
-    """Mean and variance of a normal variable known to lie above (below) an edge: the textbook's formulas."""
+    """Mean and variance of a normal variable truncated to above (or below) an edge, by the textbook formulas."""
     deviation = math.sqrt(variance)
     z = (edge - mean) / deviation
     peak = math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
@@ -51,7 +51,7 @@ def cut(mean: float, variance: float, edge: float, *, above: bool) -> tuple[floa
 
 @cache
 def pool() -> CandidatePool:
-    """A small space, of which some topologies may not fit."""
+    """A small pool in which some topologies may not fit."""
     return CandidatePool.of_space(
         space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,4", "zero=1,2", "recompute=none", "cp=1"))
     )
@@ -68,7 +68,7 @@ def test_the_normal_distribution_and_its_density(z: float) -> None:
 def test_an_observation_equals_learning_on_which_side_of_an_edge(
     mean: float, variance: float, edge: float, *, above: bool
 ) -> None:
-    """Prior times observation has the moments of the truncated variable."""
+    """The prior combined with the equivalent observation has the moments of the truncated variable."""
     found = truncated(mean, variance, edge, above=above)
     assert found is not None
     value, noise = found
@@ -85,21 +85,21 @@ def test_a_probability_beyond_nine_deviations_is_none() -> None:
 
 
 def test_what_was_almost_certain_teaches_nothing() -> None:
-    """Phi(2.57) = 0.9949 and Phi(2.58) = 0.99506."""
+    """An outcome with a probability above 0.995 is not learnt: Phi(2.57) = 0.9949 and Phi(2.58) = 0.99506."""
     assert truncated(2.57, 1.0, 0.0, above=True) is not None
     assert truncated(2.58, 1.0, 0.0, above=True) is None
     assert truncated(-2.58, 1.0, 0.0, above=False) is None
 
 
 def test_an_observation_is_never_without_noise_nor_of_less_than_a_millionth() -> None:
-    """Ten deviations off, the hazard is numerically nothing: precision 1e-6 at least."""
+    """The precision of the equivalent observation is at least 1e-6."""
     found = truncated(-10.0, 1.0, 0.0, above=True)
     assert found is not None
     assert found[1] == pytest.approx(1e6)
 
 
 def test_one_measurement_moves_the_belief_by_its_share_of_the_variance() -> None:
-    """Mean += V / (V + r^2) x residual, variance V r^2 / (V + r^2), with V the square of the largest deviation."""
+    """The mean moves by V / (V + r^2) x residual, and the variance becomes V r^2 / (V + r^2); V is the prior's."""
     for trust in (Trust(), Trust(repeat=0.05, unsure=2.0)):
         belief = Surrogate(pool(), trust=trust)
         candidate, residual = 3, 0.01
@@ -127,7 +127,7 @@ def test_a_forecast_counts_for_less() -> None:
 
 
 def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
-    """Far by k deviations of V + r^2: the total becomes (V + r^2)(k / 3)^2, so that the gain falls with k^2."""
+    """At k > 3 deviations the total variance V + r^2 is multiplied by (k / 3)^2, so that the gain falls with k^2."""
     for times in (2.9, 6.0):
         belief = Surrogate(pool())
         other = int(np.argmax(belief.log_seconds()))
@@ -142,7 +142,7 @@ def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
 
 @pytest.mark.parametrize("times", [-20.0, 20.0])
 def test_the_first_run_is_believed_however_far_it_is(times: float) -> None:
-    """Nothing else has been measured that could contradict it."""
+    """The first run has its full gain at any distance, because no other measurement contradicts it."""
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
     residual = times * math.sqrt(prior)
@@ -153,7 +153,7 @@ def test_the_first_run_is_believed_however_far_it_is(times: float) -> None:
 
 @pytest.mark.parametrize("factor", [0.1, 10.0, 1000.0])
 def test_a_cluster_many_times_as_fast_or_slow_is_searched_like_any_other(factor: float) -> None:
-    """Once two runs show it, all topologies are expected to take as much longer; their order is as before."""
+    """After two runs that are off by the same factor, all other estimates are scaled by about that factor."""
     usual, other = Surrogate(pool()), Surrogate(pool())
     seconds = np.exp(usual.log_seconds())
     for candidate in (0, len(seconds) // 2):
@@ -167,7 +167,7 @@ def test_a_cluster_many_times_as_fast_or_slow_is_searched_like_any_other(factor:
 
 
 def test_the_evidence_is_the_log_likelihood_of_a_gaussian() -> None:
-    """One run: variance V + r^2. Two of one topology: covariance V, less the period's variance across two periods."""
+    """One run has variance V + r^2; two runs of one topology have covariance V, less the period's across periods."""
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
     total = prior + REPEAT_DEVIATION**2
@@ -181,13 +181,16 @@ def test_the_evidence_is_the_log_likelihood_of_a_gaussian() -> None:
 
 
 def doubtful(belief: Surrogate) -> int:
-    """A candidate that may or may not fit."""
+    """The candidate with a risk closest to 40%."""
     return int(np.argmin(np.abs(belief.out_of_memory() - 0.4)))
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_that_a_job_fitted_truncates_the_belief_of_its_memory(jobs: int) -> None:
-    """In deviations d of the memory model: need and margin vary by 1 + (0.03 / d)^2, the edge is the room less 0.02."""
+    """A job that fitted truncates the normal posterior of its memory at the room less the margin.
+
+    In units of the memory model's deviation d, the variance of need and margin is 1 + (0.03 / d)^2.
+    """
     belief = Surrogate(pool())
     candidate = doubtful(belief)
     deviation = float(belief._memory_deviation[belief._group[candidate]])
@@ -202,7 +205,7 @@ def test_that_a_job_fitted_truncates_the_belief_of_its_memory(jobs: int) -> None
 
 
 def test_a_memory_figure_replaces_the_models_need() -> None:
-    """A figure of half the room, with 1.5% of noise: the need moves by 1 / (1 + (0.015 / d)^2) of the residual."""
+    """A memory figure moves the need by 1 / (1 + (0.015 / d)^2) of its residual; its noise is 1.5%."""
     belief = Surrogate(pool())
     candidate = doubtful(belief)
     deviation = float(belief._memory_deviation[belief._group[candidate]])
@@ -223,7 +226,7 @@ def test_the_least_need_is_the_lowest_mean() -> None:
 
 
 def test_a_growing_field_is_the_batch_solution() -> None:
-    """L^-1 b and L^-1 K for a 3 x 3 covariance, also beyond the room of the first 16 rows."""
+    """Rows added one by one give the L^-1 b and L^-1 K of a batch solution, even beyond the initial 16 rows."""
     random = np.random.default_rng(1)
     root = random.normal(size=(20, 20))
     whole = root @ root.T + 20 * np.eye(20)
@@ -248,7 +251,7 @@ def test_a_repeat_without_noise_leaves_a_least_variance() -> None:
 
 
 def two_parts() -> CandidatePool:
-    """Topologies of two workloads: another sequence length, another batch."""
+    """A pool of two workloads with different sequence lengths and batches."""
     space = space_for(model="gpt-1.3b", nodes=4)
     workload, cluster = space.workload, space.cluster
     other = replace(workload, model=replace(workload.model, seq=2 * workload.model.seq), global_batch=64)
@@ -277,7 +280,7 @@ def test_candidates_are_numbered_through_all_parts() -> None:
 
 
 def test_every_candidate_has_the_features_of_its_group() -> None:
-    """ZeRO 1 and 2 are alike, ZeRO 3 is not; groups of a later part come after those of the parts before it."""
+    """ZeRO 1 and 2 share a group and ZeRO 3 does not; the groups of each part follow those of earlier parts."""
     parts = two_parts()
     features, groups = parts.groups
     assert len(features) == 5
@@ -302,13 +305,13 @@ def test_work_is_the_iterations_at_equal_compute_and_room_a_cards_bytes() -> Non
 def test_distinct_rows_are_found_in_their_order() -> None:
     first, back = _distinct([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 6])])
     assert [(first[kind], kind == back[0]) for kind in back] == [(0, True), (1, False), (0, True), (3, False)]
-    wide = [np.array([0, 2**24, 2**40]), np.array([0, 0, 2**40 - 1])]  # as one number the second would be 2**64
+    wide = [np.array([0, 2**24, 2**40]), np.array([0, 0, 2**40 - 1])]  # in one number, the second would be 2**64
     assert sorted(_distinct(wide)[0].tolist()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("mean", "deviation", "best"), [(0.0, 1.0, 0.0), (1.0, 0.5, 0.8), (-2.0, 0.1, -1.9)])
 def test_expected_improvement_is_mockuss(mean: float, deviation: float, best: float) -> None:
-    """(best - mean) Phi(z) + deviation phi(z)."""
+    """Expected improvement is (best - mean) Phi(z) + deviation phi(z)."""
     z = (best - mean) / deviation
     expected = (best - mean) * phi(z) + deviation * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     found = improvement(np.array([mean]), np.array([deviation]), best)
@@ -321,7 +324,7 @@ def test_a_job_is_worth_its_gain_where_it_fits_less_a_hundredth_where_not() -> N
 
 
 def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:
-    """Mean - log(1 - risk), least of those whose risk is at most 0.6."""
+    """The first choice minimizes mean - log(1 - risk) among candidates with a risk of at most 0.6."""
     belief = Surrogate(pool())
     mean, risk = belief.log_seconds() + pool().work, belief.out_of_memory()
     choice = choose(belief, best=None, open_to=np.ones(len(pool()), dtype=np.bool_))
@@ -337,7 +340,10 @@ def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:
 
 
 def test_observations_of_another_period_say_less() -> None:
-    """As if they had been learnt with that period: what is measured then shares all but the period's part."""
+    """Relabelling gives the same posterior as learning the observation with the new label.
+
+    Observations of another period share all but the period's part of the variance.
+    """
     expected = math.exp(float(Surrogate(pool()).log_seconds()[3]) + 0.02)
     moved, fresh, same = Surrogate(pool()), Surrogate(pool(), period="b"), Surrogate(pool())
     for belief, period in ((moved, ""), (fresh, "a"), (same, "")):
@@ -353,7 +359,7 @@ def test_observations_of_another_period_say_less() -> None:
 
 
 def test_before_any_job_the_factors_are_those_of_the_calibration() -> None:
-    """Nothing moves them; seconds are the cost model's at these factors, in a study's machines as in the catalog's."""
+    """Before any job, the estimates are the cost model's at the site factors of the calibration."""
     for site in (SiteFactors(), SiteFactors(products=0.8, traffic=1.3)):
         belief = Surrogate(pool(), Calibration(site=site))
         (part,) = pool().parts
@@ -365,7 +371,10 @@ def test_before_any_job_the_factors_are_those_of_the_calibration() -> None:
 
 @pytest.mark.parametrize(("period", "shared"), [("", PERIOD_DEVIATION**2), ("earlier", 0.0)])
 def test_a_candidate_like_the_measured_one_shares_all_but_its_own_residual(period: str, shared: float) -> None:
-    """And but the period's part, where the measurement is of another one: -0.01 x covariance / variance."""
+    """The estimate of a similar candidate moves by -0.01 x covariance / variance.
+
+    The covariance includes the period's part only if the measurement is of the same period.
+    """
     belief = Surrogate(pool())
     before, prior = belief.log_seconds(), float(belief.most_deviation()[3]) ** 2
     belief.learn([Observation(candidate=3, seconds=math.exp(float(before[3]) - 0.01), period=period)])

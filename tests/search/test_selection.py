@@ -1,4 +1,4 @@
-"""Which topologies of a very large space are searched, and studies that search only some."""
+"""Selection of the topologies to search in a very large space, and studies of a selection."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from tuner.study import api
 
 
 def space() -> Space:
-    """Some thousand topologies."""
+    """A space of some thousand topologies."""
     return space_for(model="gpt-1.3b", nodes=4, framework="any")
 
 
 def points() -> IntArray:
-    """All legal points."""
+    """All legal points of the space."""
     return np.concatenate(list(space().blocks()))
 
 
 def pieces(size: int) -> list[IntArray]:
-    """All legal points in blocks."""
+    """All legal points in blocks of a given size."""
     return np.split(points(), range(size, len(points()), size))
 
 
@@ -42,7 +42,7 @@ def test_a_space_that_is_small_enough_is_searched_whole() -> None:
 
 
 def test_the_best_by_their_bounds_are_kept_and_the_best_of_each_region_of_the_others() -> None:
-    """300 of all and 400 more: the best of each region, then the second best of each, and so on."""
+    """The 300 best points are kept, then 400 more: the best of each region, its second best, and so on."""
     every, columns = points(), space().columns(points())
     bounds, regions = bound(columns), _region(columns)
     found = selected(space(), pieces(1000), most=700, sampled=400).points
@@ -60,7 +60,7 @@ def test_the_best_by_their_bounds_are_kept_and_the_best_of_each_region_of_the_ot
 
 
 def test_a_region_is_a_split_with_its_kernels() -> None:
-    """Micro batches, and ZeRO below 3, are alike within a region."""
+    """A region ignores the micro batch and the ZeRO stage below 3, and distinguishes all other axes."""
     axes = {"tp": (1, 2), "pp": (1, 3), "cp": (1, 2), "ep": (1, 4), "recompute": (0, 1, 2), "sequence_parallel": (0, 1)}
     names = [*axes, "zero", "offload", "micro_batch"]
     rows = np.array(list(product(*axes.values(), (1, 2, 3), (0, 1, 2), (1, 8)))).T
@@ -82,7 +82,7 @@ def test_the_selection_does_not_depend_on_blocks(size: int) -> None:
 
 
 def test_the_axes_of_a_selection_are_those_of_the_whole_space() -> None:
-    """Optuna refuses a study whose axes change."""
+    """A selection has the distributions of the whole space, because Optuna rejects a study whose axes change."""
     found = selected(space(), pieces(1000), most=100, sampled=20)
     whole = ParameterSpace(CandidatePool.of_space(space()))
     some = ParameterSpace(_pool(found))
@@ -95,7 +95,7 @@ def _pool(found: Selection) -> CandidatePool:
 
 
 def test_what_fits_and_is_fast_has_the_lowest_bound() -> None:
-    """Of rows that certainly fit the order is that of the time at equal compute; what cannot fit comes last."""
+    """Bounds order rows that certainly fit by time at equal compute; rows that cannot fit come last."""
     columns = space().columns(points())
     scores, bounds, work = CostModel().score(columns), bound(columns), CandidatePool.of_space(space()).work
     safe = scores.out_of_memory < 1e-6
@@ -108,7 +108,7 @@ def test_what_fits_and_is_fast_has_the_lowest_bound() -> None:
 def test_a_study_of_some_topologies_is_resumed_by_a_selection_of_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trials are found again by their topologies, whichever numbers they had; none is repeated by mistake."""
+    """A resumed study finds its trials by topology, not by candidate number, and repeats none by mistake."""
     small = space()
     first = api.optimize(small, sampler="random", seed=1, budget=10, study="large", runs=tmp_path)
     monkeypatch.setattr("tuner.search.selection.selected.__kwdefaults__", {"most": 40, "sampled": 10})
@@ -145,7 +145,7 @@ def test_as_many_as_are_wanted_are_kept_as_they_are() -> None:
 def test_regions_take_turns_among_those_that_are_not_the_best(
     regions: list[int], most: int, sampled: int, kept: list[int]
 ) -> None:
-    """Points 10 to 15 in the order of their bounds; they are returned in the order of their numbers in the input."""
+    """The points with the best bounds are kept, then one per region in turn, all in the order of the input."""
     rows = np.array([4, 0, 5, 2, 1, 3])
     points, bounds = np.arange(10, 16), np.arange(6) / 10
     found = _thinned((points[rows], bounds[rows], np.array(regions)[rows]), most, sampled)

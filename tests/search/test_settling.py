@@ -1,4 +1,4 @@
-"""At which site factors the cost model is evaluated."""
+"""The site factors at which the surrogate evaluates the cost model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.search.surrogate import Surrogate
 
 @pytest.mark.parametrize(("moves", "evaluated"), [([0.1], 0), ([0.11, -0.2, 0.1], 2), ([0.2] * 9, 5)])
 def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[float], evaluated: int) -> None:
-    """By more than a tenth, and at most five times; trends, which come after the factors, do not count."""
+    """The model is evaluated again, at most five times, while a factor moves by more than 0.1; trends do not count."""
     left, calls = list(moves), list[Any]()
 
     def shift() -> tuple[Any, None]:
@@ -32,7 +32,10 @@ def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[flo
 
 @pytest.mark.parametrize("start", [0, 1, 2])
 def test_a_model_whose_factors_go_round_in_a_circle_stays_where_they_move_least(start: int) -> None:
-    """From a point outside of the circle of 1 and 2 too, although they move less there."""
+    """If the factors cycle between 1 and 2, the surrogate settles where they move least within the cycle.
+
+    A starting point outside the cycle is not chosen, even if the factors move less there.
+    """
     moves, following = [0.15, 0.4, 0.2], [1, 2, 1]
 
     def shift() -> tuple[Any, None]:

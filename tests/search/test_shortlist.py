@@ -1,4 +1,4 @@
-"""The open candidates with the best acquisition; pools of one part and of several, extended by what was tried."""
+"""The shortlist of open candidates with the best acquisition; pools that are extended by tried topologies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.space.build import space_for
 
 
 class Posterior:
-    """Five candidates that take 10 down to 6 s; the best one known takes 9.5 s."""
+    """A posterior of five candidates that take 10 down to 6 s; the best known one takes 9.5 s."""
 
     mean, risk = np.log([10.0, 9.0, 8.0, 7.0, 6.0]), np.array([0.0, 0.0, 0.5, 1.0, 0.0])
     most, own = np.full(5, 0.1), np.array([0.09, 0.001, 0.002, 0.03, 0.04])
@@ -33,19 +33,19 @@ class Posterior:
         self.evaluated = []
 
     def log_seconds(self) -> Any:
-        """Half of them: the work is twice that."""
+        """Return half of these seconds, because the work is 2."""
         return self.mean - math.log(2)
 
     def out_of_memory(self) -> Any:
-        """The third may not fit, and the fourth does not."""
+        """Return the risks: the third candidate may not fit, and the fourth does not."""
         return self.risk
 
     def most_deviation(self) -> Any:
-        """Far more than the deviations."""
+        """Return bounds of the deviations, far above them."""
         return self.most
 
     def deviation(self, candidates: Any) -> Any:
-        """Of these."""
+        """Return the deviations of some candidates, and record which."""
         self.evaluated.append(candidates.tolist())
         return self.own[candidates]
 
@@ -56,7 +56,10 @@ class Posterior:
 def test_a_shortlist_is_of_the_open_candidates_that_save_most(
     first: int, count: int, evaluated: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At least as many are evaluated as `FIRST_EVALUATED`, by what each may save at most."""
+    """The shortlist has the open candidates with the largest net savings.
+
+    At least `FIRST_EVALUATED` candidates are evaluated, those with the largest possible savings first.
+    """
     monkeypatch.setattr(acquisition, "FIRST_EVALUATED", first)
     belief: Any = Posterior()
     is_open, best = np.array([True, True, True, True, False]), math.log(9.5)

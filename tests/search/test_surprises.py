@@ -1,4 +1,4 @@
-"""What the search makes of runs that its model did not expect, and of jobs that are still running."""
+"""How the search handles runs that its model did not expect, and jobs that are still running."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tuner.search.surrogate import Surrogate
 
 
 def expected(candidates: Sequence[int]) -> list[float]:
-    """Seconds that the model predicts of candidates."""
+    """The model's predicted seconds of candidates."""
     return [float(seconds) for seconds in np.exp(Surrogate(pool()).log_seconds()[list(candidates)])]
 
 
 def runs(candidates: Sequence[int], factors: Sequence[float]) -> list[Observation]:
-    """Runs of candidates that took so many times as long as the model predicts."""
+    """Runs of candidates that took the given multiples of the predicted seconds."""
     return [
         Observation(candidate=candidate, seconds=seconds * factor, fits=True)
         for candidate, seconds, factor in zip(candidates, expected(candidates), factors, strict=True)
@@ -34,7 +34,7 @@ def runs(candidates: Sequence[int], factors: Sequence[float]) -> list[Observatio
 
 
 def posterior(**values: Any) -> Any:
-    """A surrogate of two candidates: the second is likely to be much faster, and likely not to fit."""
+    """A surrogate of two candidates; the second is probably much faster, but probably does not fit."""
     usual: dict[str, Any] = {
         "pool": SimpleNamespace(work=np.zeros(2), splits=np.array([1, 2])),
         "log_seconds": lambda: np.array([0.02, -0.10]),
@@ -55,7 +55,7 @@ def test_a_risky_candidate_that_may_save_much_is_not_hidden_by_a_safe_one_that_s
 
 
 def test_a_new_split_goes_first_only_where_it_is_worth_a_job() -> None:
-    """A search that prefers new splits does not end while a candidate of another split pays."""
+    """A new split is preferred only if its net saving is worth a job; otherwise the best known split is chosen."""
     values = {
         "log_seconds": lambda: np.array([-0.05, 0.0]),
         "out_of_memory": lambda: np.array([0.0, 0.9]),
@@ -72,7 +72,7 @@ def test_a_new_split_goes_first_only_where_it_is_worth_a_job() -> None:
 
 
 def of_degrees(untried: int, *, unsure: float, log_seconds: float = 0.7) -> Any:
-    """A surrogate whose leader has tp 4; the second candidate seems hopeless by what ran since, not before."""
+    """A surrogate whose leader has tp 4; the second candidate was promising at first, but not after the runs so far."""
     return posterior(
         pool=SimpleNamespace(
             work=np.zeros(2), splits=np.array([1, 2]), column={"tp": np.array([4, untried])}.__getitem__
@@ -92,7 +92,10 @@ def chosen_of(surrogate: Any) -> Any:
 
 
 def test_a_doubted_model_rules_out_no_tensor_parallel_degree_that_it_once_thought_as_good() -> None:
-    """Otherwise a search ends 8.7% slow where tp 4 and some of tp 8 are slower than believed, with no run of tp 2."""
+    """An untried degree that was promising at first keeps some expected gain while the model is distrusted.
+
+    Without it, a search in which tp 4 and tp 8 are slower than predicted ends 8.7% slow without a run of tp 2.
+    """
     untried = chosen_of(of_degrees(2, unsure=2.0))
     once = float(improvement(np.array([0.1]), np.array([0.2]), 0.0)[0])
     assert untried.gain == pytest.approx(UNTRIED_DEGREE_CHANCE * once, rel=1e-6)
@@ -111,7 +114,7 @@ def test_an_untried_degree_waits_for_what_pays_by_its_estimate() -> None:
 
 
 def test_a_straggler_among_right_predictions_is_a_surprise_until_a_second_run_explains_it() -> None:
-    """The faster of two runs is believed; a topology that is slow twice is slow."""
+    """After a slow run and a fast repeat, the fast one is trusted; after two slow runs, the topology counts as slow."""
     believer = Surrogate(pool())
     believer.learn(runs([*range(8), 9], [*[1.0] * 8, 1.3]))
     surprise = max(believer.surprises(), key=lambda found: found.accident)
@@ -130,7 +133,7 @@ def test_a_straggler_among_right_predictions_is_a_surprise_until_a_second_run_ex
 
 
 def test_a_pending_job_counts_as_measured_while_the_next_one_is_chosen() -> None:
-    """Its relatives become less uncertain, no mean moves, and afterwards everything is as before."""
+    """A pending job reduces the deviations of related candidates, moves no mean, and leaves no trace afterwards."""
     believer = Surrogate(pool())
     believer.learn(runs([0, 5], [1.1, 1.05]))
     everything = np.arange(len(pool()))
@@ -149,7 +152,7 @@ def test_a_pending_job_counts_as_measured_while_the_next_one_is_chosen() -> None
 
 
 def test_an_out_of_memory_job_that_was_thought_safe_raises_every_risk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other kernels and distant splits included, far more than a job whose failure was to be expected."""
+    """An unexpected OOM raises the estimated memory need of all candidates, and far more than an expected OOM."""
     risk = Surrogate(pool()).out_of_memory()
     safe = np.flatnonzero(risk <= 0.05)
     full = int(safe[np.argmax(risk[safe])])
@@ -166,7 +169,7 @@ def test_an_out_of_memory_job_that_was_thought_safe_raises_every_risk(monkeypatc
 
 
 def test_a_memory_figure_of_some_gpu_is_a_lower_bound() -> None:
-    """The fullest GPU has used at least as much: much memory raises every risk, little lowers none."""
+    """A figure of one GPU bounds the fullest GPU's memory from below: a high one raises risks, a low one does not."""
     need = float(worst_need(pool().parts[0], SiteFactors()).total[9])
     least_needs = {}
     for share in (0.0, 0.5, 1.1, 1.3):
@@ -191,7 +194,7 @@ def test_scattered_runs_are_recognised_as_noise_and_exact_ones_as_a_right_model(
 
 
 def test_a_model_that_is_wrong_about_a_split_is_trusted_less() -> None:
-    """One tp takes twice as long as predicted, in jobs that ran twice."""
+    """If one tp repeatedly takes twice as long as predicted, the surrogate's deviations grow."""
     tp = pool().column("tp")
     candidates = [*np.flatnonzero(tp == 1)[:4].tolist(), *np.flatnonzero(tp == 4)[:4].tolist()] * 2
     factors = [2.0 if tp[candidate] == 4 else 1.0 for candidate in candidates]
@@ -204,7 +207,7 @@ def test_a_model_that_is_wrong_about_a_split_is_trusted_less() -> None:
 
 
 def test_a_steady_trend_of_the_models_error_reaches_what_has_not_run() -> None:
-    """Each doubling of pp is 15% faster than the model has it; the next one is far from those that ran."""
+    """If each doubling of pp is 15% faster than predicted, the estimates of a larger, unseen pp follow this trend."""
     pp, wide = pool().column("pp"), int(pool().column("pp").max())
     narrow = [int(np.flatnonzero(pp == degree)[row]) for degree in (wide // 8, wide // 4, wide // 2) for row in (0, 5)]
     (unseen,) = np.flatnonzero(pp == wide)[:1].tolist()
@@ -219,7 +222,7 @@ def test_a_steady_trend_of_the_models_error_reaches_what_has_not_run() -> None:
 
 
 def test_a_run_faster_than_predicted_is_believed_and_a_slower_one_doubted() -> None:
-    """Nothing makes a run fast but its topology, where runs differ by little."""
+    """A run 30% faster than predicted moves the estimate more than an equally slow one, which may be an accident."""
     moved = {}
     for factor in (0.7, 1 / 0.7):
         believer = Surrogate(pool())
@@ -230,7 +233,7 @@ def test_a_run_faster_than_predicted_is_believed_and_a_slower_one_doubted() -> N
 
 
 def test_running_jobs_that_may_be_too_large_hold_back_what_shares_their_risk() -> None:
-    """Not for good: afterwards every risk is as before, and what runs safely raises none."""
+    """A pending job that may not fit raises related risks while it runs, not afterwards; a safe job raises none."""
     believer = Surrogate(pool())
     risk = believer.out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.3)))
@@ -243,7 +246,7 @@ def test_running_jobs_that_may_be_too_large_hold_back_what_shares_their_risk() -
 
 
 def test_the_chance_of_an_accident_grows_with_the_delay_and_shrinks_with_doubt() -> None:
-    """A run as predicted is none; the same delay says less where the prediction is uncertain."""
+    """The chance of an accident grows with the delay and falls with the prediction's uncertainty."""
 
     def accident(away: float, deviation: float) -> float:
         return Surprise(candidate=0, away=away, mean=0.0, deviation=deviation, noise=0.012).accident
@@ -256,7 +259,7 @@ def test_the_chance_of_an_accident_grows_with_the_delay_and_shrinks_with_doubt()
 
 @pytest.mark.parametrize("factors", [(1.3, 1.3), (1.0, 1.06), (1.06, 1.0), (1.0, 1.0)])
 def test_a_repeat_corrects_what_was_believed_of_the_first_run(factors: tuple[float, float]) -> None:
-    """As if both had been read anew."""
+    """Learning a repeat gives the same posterior as learning all runs again from the start."""
     belief = Surrogate(pool())
     for run in runs([*range(8), 9, 9], [*[1.0] * 8, *factors]):
         belief.learn([run])

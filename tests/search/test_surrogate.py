@@ -1,4 +1,4 @@
-"""What a job teaches: laws of the belief."""
+"""Laws of the surrogate: what it learns from a job."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _seen(jobs: list[tuple[int, float | None]]) -> list[Observation]:
 @given(st.integers(0, 10**6), st.floats(-0.3, 0.3))
 @settings(max_examples=25)
 def test_a_measurement_moves_the_belief_towards_it(candidate: int, off: float) -> None:
-    """The mean of a measured candidate ends between the expected and the measured, and nearer to the latter."""
+    """The mean of a measured candidate ends between prediction and measurement, closer to the measurement."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
     before = float(belief.log_seconds()[candidate])
     belief.learn([Observation(candidate=candidate, seconds=math.exp(before + off), fits=True)])
@@ -58,10 +58,10 @@ def test_a_measurement_moves_the_belief_towards_it(candidate: int, off: float) -
 
 
 @given(shown(len(pool())))
-@example([(95, 0.0625), (0, None), (1, None), (85, 0.0)])  # the factors go round in a circle
+@example([(95, 0.0625), (0, None), (1, None), (85, 0.0)])  # the factors cycle
 @settings(max_examples=8)
 def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | None]]) -> None:
-    """Several processes learn from the same jobs in orders of their own, and believe the same."""
+    """Processes that learn the same jobs in different orders arrive at nearly the same posterior."""
     means, spreads = [], []
     for order in list(permutations(_seen(jobs)))[:3]:
         belief = Surrogate(pool())
@@ -71,15 +71,15 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
         spreads.append(belief.deviation(everything()))
     for mean, spread in zip(means[1:], spreads[1:], strict=True):
         apart = np.abs(mean - means[0]) / spread
-        assert np.quantile(apart, 0.95) < 0.25  # the site at which the model is taken for straight may differ a little
+        assert np.quantile(apart, 0.95) < 0.25  # the site at which the model is linearized may differ slightly
         assert apart.max() < 1.0
         assert np.quantile(np.abs(spread - spreads[0]), 0.95) < 0.01
 
 
 def test_the_model_is_taken_for_straight_near_the_factors_of_the_cluster_alone() -> None:
-    """Runs that show other factors move the point at which it is."""
+    """The model is linearized near the site factors that the runs show."""
     belief = Surrogate(pool())
-    off = 0.5 * (np.arange(0, len(pool()), 7) % 2)  # some as expected, others half again as slow
+    off = 0.5 * (np.arange(0, len(pool()), 7) % 2)  # every second one is slower by a factor exp(0.5)
     belief.learn(_seen(list(zip(range(0, len(pool()), 7), off.tolist(), strict=True))))
     assert np.abs(belief._shift()[0]).max() <= MAX_FACTOR_MOVE
 
@@ -87,7 +87,7 @@ def test_the_model_is_taken_for_straight_near_the_factors_of_the_cluster_alone()
 @given(shown(len(pool())))
 @settings(max_examples=15)
 def test_no_candidate_is_less_sure_after_an_observation(jobs: list[tuple[int, float | None]]) -> None:
-    """Knowing more never widens a belief."""
+    """An observation never increases the deviation of any candidate."""
     belief = Surrogate(pool())
     last = belief.deviation(everything())
     for each in _seen(jobs):
@@ -99,7 +99,7 @@ def test_no_candidate_is_less_sure_after_an_observation(jobs: list[tuple[int, fl
 
 
 def _larger_and_smaller(candidate: int) -> tuple[BoolArray, BoolArray]:
-    """The same topology with a larger micro batch, and with a smaller one."""
+    """The masks of the same topology with larger and with smaller micro batches."""
     names = ("tp", "pp", "cp", "vpp", "dp", "zero", "recompute", "sequence_parallel", "partition", "heads", "nodes")
     same = np.ones(len(pool()), dtype=np.bool_)
     for name in names:
@@ -112,7 +112,7 @@ def _larger_and_smaller(candidate: int) -> tuple[BoolArray, BoolArray]:
 @given(st.integers(0, 10**6))
 @settings(max_examples=25)
 def test_out_of_memory_rules_out_larger_micro_batches_and_never_smaller_ones(candidate: int) -> None:
-    """What needs no less memory will not fit; what needs less may, and is the faster one often enough."""
+    """Out of memory rules out the topology and larger micro batches, but not smaller ones."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
     belief.learn([Observation(candidate=candidate, fits=False)])
     larger, smaller = _larger_and_smaller(candidate)
@@ -125,7 +125,7 @@ def test_out_of_memory_rules_out_larger_micro_batches_and_never_smaller_ones(can
 @given(st.integers(0, 10**6), st.floats(1.0, 3.0), st.booleans())
 @settings(max_examples=25)
 def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: bool) -> None:
-    """However slow a job was, nothing is refused on that ground."""
+    """A slow job never rules out a candidate."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
     seconds = slower * math.exp(float(belief.log_seconds()[candidate]))
     belief.learn([Observation(candidate=candidate, seconds=seconds, fits=True, forecast=forecast)])
@@ -133,7 +133,7 @@ def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: boo
 
 
 def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier() -> None:
-    """Both update all others that are alike."""
+    """A job that fits lowers the mean risk of other doubtful candidates; one that does not raises it."""
     risk = Surrogate(pool()).out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.5)))
     others = np.flatnonzero((risk > 0.05) & (risk < 0.95))
@@ -145,7 +145,7 @@ def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier()
 
 @pytest.mark.parametrize("factor", [1.05, 0.93])
 def test_the_evidence_finds_where_an_era_begins(factor: float) -> None:
-    """Of all places at which a change of speed may have begun, the true one makes the figures most likely."""
+    """The evidence is largest if the change of speed is placed at the run where it really began."""
     belief, chance = Surrogate(pool()), np.random.default_rng(1)
     expected = belief.log_seconds()
     picked = chance.choice(len(pool()), 4, replace=False)

@@ -1,5 +1,5 @@
-"""How far the model is trusted, in closed form: the likelihood of a record, the average over what may be the case, what
-a calibration's rows teach."""
+"""Trust in the model, in closed form: the likelihood of a record, the average over all cases, and what the rows of a
+calibration teach."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_
 
 
 def record(rows: int) -> Record:
-    """Runs of several topologies, the first two of one."""
+    """A record of several topologies' runs; the first two are of the same topology."""
     features, _ = pool().groups
     random = np.random.default_rng(5)
     chosen = [0, 0, 7, 20, len(features) - 1][:rows]
@@ -58,7 +58,7 @@ def record(rows: int) -> Record:
 
 
 def test_a_record_is_as_likely_as_its_gaussian_says() -> None:
-    """-(r' K^-1 r + log det K) / 2, K the residual, the factors, the trends and the noise together."""
+    """The log-likelihood is -(r' K^-1 r + log det K) / 2, where K sums residual, factors, trends and noise."""
     known = record(5)
     likeness = Likeness.of(known.features, known.features)
     trusts = [
@@ -76,7 +76,10 @@ def test_a_record_is_as_likely_as_its_gaussian_says() -> None:
 
 @pytest.mark.parametrize("rows", [0, 5])
 def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> None:
-    """Each case by its chance and the record's likelihood; the noise of the likeliest; all in steps."""
+    """Trust is the root mean square over all cases, weighted by prior chance and likelihood and rounded to steps.
+
+    Noise and level are those of the most likely case instead.
+    """
     known, assumed = record(rows), Trust(repeat=0.02, unsure=3.0, factors=0.25)
     cases = list(product(*CHANCES))
     trusts = [
@@ -112,7 +115,7 @@ def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> No
 
 
 def test_a_calibrations_rows_are_recalled_where_the_model_is_evaluated() -> None:
-    """The residual of a row falls by its slopes times how far the factors are from those of the calibration."""
+    """A calibration row's residual falls by its slopes times the distance of the factors from the calibration's."""
     features, _ = pool().groups
     random = np.random.default_rng(2)
     slopes = random.random(size=(2, len(TIME_FACTORS)))
@@ -135,7 +138,7 @@ def test_a_calibrations_rows_are_recalled_where_the_model_is_evaluated() -> None
 
 
 def twice_as_slow() -> Calibration:
-    """Three topologies of the pool that take twice as long as the model says."""
+    """A calibration in which three topologies of the pool take twice as long as modelled."""
     features, group = pool().groups
     (part,) = pool().parts
     chosen = [3, 9, 20]
@@ -149,7 +152,7 @@ def twice_as_slow() -> Calibration:
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0])
 def test_the_first_run_is_believed_over_a_calibration_that_it_contradicts(ratio: float) -> None:
-    """And the others are about as far from the model as it is."""
+    """A first run that contradicts the calibration replaces it, and the other candidates move along with the run."""
     modelled = Surrogate(pool()).log_seconds()
     belief = Surrogate(pool(), twice_as_slow())
     assert belief.measured([3])[0] == pytest.approx(modelled[3] + math.log(2.0), abs=0.05)
@@ -181,7 +184,7 @@ def run_of_three(log_seconds: float) -> Observation:
 
 
 def test_a_memory_figure_far_below_the_limit_moves_the_need_by_its_share_of_the_variance() -> None:
-    """What it is certain to fit teaches nothing beside: the figure's noise is 1.5% of the need, over the deviation."""
+    """Only the figure itself, with a noise of 1.5%, moves the need; that the job fitted adds no information."""
     belief = Surrogate(pool())
     candidate = int(np.argmin(np.abs(belief.out_of_memory() - 0.4)))
     deviation = float(belief._memory_deviation[belief._group[candidate]])

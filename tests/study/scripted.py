@@ -1,4 +1,4 @@
-"""A launcher that a test scripts."""
+"""A launcher that is scripted by a test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MEASURED = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=2
 
 
 class Scripted:
-    """A launcher of 4 nodes whose clock stands where a test puts it, and whose jobs have the statuses it gives."""
+    """A launcher of 4 nodes whose clock and job statuses are set by a test."""
 
     name, simulated, outlives = "scripted", False, True
     nodes = 4
@@ -34,7 +34,7 @@ class Scripted:
         self.found: str | None = "adopted"
 
     def end_with(self, results: Sequence[JobResult]) -> None:
-        """Let the jobs have these results, in the order in which they are submitted."""
+        """Give the jobs these results, in the order of submission."""
         self.result = lambda handle: results[int(handle.removeprefix("job")) - 1]
 
     def now(self) -> float:
@@ -42,12 +42,12 @@ class Scripted:
         return self.clock
 
     def wait(self, most: float) -> None:
-        """Let that much time pass."""
+        """Record the wait and advance the clock by it."""
         self.waited.append(most)
         self.clock += most
 
     def submit(self, job: Job) -> str:
-        """Start it, unless it refuses."""
+        """Start the job, or raise LaunchError while `refuses` is positive."""
         if self.refuses:
             self.refuses -= 1
             raise LaunchError("no more files.")
@@ -55,29 +55,29 @@ class Scripted:
         return f"job{len(self.jobs)}"
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
-        """As the test says."""
+        """Return the status set by the test for each handle."""
         return {handle: self.status(handle) for handle in handles}
 
     def cancel(self, handle: str) -> None:
-        """Note it."""
+        """Record the handle."""
         self.cancelled.append(handle)
 
     def collect(self, handle: str) -> JobResult:
-        """As the test says."""
+        """Return the result set by the test."""
         return self.result(handle)
 
     def explain(self, handle: str) -> str:
-        """Stacks."""
+        """Record the handle and return a fake stack trace."""
         self.explained.append(handle)
         return "stacks"
 
     def adopt(self, _job: Job, _handle: str) -> str | None:
-        """As the test says."""
+        """Return the handle set by the test."""
         return self.found
 
 
 def running_of(made: StudyLoop, launcher: Scripted, *, ran: float | None = None) -> RunningTrial:
-    """The one running job of a study whose jobs do not end; it began `ran` seconds ago."""
+    """Start a job that does not end, and return it; it began `ran` seconds ago."""
     launcher.status = lambda _: JobStatus(state=JobState.UNKNOWN)
     made.step()
     (running,) = made.running.values()
@@ -89,19 +89,19 @@ def running_of(made: StudyLoop, launcher: Scripted, *, ran: float | None = None)
 def begun(
     study: Callable[..., Any], *, ran: float | None = None, **settings: Any
 ) -> tuple[StudyLoop, Scripted, RunningTrial]:
-    """A study, its launcher, and its one running job."""
+    """Return a study, its launcher, and its one running job."""
     made, launcher, _ = study(**settings)
     return made, launcher, running_of(made, launcher, ran=ran)
 
 
 def stored(made: StudyLoop) -> Any:
-    """The stored result of a study's one trial."""
+    """Return the stored result of a study's only trial."""
     (trial,) = made.store.trials()
     return trial.result
 
 
 def clocked(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
-    """The clock of the loop, at 500 seconds."""
+    """Replace the clock of the loop by one that starts at 500 s, and return it."""
     clock = {"now": 500.0}
     monkeypatch.setattr("tuner.study.loop.time.monotonic", lambda: clock["now"])
     return clock

@@ -1,4 +1,4 @@
-"""The numbers of drift, noise, pruning, cost and the watchdog, worked out by hand."""
+"""Drift, noise, pruning, cost and the watchdog, compared with values calculated by hand."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def trial(number: int, candidate: int, seconds: float, repeat: int = 0) -> Trial
 
 
 def test_a_speed_period_begins_with_its_first_trial() -> None:
-    """Trial `first` is in it, the one before is not; the next trial is in the last one."""
+    """A speed period contains its first trial, not the one before; the next trial belongs to the last period."""
     periods = [SpeedPeriod(first=3, factor=1.1), SpeedPeriod(first=7, factor=0.9)]
     names = [drift.label(number, periods, "") for number in (0, 2, 3, 6, 7, 99)]
     assert names == ["", "", "era 2", "era 2", "era 3", "era 3"]
@@ -40,14 +40,14 @@ def test_a_speed_period_begins_with_its_first_trial() -> None:
 
 
 def test_noise_weighs_its_assumption_as_six_repeats() -> None:
-    """sqrt((6 x 0.01^2 + 2 x 0.02^2) / (6 + 1)) for two runs at exp(-0.02) and exp(0.02)."""
+    """Two runs at exp(-0.02) and exp(0.02) have a noise of sqrt((6 x 0.01^2 + 2 x 0.02^2) / (6 + 1))."""
     runs = [trial(0, 1, math.exp(-0.02)), trial(1, 1, math.exp(0.02)), trial(2, 2, 5.0)]
     assert noise(runs, usual=0.01) == pytest.approx(math.sqrt((6 * 0.01**2 + 2 * 0.02**2) / 7))
     assert noise(runs, {0: "a", 1: "b"}, usual=0.01) == pytest.approx(math.sqrt(6 * 0.01**2 / 6))
 
 
 def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations() -> None:
-    """10% is drift from the repeat on, with exactly that factor; 2% under 1% noise is neither drift nor suspicion."""
+    """At 1% noise, a repeat that is 10% slower starts a period with this factor, 3.5% is suspected, and 2% is noise."""
     first = [trial(0, 1, 10.0), trial(1, 2, 20.0)]
     found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts, **_: 4.0 * sum(firsts), usual=0.01)
     assert found.speed_periods is not None
@@ -61,7 +61,7 @@ def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations()
 
 
 def test_a_job_is_pruned_beyond_the_allowance_and_not_at_it() -> None:
-    """With 3% allowed and 100 days as the best, 102.9 days go on and 103.1 are stopped; the best may turn out worse."""
+    """With a best of 100 days and 3% allowed, 102.9 days continue and 103.1 are pruned; the best can also get worse."""
     referee = Referee(0.02)
     assert not referee.stops(1e9, 2)
     for best, allowance in ((100.0, 0.03), (100.0, 0.06), (90.0, 0.03), (120.0, 0.03)):
@@ -71,7 +71,7 @@ def test_a_job_is_pruned_beyond_the_allowance_and_not_at_it() -> None:
 
 
 def test_rivals_are_those_with_a_chance_of_a_fortieth() -> None:
-    """The likeliest first; the leader is not its own rival."""
+    """Rivals have a chance of at least 1/40 to beat the leader and are listed by descending chance."""
     ranking = [
         RankedTrial(
             candidate=i, key=str(i), seconds=1, days=1, low=1, high=1, runs=1, trials=(i,), chance_sooner=chance
@@ -82,7 +82,7 @@ def test_rivals_are_those_with_a_chance_of_a_fortieth() -> None:
 
 
 def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
-    """Iterations of 10 s: 60 s, and 60 + 3 x 50 s for the first; a short one never less than 30 s."""
+    """With iterations of 10 s the limit is 60 s, and 60 + 3 x 50 s for the first; it is never below 30 s."""
     watch = Watchdog.of(10.0, [50.0, 20.0])
     assert (watch.step, watch.start) == (60.0, 210.0)
     assert (Watchdog.of(1.0, []).step, Watchdog.of(1.0, []).start) == (30.0, 930.0)
@@ -106,7 +106,7 @@ def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
     [(0, None, 200.0), (0, 1, 200.0), (0, 10, 740.0), (3, None, 200.0), (3, 1, 60.0), (3, 10, 600.0)],
 )
 def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval: int | None, patience: float) -> None:
-    """200 s until the first iteration is over and 60 s for each further one up to the next line of the log."""
+    """The limit is 200 s for the first iteration, plus 60 s for each further one until the next line of the log."""
     watch = Watchdog(start=200.0, step=60.0, iterations=iterations, number=2 * iterations, interval=interval)
     assert watch.patience == patience
     assert verdict(replace(watch, stalled=patience), lambda *_: False, ()) is None
@@ -118,7 +118,7 @@ def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval
 
 
 def test_an_iteration_that_was_shown_is_believed_over_the_estimate() -> None:
-    """Estimated at 1 s; the first took 40 s with the start-up, the second 20 s: 60 s are allowed, then 120 s."""
+    """Measured iterations replace the estimate of 1 s: 40 s for the first allow 60 s, then 20 s allow 120 s."""
     watch = Watchdog.of(1.0, [])
 
     def look(now: float, iterations: int, ended: float) -> None:
@@ -143,7 +143,7 @@ def test_an_iteration_that_was_shown_is_believed_over_the_estimate() -> None:
 
 
 def test_a_forecast_begins_at_a_quarter_of_an_iteration() -> None:
-    """4 s of the third line of ten iterations: 0.4 s each, and 4 x 0.25 as far again."""
+    """A job is forecast from its current iteration only once a quarter of it is done."""
     asked: list[tuple[float, int]] = []
 
     def cannot_win(least: float, number: int) -> bool:
@@ -166,13 +166,13 @@ def test_a_forecast_begins_at_a_quarter_of_an_iteration() -> None:
 
 
 def test_the_final_round_is_a_seventh_of_the_budget() -> None:
-    """15% of 40 jobs are 6; a budget of 6 has none, one of 7 has two."""
+    """The final round has 15% of the budget: 6 of 40 jobs, 2 of 7, and none of 6."""
     assert [(Limits(budget=n).final, Limits(budget=n).search) for n in (6, 7, 40)] == [(0, 6), (2, 5), (6, 34)]
     assert [Limits(budget=n).reference_interval for n in (7, 40)] == [6, 8]
 
 
 def test_one_slow_run_is_no_drift_and_neither_is_more_noise() -> None:
-    """A change of speed must explain the measurements better than either."""
+    """Drift is found only if it explains the measurements better than one slow run and better than more noise."""
     runs = [trial(0, 1, 13.0), trial(1, 2, 10.0), trial(2, 1, 10.0, repeat=1)]
 
     def likelihood(better: str) -> Any:
@@ -188,7 +188,7 @@ def test_one_slow_run_is_no_drift_and_neither_is_more_noise() -> None:
 
 @pytest.mark.parametrize(("evidence", "found"), [(2.9, False), (3.1, True)])
 def test_a_speed_period_needs_evidence_against_odds_of_twenty_to_one(evidence: float, found: bool) -> None:
-    """ln 20 = 2.996 at the first repeat. Moving the start of a period needs no more than a likelier place."""
+    """A new period needs evidence of ln 20 = 2.996 at the first repeat; moving its start needs only more evidence."""
     runs = [trial(0, 1, 10.0), trial(1, 2, 10.0), trial(2, 1, 13.0, repeat=1)]
     finding = drift.detect(runs, [], lambda firsts, **_: evidence * len(firsts), usual=0.01)
     assert (finding.speed_periods is not None, finding.suspected) == (found, not found)
@@ -200,14 +200,14 @@ def test_a_speed_period_needs_evidence_against_odds_of_twenty_to_one(evidence: f
 
 @pytest.mark.parametrize(("evidence", "found"), [(4.0, False), (4.2, True)])
 def test_each_repeat_has_an_equal_share_of_the_odds_of_drift(evidence: float, found: bool) -> None:
-    """ln 20 + ln 3 = 4.094 at the third repeat."""
+    """The evidence needed at the third repeat is ln 20 + ln 3 = 4.094."""
     runs = [trial(0, 1, 10.0), *(trial(number, 1, 10.0, repeat=number) for number in (1, 2)), trial(3, 1, 13.0, 3)]
     finding = drift.detect(runs, [], lambda firsts, **_: evidence * len(firsts), usual=0.01)
     assert (finding.speed_periods is not None) == found
 
 
 def test_a_change_of_speed_is_weighed_with_the_noise_before_it() -> None:
-    """The likelihood assumes 2%, which the change itself has raised from 1%."""
+    """The likelihood of a change of speed uses the noise without the change, 1% instead of 2%."""
     runs, asked = [trial(0, 1, 10.0), trial(1, 2, 10.0), trial(2, 1, 13.0, repeat=1)], []
 
     def likelihood(firsts: Any, *, noise: float = 1.0, **_: Any) -> float:

@@ -1,4 +1,4 @@
-"""What a user can do wrong with `tuner optimize`: one sentence, an exit code, nothing lost."""
+"""User errors of `tuner optimize` give one sentence and an exit code, and lose no data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ B,A100-80GB-SXM,4,8,24,2048,16,2048,50257,4,1,8,1,256,1,1.9,OK
 
 @pytest.fixture
 def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a search that must refuse, away from everything else."""
+    """A function that runs `tuner optimize` in an empty folder and expects an error."""
     monkeypatch.chdir(tmp_path)
 
     def wrong(*arguments: str, small: bool = True) -> Said:
@@ -82,7 +82,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:
-    """Bad usage leaves with 2 and begins no study."""
+    """Invalid usage exits with code 2 and creates no study."""
     said = wrong(*arguments)
     assert words in said.err
     assert said.code == 2
@@ -90,7 +90,7 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, .
 
 
 def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
-    """Nothing legal is nothing usable: 1, with the rule and what opens the space."""
+    """A space without a legal topology exits with code 1 and names the rules that removed all topologies."""
     said = wrong("--model", "gpt-1.3b", "--nodes", "4", "--set", "tp=3", small=False)
     assert said.code == 1
     assert "none of" in said.err
@@ -98,7 +98,7 @@ def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
 
 
 def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> None:
-    """A model that two or four nodes cannot hold: the search says so with 1, and what is closest."""
+    """If no topology is likely to fit, the search exits with code 1 before any job and names the closest topology."""
     few = ("--nodes", "4", "--set", "heads=64", "--set", "tp=8")
     for number, words in enumerate((few, ("--nodes", "2"))):
         said = run("optimize", *words, "--runs", str(tmp_path / str(number)))
@@ -111,7 +111,7 @@ def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> Non
 
 
 def test_a_storage_that_cannot_be_reached_is_named_with_its_own_words(wrong: Run) -> None:
-    """A server that is not there, a file that is no database, a folder that is not there, a driver that is missing."""
+    """An unreachable server, a file that is no database and a missing folder are reported in the driver's words."""
     pytest.importorskip("psycopg")
     for url in ("postgresql://localhost:1/x", "postgresql://me:secret@localhost:1/x"):
         said = wrong("--storage", url)
@@ -124,14 +124,14 @@ def test_a_storage_that_cannot_be_reached_is_named_with_its_own_words(wrong: Run
 
 
 def test_a_missing_driver_is_named(wrong: Run) -> None:
-    """A database whose driver this machine lacks leaves with 3 and says what to install."""
+    """A database whose driver is not installed exits with code 3 and names the package to install."""
     said = wrong("--storage", "mysql://localhost/x")
     assert said.code == 3
     assert "pip install" in said.err
 
 
 def test_a_file_in_the_way_of_a_folder_is_named(wrong: Run) -> None:
-    """A folder that cannot be made, or written to."""
+    """A folder that cannot be created or written exits with code 1."""
     Path("file").touch()
     assert wrong("--runs", "file").code == 1
     Path("runs/blocked/study.db").mkdir(parents=True)
@@ -139,7 +139,7 @@ def test_a_file_in_the_way_of_a_folder_is_named(wrong: Run) -> None:
 
 
 def test_a_table_that_cannot_answer_says_why(wrong: Run) -> None:
-    """No usable row, several groups, a group that is not there."""
+    """A table without usable rows, with several groups, or without the given group is refused with the reason."""
     Path("two.csv").write_text(ROWS)
     Path("none.csv").write_text("\n".join(line for line in ROWS.splitlines() if "OK" not in line))
     Path("other.csv").write_text("a,b\n1,2\n")
@@ -171,7 +171,7 @@ def test_a_table_that_cannot_answer_says_why(wrong: Run) -> None:
 def test_a_study_of_something_else_is_refused_with_the_difference(
     changed: tuple[str, ...], difference: str, wrong: Run, run: Run, tmp_path: Path
 ) -> None:
-    """Another workload, cluster or set of rules is another study; the one that is there stays as it is."""
+    """An existing study with another workload, cluster or rules is refused and stays unchanged."""
     assert run("optimize", *SMALL, "--budget", "1", "--study", "mine", "--seed", "0").code == 0
     before = kept(url_of(tmp_path, "mine"), "mine")
     said = wrong("--study", "mine", *changed)
@@ -183,8 +183,8 @@ def test_a_study_of_something_else_is_refused_with_the_difference(
 
 @pytest.mark.slow
 def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
-    """In mid-study the disk is full: one sentence with the remedy and 1. With room made, the same command goes on with
-    all that was measured."""
+    """A disk that fills up during a study exits with code 1 and a remedy; with free space, the same command continues
+    with all measurements."""
     with small_disk(tmp_path / "runs", "640k") as disk:
         said = optimize("--budget", "40", "--study", "full", folder=tmp_path)
         assert said.code == 1, said.err

@@ -1,4 +1,4 @@
-"""One proposal, one trial: whichever process dies, whatever the database says twice."""
+"""Each proposal becomes one trial, even if a process dies or the database stores a claim twice."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NAME = "bloom-48"
 
 
 class DiedError(Exception):
-    """The process was killed."""
+    """Stands for the death of the process."""
 
 
 def second_claim(store: TrialStore) -> Trial:
-    """A trial of a proposal that has one, left by a process that died before it could look."""
+    """Return a second trial of a proposal, left by a process that died before it could withdraw it."""
     proposal = replace(store.trials()[0].proposal, params={}, tag="second", worker={**this_worker(), "born": 1})
 
     def die(_store: TrialStore, _trial: Trial) -> bool:
@@ -43,7 +43,7 @@ def second_claim(store: TrialStore) -> Trial:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[TrialStore]:
-    """A study of twelve jobs."""
+    """The store of a study of twelve jobs."""
     study_in(tmp_path / "runs")
     opened = TrialStore.existing(url_of(tmp_path, NAME), NAME)
     yield opened
@@ -73,7 +73,7 @@ def test_the_second_claim_of_a_process_that_died_is_withdrawn(
 
 
 def test_a_claim_that_the_database_stored_twice_is_one_trial(store: TrialStore) -> None:
-    """A server that dies as it commits does not say so, and the claim is made again."""
+    """A claim that was committed without a reply is made again, and still is one trial."""
     proposal, before = _new(store), sum(trial.launched for trial in store.trials())
     first = store.claim(proposal, {})
     assert first is not None
@@ -93,12 +93,12 @@ def test_a_claim_that_was_stored_twice_and_came_second_is_withdrawn_whole(store:
 
 
 def _new(store: TrialStore) -> Proposal:
-    """A proposal that the study has not had."""
+    """Return a proposal that the study does not have yet."""
     return replace(store.trials()[0].proposal, params={}, repeat=9, tag="mine", worker=this_worker())
 
 
 def test_ctrl_c_in_a_claim_leaves_it_decided(store: TrialStore) -> None:
-    """The exception comes once the claim is known to be the first, or is withdrawn."""
+    """Ctrl-C during a claim takes effect only after the claim is accepted or withdrawn."""
     create = store.storage.create_new_trial
 
     def interrupted(*given: Any) -> int:

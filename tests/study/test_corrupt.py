@@ -1,4 +1,4 @@
-"""A study whose database holds what tuner did not write: one sentence with the trial's number, and the rest is read."""
+"""Corrupt trials of a study's database are reported in one sentence with their number; the others are read."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def corrupt(intact: Path, tmp_path: Path) -> Corrupt:
-    """Change the database of a copy; return its folder of studies."""
+    """A function that applies an SQL statement to a copy of the study and returns its folder of studies."""
 
     def corrupt(statement: str) -> Path:
         shutil.copytree(intact / "s", tmp_path / "s")
@@ -81,7 +81,7 @@ def corrupt(intact: Path, tmp_path: Path) -> Corrupt:
 
 @pytest.mark.parametrize("statement", TRIALS)
 def test_a_corrupt_trial_is_named_and_the_others_are_read(statement: str, corrupt: Corrupt) -> None:
-    """Truncated JSON, random bytes, other types, impossible numbers: reading warns, and continuing refuses."""
+    """A corrupt trial is left out with a warning on reading, and is an error on continuing the study."""
     runs = corrupt(statement)
     with pytest.warns(TunerWarning, match=r"trial 1 of study 's' cannot be read .*; it is left out\.") as warned:
         study = open_study("s", runs=runs)
@@ -97,7 +97,7 @@ def test_a_corrupt_trial_is_named_and_the_others_are_read(statement: str, corrup
 
 @pytest.mark.parametrize(("statement", "words"), STUDIES)
 def test_a_corrupt_study_is_one_sentence(statement: str, words: str, corrupt: Corrupt) -> None:
-    """Its settings or speed periods cannot be read; the list of studies leaves it out."""
+    """Unreadable settings or speed periods are one error sentence; the list leaves the study out with a warning."""
     runs = corrupt(statement)
     with pytest.raises(StudyError, match=words):
         open_study("s", runs=runs)
@@ -106,7 +106,7 @@ def test_a_corrupt_study_is_one_sentence(statement: str, words: str, corrupt: Co
 
 
 def test_commands_print_one_line_for_a_corrupt_trial(corrupt: Corrupt, run: Run) -> None:
-    """`list` shows the study with a warning; `optimize` does not launch what the budget has paid for."""
+    """For a corrupt trial, `list` prints a warning, and `optimize` one error line without a traceback."""
     runs = str(corrupt(TRIALS[0]))
     said = run("list", "--runs", runs)
     assert said.code == 0
@@ -120,7 +120,7 @@ def test_commands_print_one_line_for_a_corrupt_trial(corrupt: Corrupt, run: Run)
 
 
 def test_a_study_of_a_later_version_is_refused_by_its_schema(corrupt: Corrupt, run: Run) -> None:
-    """The version that began it is named by its schema, with the remedy."""
+    """A study of a newer schema is refused with the schema's name and the remedy."""
     runs = str(corrupt(SETTINGS.format("replace(value_json, 'tuner/study/1', 'tuner/study/7')")))
     for arguments in (("report", "s"), ("optimize", *SMALL, "--study", "s"), ("stop", "s")):
         said = run(*arguments, "--runs", runs)
@@ -133,7 +133,7 @@ def test_a_study_of_a_later_version_is_refused_by_its_schema(corrupt: Corrupt, r
 def test_an_empty_database_beside_jobs_is_refused(
     content: bytes | None, intact: Path, tmp_path: Path, run: Run
 ) -> None:
-    """SQLite takes a file of 0 or 1 byte for a new database: the study would start again and spend its budget twice."""
+    """A missing or empty database next to jobs is refused; SQLite would take it as new and repeat the whole budget."""
     shutil.copytree(intact / "s", tmp_path / "s")
     file = tmp_path / "s" / "study.db"
     file.unlink()
@@ -154,7 +154,7 @@ READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@
 @pytest.mark.slow
 @pytest.mark.parametrize("journal", [False, True])
 def test_a_read_only_study_is_reported(intact: Path, tmp_path: Path, *, journal: bool) -> None:
-    """A file system mounted read-only, as an archive is; with `journal`, its last process was killed."""
+    """A study on a read-only file system is reported with -o; with `journal`, its last process was killed."""
     runs = tmp_path / "runs"
     shutil.copytree(intact / "s", runs / "s")
     mount = [*MOUNTS, READ_ONLY, str(runs)]
@@ -165,7 +165,7 @@ def test_a_read_only_study_is_reported(intact: Path, tmp_path: Path, *, journal:
             database.execute("PRAGMA journal_mode=WAL")
             database.execute("UPDATE studies SET study_name = 's'")
             database.commit()
-            shutil.copytree(runs / "s", runs / "killed")  # as a process leaves it that is killed here
+            shutil.copytree(runs / "s", runs / "killed")  # the state that a killed process leaves
     report = [sys.executable, "-m", "tuner", "report", "s", "--runs", str(runs), "-o", str(tmp_path / "report")]
     if journal:
         shutil.rmtree(runs / "s")

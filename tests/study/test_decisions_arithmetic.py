@@ -1,4 +1,4 @@
-"""What a study decides, at the exact values at which its decisions change."""
+"""Decisions of a study, tested at the exact values where they change."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SMALL = ("nodes=4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1
 
 
 def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) -> None:
-    """exp(mean -+ 1.2816 deviations), jobs are pruned beyond 3 x 1.2% of noise; with small jobs noise counts."""
+    """A proposal's interval is exp(mean -+ 1.2816 deviations); with trials at reduced sizes it includes the noise."""
     space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
     with open_loop(StudySettings(space=space, limits=Limits(budget=2), runs=tmp_path), lambda _event: None) as loop:
         assert loop._referee._pruner.allowance == approx(3 * 0.012)
@@ -50,7 +50,7 @@ def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) 
 def ranked(
     candidate: int = 0, *, days: float = 10.0, runs: int = 1, chance: float = 0.0, first: int = 0, wide: float = 0.01
 ) -> RankedTrial:
-    """A measured topology, by name of its number."""
+    """Return a ranked topology with the key `t<candidate>`."""
     return RankedTrial(
         candidate=candidate,
         key=f"t{candidate}",
@@ -65,7 +65,7 @@ def ranked(
 
 
 class Decider:
-    """A scheduler over a study that is nothing but these values."""
+    """A scheduler over a stand-in of a study's state with the given values."""
 
     def __init__(self, limits: Limits | None = None, **state: Any) -> None:
         usual: dict[str, Any] = {
@@ -87,7 +87,7 @@ class Decider:
         self.scheduler: Any = Scheduler(stand_in, limits or Limits(), sampler="tpe", iterations=3)
         self.proposed: list[tuple[int, str]] = []
         self.given: dict[str, Any] = {}
-        setattr(self.scheduler, "_proposal", self._propose)  # noqa: B010 - a method of its own
+        setattr(self.scheduler, "_proposal", self._propose)  # noqa: B010 - replaces a method
 
     def _propose(self, candidate: int, *, kind: str = "search", **given: Any) -> int:
         self.proposed.append((candidate, kind))
@@ -95,7 +95,7 @@ class Decider:
         return candidate
 
     def checked(self, elapsed: float = 0.0) -> tuple[str | None, str | None]:
-        """Why it stops, and why it is over."""
+        """Check the limits, and return the reasons for stopping the search and for ending the study."""
         self.scheduler._check_limits(lambda: elapsed)
         return self.scheduler.stopping, self.scheduler.finished
 
@@ -119,14 +119,17 @@ def test_a_study_is_over_at_its_limits(limits: Limits, state: dict[str, Any], el
     ("launched", "has_ranking", "stops"), [(33, True, False), (34, True, True), (34, False, False)]
 )
 def test_the_search_ends_where_the_final_round_begins(launched: int, has_ranking: bool, stops: bool) -> None:
-    """40 jobs, 6 of them for the final round, which nothing needs before a measurement."""
+    """Of 40 jobs, 6 are for the final round; without any measurement there is no final round."""
     stopping, finished = Decider(Limits(budget=40), launched=launched, ranking=[ranked()] * has_ranking).checked()
     assert (stopping is not None, finished) == (stops, None)
 
 
 @pytest.mark.parametrize(("patience", "stops"), [(3, False), (2, True)])
 def test_patience_counts_the_search_jobs_that_ended_after_the_leaders_first(patience: int, stops: bool) -> None:
-    """Of trials 0 to 5, led by trial 1: 2 and 4 count; 3 is a repeat of another kind and 5 still runs."""
+    """Patience counts only search jobs that ended after the leader's first run.
+
+    The leader is trial 1; trials 2 and 4 count, 3 is of the final round, and 5 is still running.
+    """
     trials = [trial(number, number, 10.0) for number in range(5)]
     trials[3] = Trial(
         number=3,
@@ -153,7 +156,7 @@ def test_patience_counts_the_search_jobs_that_ended_after_the_leaders_first(pati
     ],
 )
 def test_a_search_stops_where_no_gain_is_expected(gain: float | None, risk: float, words: str | None) -> None:
-    """Gain x (1 - risk) - 0.5% x risk against 0.02%: 0.0015 x 0.8 - 0.001 is just that."""
+    """The search stops if gain x (1 - risk) - 0.5% x risk is below 0.02%; 0.0015 x 0.8 - 0.001 is exactly that."""
     decider = Decider(ranking=[ranked()])
     assert decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=risk)) == words
 
@@ -167,7 +170,7 @@ def test_before_any_measurement_only_the_hopeless_is_not_tried(risk: float, hope
 
 @pytest.mark.parametrize(("gain", "pays"), [(0.0011, True), (0.0009, False)])
 def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
-    """(120 + 2 x 360) s on 2 nodes are 0.467 node-hours; 480 node-hours of training x 0.1% are 0.48."""
+    """A job must save more node-hours than it costs: (120 + 2 x 360) s on 2 nodes are 0.467, 0.1% of 480 are 0.48."""
     decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
     assert decider.scheduler._cost(0) == approx(840 * 2 / 3600)
     found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=0.0))
@@ -179,7 +182,7 @@ def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
 
 @pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round is used up")])
 def test_the_final_round_ends_with_its_share(repeats: int, launched: int, words: str | None) -> None:
-    """6 of 40 jobs."""
+    """The final round ends after 6 of 40 jobs, or earlier if the leader is statistically separated."""
     final = Proposal(key="1", params={}, topology={}, candidate=1, kind="final")
     result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=1.0))
     trials = [Trial(number=number, proposal=final, result=result) for number in range(repeats)]
@@ -214,7 +217,7 @@ def test_a_search_job_says_why_it_was_chosen(fields: dict[str, Any], measured: b
 
 
 def searching(gain: float, pending: list[int], results: int = 3) -> Decider:
-    """A scheduler of a study whose sampler expects this gain."""
+    """Return a scheduler whose sampler expects this gain."""
     return Decider(
         ranking=[ranked(1, runs=2)],
         results=results,
@@ -225,7 +228,7 @@ def searching(gain: float, pending: list[int], results: int = 3) -> Decider:
 
 
 def test_nothing_is_concluded_while_jobs_run() -> None:
-    """Their results may change the estimates; afterwards the search stops."""
+    """The search does not stop for lack of gain while jobs run, because their results may change the estimates."""
     running, alone = searching(0.0, [4]), searching(0.0, [])
     assert (running.scheduler._search(), running.scheduler.stopping) == (None, None)
     assert alone.scheduler._search() is None
@@ -244,10 +247,10 @@ def test_a_risk_that_counts_running_jobs_as_full_is_not_the_proposals(pending: l
 
 
 def test_a_search_that_stopped_by_its_estimates_looks_again_after_each_result() -> None:
-    """Not before, and not where a limit has stopped it."""
+    """A search that stopped for lack of gain continues only after a new result changes the estimates."""
     decider = searching(0.0, [])
     scheduler = decider.scheduler
-    setattr(scheduler, "_reference", lambda: None)  # noqa: B010 - a method of its own
+    setattr(scheduler, "_reference", lambda: None)  # noqa: B010 - replaces a method
     setattr(scheduler, "_verification", lambda _saving: None)  # noqa: B010
     assert scheduler.next(lambda: 0.0) is None
     assert scheduler.stopping is not None
@@ -269,7 +272,7 @@ def reference(number: int) -> Trial:
 
 @pytest.mark.parametrize(("jobs", "due"), [(14, False), (15, False), (16, True)])
 def test_a_reference_run_is_due_after_its_interval(jobs: int, due: bool) -> None:
-    """40 jobs: 34 // 4 = 8 from one to the next; the last one was at index 7."""
+    """With 40 jobs, reference runs are 34 // 4 = 8 jobs apart; the last one is trial 7."""
     trials = [reference(number) if number == 7 else trial(number, number, 10.0) for number in range(jobs)]
     decider = Decider(Limits(budget=40), trials=trials, ranking=[ranked(4, first=4)])
     assert decider.scheduler._reference() == (4 if due else None)
@@ -294,12 +297,12 @@ def test_a_repeat_has_the_next_free_number() -> None:
 
 
 def candidates() -> Any:
-    """Three candidates of which the second has twice the work."""
+    """Return a stand-in pool of three candidates, of which the second has twice the work."""
     return SimpleNamespace(work=np.log([1e6, 2e6, 1e6]))
 
 
 def surrogate(means: list[float], deviations: list[float]) -> Any:
-    """A posterior of these seconds and deviations."""
+    """Return a stand-in surrogate with these seconds and deviations."""
 
     def measured(asked: list[int]) -> tuple[Any, Any]:
         return np.log([means[one] for one in asked]), np.array([deviations[one] for one in asked])
@@ -308,7 +311,7 @@ def surrogate(means: list[float], deviations: list[float]) -> Any:
 
 
 def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
-    """Days = seconds x work / 86400; the noise of runs falls with the root of their number."""
+    """A ranked trial's interval uses the larger of the posterior's deviation and noise / sqrt(runs)."""
     trials = [trial(0, 0, 10.0), trial(1, 1, 4.0), trial(2, 1, 4.0, repeat=1), trial(3, 2, 9.0)]
     leader, second, third = rank(surrogate([10.0, 4.0, 9.0], [0.05, 0.001, 0.02]), trials)
     assert [one.candidate for one in (leader, second, third)] == [1, 2, 0]
@@ -322,7 +325,7 @@ def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
 
 
 def test_own_runs_are_scaled_to_the_present_speed() -> None:
-    """A period from trial 2 on with factor 1.02: earlier runs of 10 s would now take 10.2 s."""
+    """Earlier runs are scaled by the factors of later periods: 10 s before a factor of 1.02 count as 10.2 s."""
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 10.2, repeat=1)]
     found = rank_by_own_runs(candidates(), trials, [SpeedPeriod(first=2, factor=1.02)])
     assert [one.candidate for one in found] == [0, 1]
@@ -338,7 +341,7 @@ def test_own_runs_are_scaled_to_the_present_speed() -> None:
 
 
 def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:
-    """The deviation of a difference from the mean of n runs is that of a run x sqrt(1 + 1/n)."""
+    """A repeat's difference from the mean of n earlier runs has the deviation of a run times sqrt(1 + 1/n)."""
     runs = [trial(0, 1, 1.0), trial(3, 1, math.exp(0.2), repeat=1), trial(5, 1, math.exp(0.4), repeat=2)]
     first, second = drift._differences([*runs, trial(6, 2, 9.0)], 0.01)
     assert (first.earlier, first.repeat, first.log_ratio) == (0, 3, approx(0.2))
@@ -349,7 +352,10 @@ def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:
 
 
 def test_a_factor_weighs_topologies_by_their_runs_on_both_sides() -> None:
-    """Weights 1 / (1/1 + 1/1) and 1 / (1/2 + 1/1); the trial itself is after; one-sided ones count for nothing."""
+    """The factor is a mean over topologies with runs on both sides, weighted by 1 / (1/n_before + 1/n_after).
+
+    The trial at which the period starts counts as after.
+    """
     runs = [trial(0, 1, 1.0), trial(1, 2, 1.0), trial(2, 2, 1.0, repeat=1), trial(3, 3, 5.0)]
     after = [trial(4, 1, math.exp(0.3)), trial(5, 2, math.exp(0.1))]
     expected = (0.5 * 0.3 + (2 / 3) * 0.1) / (0.5 + 2 / 3)
@@ -368,7 +374,7 @@ def test_a_speed_period_is_told_by_its_change(factor: float, words: str) -> None
 
 @pytest.mark.parametrize(("ratio", "found", "suspected"), [(1.014, False, False), (1.016, True, False)])
 def test_a_change_below_one_and_a_half_percent_is_none(ratio: float, found: bool, suspected: bool) -> None:
-    """However little noise there is."""
+    """A change of speed below 1.5% is not drift, even without noise."""
     runs = [trial(0, 1, 10.0), trial(1, 1, 10.0 * ratio, repeat=1)]
     finding = drift.detect(runs, [], lambda firsts, **_: 4.0 * len(firsts), usual=0.001)
     assert (finding.speed_periods is not None, finding.suspected) == (found, suspected)
@@ -376,7 +382,7 @@ def test_a_change_below_one_and_a_half_percent_is_none(ratio: float, found: bool
 
 @pytest.mark.parametrize(("gain", "pays"), [(0.0021, True), (0.0019, False)])
 def test_a_job_of_reduced_size_must_save_its_own_cost(gain: float, pays: bool) -> None:
-    """10 days on 2 nodes are 480 node-hours, of which 0.2% are 0.96."""
+    """A job at a reduced size must save its own cost of 0.96 node-hours, 0.2% of 10 days on 2 nodes."""
     decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
     choice = SimpleNamespace(gain=gain, least=0.001, size=SimpleNamespace(node_hours=0.96))
     found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=0.5, out_of_memory=0.0), choice)

@@ -1,4 +1,4 @@
-"""The doctor reports evidence and remedies; the dashboard shows a study and leaves nothing behind."""
+"""`tuner doctor` reports evidence and remedies; the dashboard shows a study and cleans up after itself."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_finding_has_evidence_and_a_bad_one_its_remedy(run: Run) -> None:
 
 
 def test_every_framework_that_lacks_something_has_a_remedy() -> None:
-    """On a machine without GPUs, as the probe tells of one, whatever this one is."""
+    """On a machine without GPUs, every finding that is not ok has a remedy."""
     found = frameworks({"torch": "2.8", "accelerator": "cpu", "gloo": True})
     assert {finding.name: finding.verdict for finding in found}["nccl"] == "warning"
     assert all(finding.remedy for finding in found if finding.verdict != "ok")
@@ -62,7 +62,7 @@ def test_a_full_disk_and_a_folder_that_cannot_be_written_are_reported(
 
 @pytest.mark.slow
 def test_what_is_measured_becomes_a_site_file(run: Run, tmp_path: Path) -> None:
-    """Of a product, a copy and a collective; every command takes it."""
+    """`doctor --measure` writes measured speeds to a calibration file that `plan` accepts."""
     needs_deepspeed()
     site = tmp_path / "site.toml"
     document = json.loads(run("doctor", "--measure", "-o", str(site), "--json").out)
@@ -81,7 +81,7 @@ def test_a_trial_says_why_it_was_proposed_and_what_came_of_it() -> None:
 
 
 def test_notes_and_graphs_are_written_once_into_the_study(tmp_path: Path) -> None:
-    """And once more they change nothing, so that a study can be shown as often as one likes."""
+    """Annotating a study a second time does not change its database."""
     study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     first = (tmp_path / "bloom-48" / "study.db").stat().st_size
@@ -116,7 +116,7 @@ def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path:
 @pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_the_dashboard_ends_with_the_tuner_and_hides_the_storage(sign: signal.Signals, tmp_path: Path) -> None:
-    """A storage URL may hold a password, and every user of a machine can read a command line."""
+    """The dashboard's processes end with the tuner, and their command lines hide the URL, which may hold a password."""
     runs = study_in(tmp_path)
     command = [sys.executable, "-m", "tuner", "dashboard", "bloom-48", "--runs", str(runs), "--no-browser", "--json"]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -1,4 +1,4 @@
-"""The calibration of this machine, the check of the storage, and a command that is tried."""
+"""`tuner doctor`: the calibration of this machine, the storage check, and the trial run of a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.study.store.trial import Proposal, Trial
 
 
 def test_a_machine_without_gpus_is_calibrated_by_three_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each measured speed over the one that the cost model assumes of the host; without a link, its factor is 1."""
+    """Each factor is the measured speed over the cost model's assumption; without a measured link its factor is 1."""
     card = SimpleNamespace(peak_flops={"fp32": 100.0}, achievable=0.5, memory_bandwidth=40.0, intra_node_bandwidth=20.0)
     ranks: list[int] = []
     monkeypatch.setattr(doctor, "host_gpu", lambda _, count: ranks.append(count) or card)  # type: ignore[func-returns-value]
@@ -95,7 +95,10 @@ def test_a_command_is_tried_with_one_job(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its files stay where it could not be measured; evidence is cut, unless it is tuner's own remedy."""
+    """A command is tried with one job; its folder is kept only on failure, and long evidence is cut at 200 characters.
+
+    The evidence of an UNREADABLE job is not cut.
+    """
     runs = tmp_path / "runs"
     folder = runs / "doctor" / "jobs" / "0000-k"
     folder.mkdir(parents=True)

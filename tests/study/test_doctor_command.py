@@ -1,4 +1,4 @@
-"""`tuner doctor --command` runs one job, and says in one sentence whether a study could work."""
+"""`tuner doctor --command` runs one job and reports in one sentence whether a study could work."""
 
 from __future__ import annotations
 

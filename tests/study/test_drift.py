@@ -1,4 +1,4 @@
-"""A cluster that changes its speed in mid-study, one that does not, and one with two equal winners."""
+"""Studies on a cluster that changes speed, on a steady one, and on one with two equal winners."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
 SINCE = 15
-"""Jobs after which the drifting cluster is slower."""
+"""Number of jobs after which the drifting cluster becomes slower."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Searched:
-    """A whole study, and what it should have found."""
+    """A finished study with its regret and its events."""
 
     found: StudyResult
     regret: float
@@ -38,13 +38,13 @@ class Searched:
 
 
 def a_thousand() -> Space:
-    """A space of about a thousand topologies, so that many studies are quick."""
+    """Return a space of about a thousand topologies, which is fast to search."""
     settings = ("nodes=4", "tp=1,2,4", "recompute=none")
     return space_for(model="gpt-1.3b", nodes=4, settings=settings, framework="any")
 
 
 def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: int = 40) -> Searched:
-    """A study of the simulated cluster of a seed, and by how much its winner is slower than the truly best."""
+    """Run a study on a seed's simulated cluster; its regret is the winner's slowdown relative to the true best."""
     events: list[StudyEvent] = []
     limits = Limits(budget=budget)
     settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, drift=drift, runs=folder / str(seed))
@@ -60,7 +60,7 @@ def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: 
 
 @cache
 def thousand_candidates() -> CandidatePool:
-    """Return the legal topologies of that space."""
+    """Return the candidates of the space `a_thousand`."""
     return CandidatePool.of_space(a_thousand())
 
 
@@ -72,8 +72,10 @@ def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
 
 @pytest.mark.slow
 def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path: Path) -> None:
-    """On ten clusters that are 5% slower from the sixteenth job on: of the studies that go on for four jobs after it at
-    least four fifths notice, the period begins within four trials of the truth, no winner is more than 1% off."""
+    """A slowdown of 5% is noticed in four fifths of the studies that continue for four jobs after it.
+
+    The period begins within four trials of the truth, and no winner is more than 1% slower than the best.
+    """
     noticed = lasting = 0
     for seed in range(10):
         study = searched(seed, tmp_path, SpeedChange(factor=1.05, after_jobs=SINCE))
@@ -91,14 +93,14 @@ def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path:
 
 @pytest.mark.slow
 def test_without_drift_no_era_is_opened(tmp_path: Path) -> None:
-    """At most one of twenty steady clusters is taken for a drifting one; no winner is more than 1% from the best."""
+    """At most 1 in 20 studies on steady clusters finds drift; no winner is more than 1% slower than the best."""
     studies = [searched(seed, tmp_path) for seed in range(40)]
     assert sum(bool(study.found.speed_periods) for study in studies) <= len(studies) / 20
     assert max(study.regret for study in studies) <= 0.01
 
 
 class Twins(GroundTruth):
-    """The best two topologies of the pool take the same time, and are 5% sooner than any other."""
+    """A truth in which the best two topologies take the same time and are 5% faster than all others."""
 
     def __init__(self, seed: int, pool: CandidatePool) -> None:
         super().__init__(seed)
@@ -109,7 +111,7 @@ class Twins(GroundTruth):
         self._best = 0.95 * float(seconds[first])
 
     def seconds(self, columns: Columns) -> FloatArray:
-        """As the other truth has them, but for the twins."""
+        """Return the usual seconds, except for the twins."""
         seconds = super().seconds(columns)
         twins = [columns.topology(row).key in self.keys for row in range(len(columns.tp))]
         return np.where(twins, self._best, seconds)
@@ -117,7 +119,7 @@ class Twins(GroundTruth):
 
 @pytest.mark.slow
 def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
-    """Where nothing but noise is between two topologies that ran, the answer names both."""
+    """If both of two equally fast topologies ran, the result reports them as tied."""
     space, pool = a_thousand(), thousand_candidates()
     both_ran = told_apart = 0
     for seed in range(3):

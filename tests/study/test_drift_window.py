@@ -1,4 +1,4 @@
-"""Where a speed period starts, within the window that the last repeat leaves."""
+"""The start of a speed period within the window given by the last repeat."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tuner.study.drift import SpeedPeriod
     ("recent", "window", "first"), [([2, 3, 4, 5], (3, 5), 5), ([2, 3, 4], (3, 5), 4), ([1, 2], (3, 5), 5)]
 )
 def test_a_speed_period_starts_within_its_window(recent: list[int], window: tuple[int, int], first: int) -> None:
-    """The likeliest of the starts in the window; where nothing in it was measured, its end."""
+    """A period starts at the most likely trial within the window, or at the window's end if none was measured in it."""
     runs = [trial(number, 1, 10.0 if number < 4 else 11.0) for number in range(7)]
     periods = [SpeedPeriod(first=0, factor=1.0)]
 

@@ -1,4 +1,4 @@
-"""Studies that earlier versions of tuner started continue as they were."""
+"""Studies started by earlier versions of tuner can be continued."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tuner.study.setup import open_loop
 
 
 def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> None:
-    """Its topologies are numbered as they were, and its settings do not differ from the same command's of today."""
+    """A study that was started before a policy existed continues without it and keeps its numbering of topologies."""
     space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
     settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
     with open_loop(settings, lambda _event: None) as loop:
@@ -39,7 +39,7 @@ def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> Non
 
 
 def test_a_study_begun_before_nvlink_domains_continues_where_the_domain_is_the_node(tmp_path: Path) -> None:
-    """It names the policy tp-in-node and no rate in fp4; another domain is another study."""
+    """A study that names the old policy tp-in-node and has no fp4 rate continues; another NVLink domain is refused."""
     pinned = ["tp=8", "pp=4", "vpp=1", "zero=1", "cp=1", "recompute=full"]
     described: dict[str, Any] = {"model": "llama-3-70b", "gpu": "B200", "nodes": 16, "settings": pinned}
     space = space_for(**described, allow=["tp-in-node"])
@@ -61,12 +61,12 @@ def test_a_study_begun_before_nvlink_domains_continues_where_the_domain_is_the_n
 
 
 STORED = ROOT / "tests" / "data" / "studies" / "half"
-"""A study of the version before the reorganisation, as an SQL dump, and what that version reported of it."""
+"""A study of an earlier version as an SQL dump, and the report of that version."""
 
 
 @pytest.fixture
 def earlier(tmp_path: Path) -> Path:
-    """A folder with the stored study: 6 jobs, begun before the policy `head-size` and under earlier field names."""
+    """A folder with the stored study of 6 jobs, which predates the policy `head-size` and uses earlier field names."""
     shutil.copytree(STORED / "jobs", tmp_path / "half" / "jobs")
     with closing(sqlite3.connect(tmp_path / "half" / "study.db")) as database:
         database.executescript((STORED / "study.sql").read_text())
@@ -74,13 +74,13 @@ def earlier(tmp_path: Path) -> Path:
 
 
 BELIEVED = {"sec_per_iter", "days", "days_low", "days_high", "tflops"}
-"""Figures of a topology that weigh its runs with those of others, as the search of today does."""
+"""Figures of a topology that depend on the surrogate, and therefore on the version of the search."""
 
 
 def agree(
     found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]], *, believed: Set[str] = frozenset()
 ) -> None:
-    """Every field of every expected row is found, numbers to 1e-9 of their value, what is believed to 0.1%."""
+    """Check every field of every expected row; numbers agree to 1e-9, those in `believed` to 0.1%."""
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
         for name, value in wanted.items():
@@ -90,7 +90,7 @@ def agree(
 
 
 def test_an_earlier_study_is_reported_as_by_the_version_that_wrote_it(earlier: Path) -> None:
-    """The same topologies with the same trials, outcomes and memory; times, days and intervals agree to 0.1%."""
+    """An earlier study has the same trials, outcomes and memory as in its own report; times agree to 0.1%."""
     expected = json.loads((STORED / "expected.json").read_text())["report"]
     found = [
         {
@@ -112,9 +112,11 @@ def test_an_earlier_study_is_reported_as_by_the_version_that_wrote_it(earlier: P
 
 
 def test_an_earlier_study_continues_with_its_own_trials_and_the_search_of_today(earlier: Path, run: Run) -> None:
-    """With a budget of 12 instead of 6: the six stored trials are as its own version has them; then today's search
-    proposes others, on a simulated cluster whose seconds follow the cost model of today, and the winner is as good as
-    the best of the six, to 1%."""
+    """With a larger budget, an earlier study keeps its six trials and adds new ones.
+
+    The new trials follow the current search and simulated cluster; the winner is at most 1% slower than the best of
+    the six.
+    """
     stored = json.loads((STORED / "expected.json").read_text())
     expected = stored["continued"]
     words = ("--nodes", "48", "--seed", "5", "--budget", "12", "--study", "half", "--runs", str(earlier), "--json")

@@ -1,4 +1,4 @@
-"""Jobs of a study that do not start or cannot be cancelled, with a launcher that a test scripts."""
+"""Jobs of a study that do not start or cannot be cancelled, with a scripted launcher."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from tuner.core.errors import LaunchError
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Outcome
 
-__all__ = ["study"]  # a fixture that lives with what it needs
+__all__ = ["study"]  # a fixture defined in test_loop_arithmetic
 
 SMALL_SIZE = Fidelity(nodes=1, dp=1, micro_batches=(1,))
 
 
 def test_a_job_of_reduced_size_that_does_not_start_is_a_failed_launch(study: Callable[..., Any]) -> None:
-    """Its nodes suffice, although those of its topology do not."""
+    """A failed launch at a reduced size counts as a failure if enough nodes are free for that size."""
     made, launcher, _ = study()
     launcher.nodes = 2
     large = int(np.flatnonzero(made.pool.column("nodes") == 4)[0])

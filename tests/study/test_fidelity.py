@@ -1,4 +1,4 @@
-"""Studies with trials at a reduced size: what they launch, store and answer."""
+"""Studies with trials at a reduced size: the jobs that they launch, their storage and their results."""
 
 from __future__ import annotations
 
@@ -35,29 +35,29 @@ BUDGET = 16
 
 
 def cheap(folder: Path, **given: object) -> StudyResult:
-    """A study of cheap trials on the simulated cluster."""
+    """Run a study with reduced trials on the simulated cluster."""
     described = {"model": "gpt-1.3b", "nodes": 8, "settings": ["nodes=8", "recompute=none"], "budget": BUDGET}
     return run_study(**{**described, "runs": folder, "study": "cheap", "fidelity": "auto", **given})  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
-    """One study of cheap trials, which several tests look at."""
+    """A study with reduced trials, shared by several tests."""
     return cheap(tmp_path_factory.mktemp("studies"))
 
 
 def search(*arguments: str, folder: Path) -> Said:
-    """A whole run of the command."""
+    """Run `tuner optimize` to its end."""
     return finish(start(*arguments, folder=folder, space=PLACE))
 
 
 def reduced(trials: list[Trial]) -> list[Trial]:
-    """Trials at a reduced size."""
+    """Return the trials at a reduced size."""
     return [trial for trial in trials if trial.reduced]
 
 
 def test_the_answer_is_measured_at_full_size(study: StudyResult) -> None:
-    """Small jobs search, and of the topologies that lead at least two run at full size, the answer among them."""
+    """The search uses small jobs, but the winner and at least one other topology are measured at full size."""
     full = {trial.proposal.candidate for trial in study.trials if trial.measured}
     assert len(reduced(study.launched)) >= 3
     assert len(full) >= 2
@@ -81,7 +81,7 @@ def test_small_jobs_cost_what_their_nodes_cost(study: StudyResult) -> None:
 
 
 def test_a_reduced_trial_measures_each_batch_and_predicts_the_full_size(study: StudyResult) -> None:
-    """Its seconds are of the reduced size; what they say of the full one is stored beside them, and is no objective."""
+    """A reduced trial stores the seconds of each batch and its extrapolation, but has no objective."""
     several = 0
     for trial in study.launched:
         if not trial.measured_reduced:
@@ -102,7 +102,7 @@ def test_a_reduced_trial_measures_each_batch_and_predicts_the_full_size(study: S
 
 
 def test_the_study_reads_as_it_ended(study: StudyResult) -> None:
-    """Fidelities, batches and the ranking survive the storage."""
+    """Fidelities, results and the ranking are the same after reading the study from storage."""
     read = open_study("cheap", runs=study.folder.parent)
     assert [trial.proposal.fidelity for trial in read.trials] == [trial.proposal.fidelity for trial in study.trials]
     assert [trial.result for trial in read.trials] == [trial.result for trial in study.trials]
@@ -131,12 +131,12 @@ def test_a_study_goes_on_at_the_sizes_that_it_was_begun_with(tmp_path: Path) -> 
 
 
 def test_a_study_without_a_final_round_runs_at_full_size(tmp_path: Path) -> None:
-    """Nothing could confirm what small jobs promise."""
+    """A study without a final round has no reduced trials, because it could not confirm them at full size."""
     assert not reduced(cheap(tmp_path, budget=6).launched)
 
 
 def test_a_stored_proposal_without_fidelity_is_of_full_size() -> None:
-    """As those of studies begun before there was another."""
+    """A stored proposal without a fidelity, as in studies of earlier versions, is read as full size."""
     plain = Proposal(key="tp1", params={}, topology={"tp": 1}, nodes=1)
     document = proposal_document(plain)
     assert "fidelity" not in document
@@ -167,7 +167,7 @@ def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Pa
     ("nodes", "ended"), [(12, "no job is expected"), (6, "no topology is likely to fit on 6 nodes"), (1, "on 1 node")]
 )
 def test_what_does_not_fit_on_the_nodes_of_trials_makes_room_for_others(tmp_path: Path, nodes: int, ended: str) -> None:
-    """Of BLOOM's 48 nodes 12 take some topologies with fewer replicas, 6 and 1 none: states are sharded less there."""
+    """Topologies that do not fit on the trial nodes are skipped; if none fits, as on 6 nodes, no job is launched."""
     study = run_study(nodes=48, budget=10, trial_nodes=nodes, runs=tmp_path)
     assert ended in study.ended
     assert bool(study.ranking) == bool(study.launched) == (nodes == 12)
@@ -191,7 +191,7 @@ def test_json_marks_a_reduced_trial_and_its_prediction(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_node_hours_are_reserved_for_the_confirmation(tmp_path: Path) -> None:
-    """A limit of cost ends the search early enough to measure the leaders at full size."""
+    """With a limit of node-hours, the search ends early enough to measure the leaders at full size."""
     unlimited = cheap(tmp_path / "a", budget=30)
     limit = 0.6 * unlimited.node_hours
     study = cheap(tmp_path / "b", budget=30, node_hours=limit)
@@ -202,10 +202,10 @@ def test_node_hours_are_reserved_for_the_confirmation(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_kills_at_any_moment_keep_trials_of_all_sizes(tmp_path: Path) -> None:
-    """Kill -9 and run the same command again: what was over stands, at its size, and the answer is the same."""
+    """After SIGKILL and a rerun, ended trials are unchanged, and the winner is that of an undisturbed run."""
     same = ("--budget", str(BUDGET), "--json", "--seed", "3")
     undisturbed = json.loads(search("--study", "undisturbed", *same, folder=tmp_path).out)
-    chance, url = random.Random(7), url_of(tmp_path, "killed")  # noqa: S311 - moments, not secrets
+    chance, url = random.Random(7), url_of(tmp_path, "killed")  # noqa: S311 - random moments, not secrets
     before: dict[int, Trial] = {}
     for _ in range(4):
         process = start("--study", "killed", *same, folder=tmp_path, space=PLACE)
@@ -243,7 +243,7 @@ def test_settings_that_cannot_work_are_refused(given: dict[str, object], sentenc
 
 
 def test_the_report_sets_each_extrapolation_beside_its_confirmation(study: StudyResult) -> None:
-    """Node-hours by size, what was extrapolated of each confirmed topology, and no extrapolated time as measured."""
+    """The report lists each confirmed topology's extrapolation, and shows no extrapolated time as measured."""
     rows = rows_of(study)
     lines = summary(study, rows)
     assert any("at a reduced size" in line for line in lines)
@@ -267,8 +267,10 @@ def test_the_report_sets_each_extrapolation_beside_its_confirmation(study: Study
 
 
 def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResult) -> None:
-    """Each topology once: those measured at full size, then those that are extrapolated, the soonest first, then the
-    others; a plot has a mark of its own for each extrapolated job."""
+    """The report lists topologies measured at full size first, then extrapolated ones by days, then all others.
+
+    The plot of progress shows extrapolated jobs as a series of their own.
+    """
     rows, data = rows_of(study), progress(study)
     measured = {trial.proposal.key for trial in study.launched if trial.measured}
     only_reduced = {trial.proposal.key for trial in study.launched if trial.measured_reduced} - measured
@@ -281,7 +283,7 @@ def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResu
     assert {row.key for row in rows if row.extrapolated} == only_reduced == {row.key for row in predicted}
     assert {row.outcome for row in predicted} == {EXTRAPOLATED}
     assert [row.memory for row in predicted] == [None] * len(predicted)
-    for row in rows[: len(measured)]:  # a reduced job shards its states less, so that its peak is not the topology's
+    for row in rows[: len(measured)]:  # a reduced job shards its states less, so its peak does not count
         whole = [trial.result for trial in study.launched if trial.proposal.key == row.key and trial.measured]
         assert row.memory == max(result.peak_memory or 0.0 for result in whole if result)
     days = [row.extrapolated.days for row in predicted if row.extrapolated]
@@ -300,7 +302,7 @@ def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResu
 
 
 def test_small_jobs_of_an_earlier_study_calibrate_a_new_one(study: StudyResult) -> None:
-    """As rows of the size at which they ran."""
+    """Reduced trials of an earlier study calibrate a new one as rows of their own size."""
     rows = sum(trial.measured or trial.measured_reduced for trial in study.trials)
     found = calibration_from_study("cheap", runs=study.folder.parent, storage=None)
     assert found.known is not None

@@ -1,4 +1,4 @@
-"""What a job costs, and that none starts that the node-hours left do not pay for."""
+"""The cost of a job, and the limit of node-hours, beyond which no job starts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tuner.study.limits import Limits
 from tuner.study.store.trial import Proposal
 
 NEXT = Proposal(key="t9", candidate=9, nodes=2, params={}, topology={}, estimate_sec=240.0)
-"""With starts of 120 s and three iterations, a job of 120 + 2 x 240 = 600 s on two nodes: a third of a node-hour."""
+"""A job of 120 + 2 x 240 = 600 s on two nodes, a third of a node-hour, given starts of 120 s and three iterations."""
 
 
 def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
-    """(120 + 2 x 30) x 4 / 3600 before any job, and with the median start of 10, 20 and 90 s afterwards."""
+    """A job costs its start, 120 s by default and otherwise the median of known ones, and its further iterations."""
     assert job_node_hours(seconds=30.0, starts=[], iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
     assert job_node_hours(seconds=30.0, starts=[90, 10, 20], iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
     assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == pytest.approx(1.0)
@@ -39,7 +39,7 @@ def test_until_a_job_was_measured_others_tell_how_long_one_takes_to_start() -> N
 
 
 def decided(limit: float | None, *, used: float, launched: int = 1, running: int = 0, **more: Any) -> tuple[bool, Any]:
-    """Whether the next job starts, and why the study is over."""
+    """Return whether the next job starts, and the reason for ending the study."""
     pending = [replace(trial(number, number, 0.0), proposal=NEXT, result=None) for number in range(running)]
     given = {"start_seconds": lambda _iterations: [120.0], "trials": pending, **more}
     decider = Decider(Limits(node_hours=limit), node_hours=used, launched=launched, **given)
@@ -48,7 +48,7 @@ def decided(limit: float | None, *, used: float, launched: int = 1, running: int
 
 
 def test_a_job_starts_only_where_the_node_hours_left_are_enough() -> None:
-    """The first one starts anyway: without it the study knows nothing."""
+    """A job starts only if the remaining node-hours cover its estimated cost; the first job always starts."""
     assert decided(None, used=1e6) == (True, None)
     assert decided(2.0, used=1.6) == (True, None)
     over = "1.7 of 2.0 node-hours are used, and the next job would need about 0.33"
@@ -62,7 +62,7 @@ def test_what_runs_counts_as_used_and_its_end_is_waited_for() -> None:
 
 
 def test_a_study_stays_within_its_node_hours(tmp_path: Path) -> None:
-    """Jobs cost what they take, and the estimates of the first ones are a tenth off."""
+    """A study exceeds its limit of node-hours by less than 10%, although it only estimates the cost of jobs."""
     found = searched(tmp_path, Limits(budget=40, node_hours=1.0))
     assert 2 < len(found.launched) < 40
     assert found.node_hours < 1.1
@@ -76,7 +76,7 @@ def test_few_node_hours_are_shown_with_two_digits(hours: float, text: str) -> No
 
 @pytest.mark.slow
 def test_trials_at_a_reduced_size_leave_what_the_leader_needs_at_full_size(tmp_path: Path) -> None:
-    """A limit that is large enough for one job at full size is not exceeded, and a smaller one by that job alone."""
+    """Reduced trials leave the node-hours for the leader at full size; only that job may exceed a very low limit."""
     unlimited = cheap(tmp_path / "a", budget=30)
     limit = 0.6 * unlimited.node_hours
     study = cheap(tmp_path / "b", budget=30, node_hours=limit)

@@ -1,4 +1,4 @@
-"""`tuner optimize` with real processes: hangs, interruptions, and what is printed."""
+"""`tuner optimize` with real processes: hangs, interruptions and output."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def document(text: str) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _processors(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The study is the same on a machine with a GPU."""
+    """Use the CPU, so that studies are the same on a machine with a GPU."""
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
 
 
@@ -60,7 +60,7 @@ def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_mixture_is_searched_with_the_shipped_worker_and_its_export_runs(run: Run, tmp_path: Path) -> None:
-    """Every ep trains with balanced routing and its share of the experts; the export trains with its own router."""
+    """Trials of each ep use balanced routing and their share of the experts; the export uses the model's own router."""
     needs_deepspeed()
     words = "--launcher local --model tiny-moe --gpus-per-node 4 --global-batch 8 --budget 3 --study moe --json"
     pins = [f"--set={pin}" for pin in ("ep=1,2,4", "tp=1", "pp=1", "dp=4", "micro_batch=2", "zero=1", "recompute=none")]
@@ -112,7 +112,7 @@ def test_a_trainer_that_logs_every_tenth_iteration_or_resumes_is_measured(
 def test_logs_without_a_measurable_iteration_end_the_study_after_three_jobs(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each trial names what its log has and what to change, and the budget is not spent."""
+    """After three jobs with unreadable logs the study ends; each trial has the reason and the remedy."""
     trainer = ("logged", "--every", "10", "--lines", "1")
     said = run(*local("--budget", "8", "--json", runs=tmp_path, trainer=trainer))
     assert said.code == 1
@@ -126,13 +126,13 @@ def test_logs_without_a_measurable_iteration_end_the_study_after_three_jobs(
     )
     line = "UNREADABLE stdout.log has iteration 10 in 1 line, and line 2 is measured; log every iteration, or train for"
     assert line in said.err
-    monkeypatch.setenv("TRAINER", "good")  # it was repaired
+    monkeypatch.setenv("TRAINER", "good")  # the trainer is repaired
     again = run(*local("--budget", "4", "--json", runs=tmp_path, trainer=trainer))
     assert [trial["outcome"] for trial in document(again.out)["trials"]][3:] == ["MEASURED"]
 
 
 def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run, tmp_path: Path) -> None:
-    """Days of 0.0 tell nothing; and the winner is not compared with itself."""
+    """Durations below a day are not printed as 0.0 days, and the winner is not compared with itself."""
     said = run(*local("--budget", "1", runs=tmp_path))
     assert said.code == 0
     assert re.search(r" 0\.0[0-9]{3} s per iteration, [0-9.]+ minutes \(", said.out)
@@ -147,7 +147,7 @@ def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run,
 def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
     flag: list[str], outcome: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What happened is written in the trial."""
+    """A hung job is run again with synchronous kernels only with --retry-hang-sync, and the trial records the retry."""
     monkeypatch.setattr("tuner.study.watchdog.DEFAULT_MAX_START", 0.5)
     monkeypatch.setattr("tuner.study.watchdog.MIN_PATIENCE", 0.5)
     monkeypatch.setattr("tuner.study.watchdog.MAX_STALLED_ITERATIONS", 0.01)
@@ -162,7 +162,7 @@ def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
 
 
 def test_a_tuner_that_was_killed_is_gone_on_with(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its job is gone within two seconds; its trial is cancelled, and the topology may be proposed again."""
+    """After the tuner is killed, its job ends within two seconds, and the next run cancels the trial and continues."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "TRAINER": "hang"}
     words = local("--budget", "2", "--json", runs=tmp_path)
     with subprocess.Popen(
@@ -203,7 +203,7 @@ def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_of_the_page_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
-    """Word by word; all but the trainer is as the page shows it."""
+    """The command in docs/local.md works exactly as printed, with a trainer of two ranks under torchrun."""
     pytest.importorskip("torch")
     (line,) = re.findall(
         r"^\$ tuner (optimize --launcher local --command .*)$", (ROOT / "docs/local.md").read_text(), re.M
@@ -248,7 +248,7 @@ for number in range(1, 1000):
 
 @pytest.mark.slow
 def test_cheap_trials_run_on_fewer_ranks_of_this_machine(run: Run, tmp_path: Path) -> None:
-    """Real jobs of 1 or 2 of 4 ranks measure two batches; the leaders run on all 4, beside their extrapolations."""
+    """Reduced trials use 1 or 2 of 4 ranks and measure two batches; the leaders then run on all 4 ranks."""
     needs_deepspeed()
     words = (
         "--launcher local --model tiny --gpus-per-node 4 --global-batch 256 --fidelity auto --budget 7 --study cheap"

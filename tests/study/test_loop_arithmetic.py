@@ -1,4 +1,4 @@
-"""One process's part in a study, with a launcher whose jobs do as they are asked."""
+"""The loop of one process in a study, with a scripted launcher."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SMALL = ("nodes=2,4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch
 
 @pytest.fixture
 def study(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a study of a small space with a scripted launcher; return its loop, the launcher and what it reports."""
+    """A function that opens a small study with a scripted launcher and returns its loop, launcher and events."""
     opened: list[Any] = []
 
     def open_study(limits: Limits | None = None, **settings: Any) -> tuple[StudyLoop, Scripted, list[StudyEvent]]:
@@ -52,7 +52,7 @@ def study(tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
 
 def test_a_job_is_launched_watched_and_stored(study: Callable[..., Any]) -> None:
-    """2 s per iteration at the pool's work, 90 s on its nodes, ended at the launcher's clock."""
+    """A job that ends is stored with its objective, node-hours and the launcher's clock, and becomes the leader."""
     made, launcher, events = study()
     assert made.step()
     (job,) = launcher.jobs
@@ -107,7 +107,7 @@ def test_why_a_job_waits_is_reported_once(study: Callable[..., Any]) -> None:
 
 
 def test_three_failed_launches_in_a_row_end_the_study(study: Callable[..., Any]) -> None:
-    """Two are noted; a success in between begins to count anew."""
+    """Three failed launches in a row end the study; a successful launch resets the count."""
     made, launcher, events = study()
     launcher.refuses = 2
     made.step()
@@ -123,7 +123,7 @@ def test_three_failed_launches_in_a_row_end_the_study(study: Callable[..., Any])
 
 
 def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callable[..., Any]) -> None:
-    """Nodes have failed since: what does not fit is closed, and does not count."""
+    """A topology that needs more nodes than the launcher still has is closed and does not count as a failed launch."""
     made, launcher, events = study()
     launcher.nodes = 2
     large = int(np.flatnonzero(made.pool.column("nodes") == 4)[0])
@@ -141,7 +141,7 @@ def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callab
 def test_a_trial_that_another_process_left_no_budget_for_is_withdrawn(
     budget: int, launched: int, study: Callable[..., Any]
 ) -> None:
-    """The budget counts the jobs of all processes that were launched before it."""
+    """A trial is withdrawn if jobs of all processes launched before it have used up the budget."""
     made, launcher, _ = study(Limits(budget=budget))
     for candidate in range(3):
         made._launch(made.scheduler._proposal(candidate, why=""))
@@ -151,7 +151,7 @@ def test_a_trial_that_another_process_left_no_budget_for_is_withdrawn(
 
 
 def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> None:
-    """Of 4 nodes, 4 are busy: a job of any size waits; of 2 busy, a job of 2 starts and one of 4 does not."""
+    """A job starts only if enough of the 4 nodes are free."""
     made, launcher, _ = study(jobs=3)
     sizes: Any = made.pool.column("nodes")
     small, large = (int(np.flatnonzero(sizes == nodes)[0]) for nodes in (2, 4))
@@ -170,7 +170,7 @@ def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> Non
 def test_a_stopped_job_is_explained_only_where_it_hung(
     outcome: Outcome, evidence: str, study: Callable[..., Any]
 ) -> None:
-    """It is cancelled, and has had its nodes since it began to run."""
+    """A stopped job is cancelled and charged since its start; its stack traces are collected only if it hung."""
     made, launcher, running = begun(study, ran=30.0)
     made._stop(running, outcome, "why", 7.5)
     assert launcher.cancelled == ["job1"]
@@ -187,7 +187,7 @@ def test_a_job_that_never_began_has_had_no_nodes(study: Callable[..., Any]) -> N
 
 
 def test_a_job_that_hung_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
-    """Its nodes count twice, and its reason names both attempts."""
+    """A hung job is retried once with CUDA_LAUNCH_BLOCKING=1; both attempts are charged and named in the reason."""
     made, launcher, events = study(retry_hang_sync=True)
     running = running_of(made, launcher, ran=30.0)
     made._stop(running, Outcome.HUNG, "first reason", None)
@@ -249,7 +249,7 @@ def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]
 
 @pytest.mark.parametrize(("kind", "stops"), [("search", True), ("final", False)])
 def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[..., Any]) -> None:
-    """Beyond the best days: seconds x e^work / a day."""
+    """A search job whose seconds x e^work exceed the best is pruned; a job of the final round is not."""
     made, _launcher, running = begun(study)
     running.trial = replace(running.trial, proposal=replace(running.trial.proposal, kind=kind))  # type: ignore[arg-type]
     made._referee = Referee(0.5)
@@ -272,7 +272,7 @@ def test_a_job_without_an_interval_is_watched_by_its_estimate(study: Callable[..
 
 
 def test_a_running_job_is_stopped_by_its_watchdog(study: Callable[..., Any]) -> None:
-    """Silent for longer than it may be."""
+    """A running job without progress beyond its limit is stopped as HUNG."""
     made, launcher, _ = begun(study)
     launcher.status = lambda _: JobStatus(state=JobState.RUNNING, began=1000.0)
     launcher.clock = 1e6

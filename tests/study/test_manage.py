@@ -19,7 +19,7 @@ from tuner.study.store.trial_store import TrialStore
 
 
 def orphan(folder: Path, *, owner: dict[str, object]) -> None:
-    """Add a trial whose job was never seen to end."""
+    """Add a trial without a result."""
     store = TrialStore.existing(url_of(folder, "bloom-48"), "bloom-48")
     first = store.trials()[0].proposal
     proposal = Proposal(
@@ -30,7 +30,7 @@ def orphan(folder: Path, *, owner: dict[str, object]) -> None:
 
 
 def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: Run) -> None:
-    """The table and the JSON document agree with the study itself."""
+    """`tuner list` shows the same state, leader and node-hours as the study itself, in the table and as JSON."""
     runs = study_in(tmp_path / "runs")
     study = tuner.open_study("bloom-48", runs=runs)
     (row,) = json.loads(run("list", "--runs", str(runs), "--json").out)["studies"]
@@ -49,7 +49,7 @@ def test_a_file_has_no_studies_to_list(tmp_path: Path, run: Run) -> None:
 
 
 def test_stop_closes_the_trials_of_a_process_that_is_gone(tmp_path: Path, run: Run) -> None:
-    """The list calls them orphaned before and idle after; a second stop finds nothing."""
+    """`tuner stop` cancels the trials of a dead process; the study is orphaned before and idle after."""
     runs = study_in(tmp_path / "runs")
     orphan(tmp_path, owner={**this_worker(), "born": 1})
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["orphaned"]
@@ -62,7 +62,7 @@ def test_stop_closes_the_trials_of_a_process_that_is_gone(tmp_path: Path, run: R
 
 
 def test_a_study_that_a_process_runs_is_not_stopped_from_outside(tmp_path: Path) -> None:
-    """Its owner would report the job as lost: the error names the process."""
+    """`tuner stop` refuses to stop a study that another process runs, and names the process."""
     runs = study_in(tmp_path / "runs")
     orphan(tmp_path, owner=this_worker())
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["running"]
@@ -71,7 +71,7 @@ def test_a_study_that_a_process_runs_is_not_stopped_from_outside(tmp_path: Path)
 
 
 def test_jobs_are_not_sought_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
-    """The same command from another folder would wait for files that are elsewhere, or call running jobs gone."""
+    """A command with another folder of runs than the study's is refused, because it would not find the jobs' files."""
     first, second = tmp_path / "first", tmp_path / "second"
     shared = ("--storage", f"sqlite:///{tmp_path}/study.db")
     jobs = ("--launcher", "local", "--command", "false", "--nodes", "1", "--gpus-per-node", "1")

@@ -1,4 +1,4 @@
-"""What a trial teaches the search, what a replayed row answers, and how a storage's errors read."""
+"""Observations from trials, answers of replayed rows, and error messages of the storage."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from tuner.study.store.trial import Proposal, Trial
 
 
 def trial(result: JobResult | None) -> Trial:
-    """Trial 4 of candidate 7, which was launched."""
+    """Return trial 4, of candidate 7, with this result."""
     proposal = Proposal(key="7", params={}, topology={}, candidate=7)
     return Trial(number=4, proposal=proposal, result=result)
 
 
 def measured(fullest: bool) -> JobResult:
-    """2 s and 5 bytes."""
+    """Return a result of 2 s and 5 bytes."""
     measurement = Measurement(seconds=2.0, peak_memory=5.0, fullest=fullest)
     return JobResult(outcome=Outcome.MEASURED, measurement=measurement)
 
@@ -59,7 +59,7 @@ def test_a_trial_teaches_its_time_its_memory_and_whether_it_fits(result: JobResu
 
 
 def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
-    """A trial at a reduced size."""
+    """Return a trial at a reduced size."""
     return Trial(
         number=4, proposal=Proposal(key="7", params={}, topology={}, candidate=7, fidelity=fidelity), result=result
     )
@@ -75,7 +75,7 @@ def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
 def test_a_reduced_size_teaches_the_seconds_of_its_batches(
     measurement: Measurement, seconds: tuple[float, ...], figures: tuple[float | None, float | None]
 ) -> None:
-    """Only the trial of a reduced size predicts those of the full one."""
+    """A reduced trial is observed with the seconds of each batch; only such a trial is extrapolated."""
     one = reduced(JobResult(outcome=Outcome.MEASURED, measurement=measurement))
     (found,) = observations_of(one, "june", pool())
     assert found.reduced is not None
@@ -171,7 +171,7 @@ def test_a_password_is_masked() -> None:
 
 
 def test_a_tracker_gets_the_study_and_the_trial_and_may_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its failure is a sentence; wandb alone is flushed at the end."""
+    """A tracker's failure is returned as a sentence; at the end only wandb is flushed."""
     logged: list[tuple[Any, Any]] = []
     frozen = [SimpleNamespace(number=number) for number in (3, 4)]
     study = SimpleNamespace(get_trials=lambda deepcopy: frozen if deepcopy is False else [])
@@ -194,6 +194,6 @@ def test_a_tracker_gets_the_study_and_the_trial_and_may_fail(monkeypatch: pytest
 
 
 def test_trials_paths_are_not_touched(tmp_path: Path) -> None:
-    """Errors of files are none of the storage's."""
+    """An OSError that has nothing to do with the storage passes through unchanged."""
     with pytest.raises(FileNotFoundError), understood("sqlite:///x.db"):
         (tmp_path / "none").read_text()

@@ -1,4 +1,4 @@
-"""What counts as a database server that is away, and how long a call waits for one."""
+"""The errors that count as an outage of the database server, and how long a call waits for it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ psycopg = pytest.importorskip("psycopg")
 
 
 class Sqlite3Error(Exception):
-    """An error of a driver that is none of a server."""
+    """An error of a driver without a server."""
 
 
 def operational(original: Exception) -> sqlalchemy.exc.OperationalError:
-    """What SQLAlchemy makes of a driver's error."""
+    """Return a driver's error as SQLAlchemy raises it."""
     return sqlalchemy.exc.OperationalError("SELECT 1", {}, original)
 
 
 def wrapped(error: Exception) -> Exception:
-    """What Optuna makes of that."""
+    """Return an SQLAlchemy error as Optuna raises it."""
     outer = optuna.exceptions.StorageInternalError("in a commit")
     outer.__cause__ = error
     return outer
@@ -64,7 +64,7 @@ def test_what_a_server_refuses_is_none(error: Exception) -> None:
 
 
 class Flaky:
-    """A call that fails so many times."""
+    """A call that fails a given number of times."""
 
     def __init__(self, fails: int, error: BaseException = AWAY[0]) -> None:
         self.left, self.error, self.calls = fails, error, 0
@@ -78,7 +78,7 @@ class Flaky:
 
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> tuple[outages.Patient, list[float]]:
-    """What makes calls patient, and the pauses that they make of a clock that no one waits for."""
+    """The wrapper that waits out outages, and a list of its pauses, with a fake clock."""
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
     monkeypatch.setattr(time, "monotonic", lambda: sum(pauses))
@@ -111,7 +111,7 @@ def test_what_is_refused_is_not_repeated(patience: tuple[outages.Patient, list[f
 
 
 def test_a_call_within_a_call_fails_at_once(patience: tuple[outages.Patient, list[float]]) -> None:
-    """The outer one is the whole transaction, and it is what is repeated."""
+    """Only the outer of two nested calls, the whole transaction, is repeated."""
     inner = Flaky(2)
     with pytest.warns(TunerWarning):
         assert patience[0](lambda: patience[0](inner)) == "answer"
@@ -122,7 +122,7 @@ def test_a_call_within_a_call_fails_at_once(patience: tuple[outages.Patient, lis
 def test_after_ctrl_c_calls_fail_at_once(
     patience: tuple[outages.Patient, list[float]], monkeypatch: pytest.MonkeyPatch, place: str
 ) -> None:
-    """Wherever in the wait it is pressed."""
+    """After Ctrl-C at any point of a wait, later calls fail without waiting."""
 
     def interrupted(*_given: object, **_named: object) -> str:
         signal.raise_signal(signal.SIGINT)

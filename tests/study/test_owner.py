@@ -9,7 +9,7 @@ from tuner.study.store.owner import _born, gone, this_worker
 
 
 def test_a_process_is_known_by_when_it_started_and_not_by_its_pid_alone() -> None:
-    """Pids are reused; what a process does since, such as to use more memory, changes nothing."""
+    """A worker is identified by host, pid and start time, and later activity does not change its identity."""
     before = this_worker()
     grown = bytearray(1 << 26)
     assert this_worker() == before

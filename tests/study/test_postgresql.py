@@ -1,4 +1,4 @@
-"""Studies in a database server: shared by processes, and restarted under them."""
+"""Studies in a database server that several processes share, and that is restarted while they run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def programs() -> Path:
 
 
 def test_processes_share_a_study_on_postgresql_too(tmp_path: Path, programs: Path) -> None:
-    """Two processes, then four, in one database of a server: the same laws."""
+    """Two and four processes can share a study on PostgreSQL under the same laws as on SQLite."""
     with server(programs) as url:
         for many in (2, 4):
             name = f"shared-by-{many}"
@@ -56,7 +56,7 @@ open_storage(sys.argv[1]).close()
 
 
 def test_processes_that_meet_in_an_empty_database_all_open_it(programs: Path) -> None:
-    """Each finds no tables and creates them; PostgreSQL lets one of them."""
+    """Four processes that open an empty database at the same time all succeed, although only one creates the tables."""
     for _ in range(3):
         with server(programs) as url:
             words = [sys.executable, "-c", OPEN, url, str(time.time() + 4)]
@@ -86,11 +86,11 @@ settings = StudySettings(
 with open_loop(settings, observe) as loop:
     loop.run()
 """
-"""One of several; it stands still, with its first job running, until it is killed."""
+"""A worker that stops itself while its first job runs, and is then killed."""
 
 
 def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(tmp_path: Path, programs: Path) -> None:
-    """No proposal runs twice, and the job of the one that was killed is taken over by one of the others, once."""
+    """Workers keep the common budget, run no proposal twice, and adopt the job of a killed worker exactly once."""
     budget = 40
     with server(programs) as url:
         words = [sys.executable, "-c", VICTIM, str(tmp_path / "runs"), url, str(budget)]
@@ -122,7 +122,7 @@ def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(
 
 
 def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, programs: Path) -> None:
-    """It is restarted twice, once as after a crash: both workers wait, and nothing is lost or stored twice."""
+    """Workers survive two restarts of the server, one of them after a crash, and nothing is lost or stored twice."""
     with restartable(programs) as made:
         given = ("--study", "shared", "--budget", "80", "--sampler", "grid", "--storage", made.url)
         workers = [start(*given, folder=tmp_path) for _ in range(2)]
@@ -143,12 +143,12 @@ def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, progra
 
 
 def _launchers(url: str) -> set[int]:
-    """The processes that have launched a job, and are therefore up."""
+    """Return the pids of the workers that have launched a job."""
     return {trial.proposal.worker["pid"] for trial in kept(url, "shared") if trial.handle}
 
 
 def test_ctrl_c_ends_a_worker_that_waits_for_its_server(tmp_path: Path, programs: Path) -> None:
-    """It ends at once, in one sentence, and the same command goes on once the server is back."""
+    """A worker that waits for its server ends on Ctrl-C without a traceback; the same command continues later."""
     with restartable(programs) as made:
         given = ("--study", "waits", "--budget", "40", "--sampler", "grid", "--storage", made.url)
         worker = start(*given, folder=tmp_path)

@@ -1,4 +1,4 @@
-"""Repeats of surprising runs, ranks and what a study's state counts, over stand-ins of its parts."""
+"""Repeats of surprising runs, ranks and the counts of a study's state, with stand-ins for its parts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from tuner.study.store.trial import Proposal, Trial
 
 
 def surprise(candidate: int, away: float) -> Surprise:
-    """A run that took longer than the others predict."""
+    """Return a run whose logarithm is `away` above the prediction from the other runs."""
     return Surprise(candidate=candidate, away=away, mean=math.log(9.0), deviation=0.03, noise=0.04)
 
 
 def verifying(*surprises: Surprise, limits: Limits | None = None, sampler: str = "guided", **state: Any) -> Decider:
-    """A scheduler of a study whose leader is topology 0, and finishes at log(10e6)."""
+    """Return a scheduler whose leader, topology 0, takes 10e6 s to train."""
     decider = Decider(
         limits,
         ranking=[ranked(0)],
@@ -45,7 +45,10 @@ def verifying(*surprises: Surprise, limits: Limits | None = None, sampler: str =
 
 
 def test_a_run_that_an_accident_may_have_slowed_is_repeated() -> None:
-    """Its chance times its improvement by the other runs; not while it runs again, and not without a final round."""
+    """A possibly accidental slow run is repeated if its chance times its expected improvement exceeds the best saving.
+
+    It is not repeated while it already runs again, with another sampler, or without a final round.
+    """
     slow = surprise(1, 0.4)
     found = verifying(slow)
     assert found.scheduler._verification(0.0) == 1
@@ -62,7 +65,7 @@ def test_a_run_that_an_accident_may_have_slowed_is_repeated() -> None:
 
 
 def test_a_leader_that_is_surprisingly_fast_is_repeated_at_once() -> None:
-    """By more than three deviations of hypot(0.03, 0.04)."""
+    """A leader that is faster than predicted by more than three deviations, hypot(0.03, 0.04), is repeated at once."""
     assert verifying(surprise(0, -0.151)).scheduler._verification(1.0) == 0
     assert verifying(surprise(0, -0.149)).scheduler._verification(0.0) is None
     assert verifying(surprise(0, 0.4)).scheduler._verification(0.0) is None
@@ -100,7 +103,10 @@ def test_what_has_stopped_a_search_is_stored_with_its_limits() -> None:
 
 
 def test_another_run_is_worth_what_it_may_change_of_the_choice() -> None:
-    """A run moves what is expected by variance / sqrt(variance + noise^2); the leader's gap is that to the second."""
+    """The value of a repeat is the expected improvement of a mean that it moves by variance / sqrt(variance + noise^2).
+
+    The gap of the leader is that to the runner-up.
+    """
     ranking = [ranked(0, days=10.0, wide=0.05), ranked(1, days=10.2, wide=0.03), ranked(2, days=12.0, wide=0.1)]
     found = values_of_repeats(ranking, 0.02)
     gaps = [math.log(10.2 / 10.0), math.log(10.2 / 10.0), math.log(12.0 / 10.0)]
@@ -113,7 +119,7 @@ def test_another_run_is_worth_what_it_may_change_of_the_choice() -> None:
 
 
 def test_runs_that_differ_by_much_more_than_noise_weigh_less() -> None:
-    """Iterated weights (3 + 9) / (3 + max(ratio, 9)) of mean squares, and six repeats of the usual noise."""
+    """Noise averages six repeats of the usual noise and the runs, with weights (3 + 9) / (3 + max(ratio, 9))."""
     runs = [trial(0, 0, 10.0), trial(1, 0, 12.0), trial(2, 0, 11.0), trial(3, 1, 10.0), trial(4, 1, 11.0)]
     squares = np.array([np.var(np.log([10.0, 12.0, 11.0])) * 3, np.var(np.log([10.0, 11.0])) * 2])
     freedom, found = np.array([2, 1]), 0.02
@@ -156,7 +162,7 @@ def test_counts_and_periods_read_as_words() -> None:
 
 
 def test_overheads_are_what_jobs_took_besides_their_iterations() -> None:
-    """100 - 3 x 10 s at full size, 120 - 4 x (4 + 6) s at a reduced one, which runs one more; others do not count."""
+    """The overhead of a measured job is its elapsed time less all iterations: 100 - 3 x 10 s, 120 - 4 x (4 + 6) s."""
     small = Measurement(seconds=6.0, batch_seconds=(4.0, 6.0))
     jobs = [
         ended(elapsed=100.0),
@@ -170,13 +176,13 @@ def test_overheads_are_what_jobs_took_besides_their_iterations() -> None:
 
 
 def alike(candidates: list[int]) -> Any:
-    """Deviations of 0.1, 0.2 and 0.3, correlated by a half."""
+    """Return the covariance of deviations 0.1, 0.2 and 0.3 with correlations of one half."""
     deviations = np.array([0.1, 0.2, 0.3])[candidates]
     return np.outer(deviations, deviations) * (0.5 + 0.5 * np.eye(len(candidates)))
 
 
 class Tried:
-    """The parts of a study's state that its counts read."""
+    """A stand-in with the parts of a study's state that its counts use."""
 
     def __init__(self, *trials: Trial) -> None:
         self.trials = self._known = list(trials)
@@ -189,7 +195,7 @@ class Tried:
         )
 
     def has(self, trial: Trial) -> bool:
-        """Whether the topology is one of three."""
+        """Whether the trial's candidate is one of the three."""
         return 0 <= trial.proposal.candidate < 3
 
     def _attempts(self, *, reduced: bool) -> Any:
@@ -197,7 +203,7 @@ class Tried:
         return StudyState._attempts(stand_in, reduced=reduced)
 
     def closed(self) -> list[int]:
-        """Topologies that are not proposed again."""
+        """Return the candidates that are not proposed again."""
         stand_in: Any = self
         StudyState._close_tried(stand_in)
         return [int(candidate) for candidate in np.flatnonzero(~self.open)]
@@ -275,7 +281,10 @@ def test_a_trial_counts_by_what_it_measured() -> None:
 def test_what_ran_at_a_reduced_size_alone_is_ranked_where_the_answer_may_be_extrapolated(
     extrapolates: bool, keys: list[str]
 ) -> None:
-    """Or where nothing else was measured; its spread is that of the prediction, of others that of their runs."""
+    """Topologies measured only at a reduced size are ranked if `extrapolates`, or if nothing else was measured.
+
+    The interval of such a topology is that of the prediction.
+    """
     trials = [
         ended(candidate=0, number=0),
         ended(candidate=1, number=1),

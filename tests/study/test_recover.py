@@ -27,7 +27,7 @@ def begun(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def lost(begun: Path, tmp_path: Path) -> Path:
-    """The folder of a copy of that study without its database."""
+    """The folder of a copy of the study without its database."""
     shutil.copytree(begun, tmp_path, dirs_exist_ok=True)
     for file in (tmp_path / "runs/lost").glob("study.db*"):
         file.unlink()
@@ -35,12 +35,12 @@ def lost(begun: Path, tmp_path: Path) -> Path:
 
 
 def recover(folder: Path) -> RecoveredStudy:
-    """Recover the study of a folder."""
+    """Recover the study in a folder."""
     return tuner.recover_study(folder.name, runs=folder.parent)
 
 
 def of(folder: Path) -> list[Trial]:
-    """The launched trials of the study in a folder, but for the handles of their jobs, which no job's file has."""
+    """Return the launched trials of the study in a folder, without handles, which the jobs' files do not contain."""
     return [
         replace(trial, handle=None)
         for trial in kept(url_of(folder.parents[1], folder.name), folder.name)
@@ -49,7 +49,7 @@ def of(folder: Path) -> list[Trial]:
 
 
 def job_files(folder: Path) -> list[Path]:
-    """The files of its jobs, by number."""
+    """Return the files of a study's jobs, sorted by number."""
     return sorted(folder.glob("jobs/*/job.json"))
 
 
@@ -80,7 +80,7 @@ def test_an_empty_database_is_rebuilt_and_one_that_is_there_is_left_alone(lost: 
 
 
 def test_a_list_names_a_lost_database_and_leaves_it_lost(lost: Path) -> None:
-    """With tables in it, `tuner optimize` would take it for a new study and start again."""
+    """`tuner list` names a lost database and does not create tables, which would make the study look new."""
     (lost / "study.db").touch()
     with pytest.warns(TunerWarning, match="study 'lost' is not listed: .* rebuild the database"):
         assert tuner.list_studies(runs=lost.parent) == []
@@ -90,7 +90,7 @@ def test_a_list_names_a_lost_database_and_leaves_it_lost(lost: Path) -> None:
 
 
 def test_a_trial_without_a_result_stays_open(lost: Path) -> None:
-    """As when the tuner died with its job running; the next `optimize` looks for the job."""
+    """A trial whose job file has no result is recovered as open, so that the next `optimize` looks for its job."""
     last = job_files(lost)[-1]
     document = json.loads(last.read_text())
     del document["ending"]

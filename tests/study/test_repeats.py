@@ -1,4 +1,4 @@
-"""What another run of a measured topology is worth."""
+"""The value of repeating a measured topology."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ approx: Any = pytest.approx
 
 
 def test_the_value_of_a_repeat_is_the_improvement_by_what_it_may_move() -> None:
-    """A Gaussian of variance v with noise n moves by v / sqrt(v + n^2); half of equal ones pass each other."""
+    """The value is the expected improvement of a mean that moves by v / sqrt(v + n^2), for variance v and noise n."""
     equal = values_of_repeats([ranked(1, wide=0.012816), ranked(2, wide=0.012816)], noise=0.01)
     assert equal == approx([0.01 / math.sqrt(2) / math.sqrt(2 * math.pi)] * 2, rel=1e-3)
     assert values_of_repeats([ranked(1)], noise=0.01) == [0.0]
@@ -27,7 +27,7 @@ def test_the_value_of_a_repeat_is_the_improvement_by_what_it_may_move() -> None:
 
 
 def test_the_final_round_repeats_what_is_expected_to_improve_the_choice_most() -> None:
-    """The less certain of two that are equally near, and neither where no run can change the leader."""
+    """Of two equally close rivals the less certain one is repeated, and none if no repeat can change the leader."""
     tied = [ranked(1, runs=2), ranked(2, days=10.05, chance=0.3, wide=0.005), ranked(3, days=10.05, chance=0.3)]
     assert Decider(ranking=tied).scheduler._final() == 3
     sure = [ranked(1, runs=2, wide=0.001), ranked(2, days=10.2, chance=0.03, wide=0.005)]
@@ -37,7 +37,10 @@ def test_the_final_round_repeats_what_is_expected_to_improve_the_choice_most() -
 
 
 def test_a_small_run_is_repeated_where_that_saves_more_per_node_hour_than_the_next_trial() -> None:
-    """The repeat of a topology that cannot win, of one that costs too much, and of the leader are left out."""
+    """A reduced run is repeated if that saves more per node-hour than the next trial.
+
+    Topologies that cannot win, repeats that cost too much, and the leader are not repeated.
+    """
 
     def surprise(candidate: int, mean: float) -> Surprise:
         return Surprise(candidate=candidate, away=0.1, mean=mean, deviation=0.02, noise=0.012)
@@ -68,7 +71,10 @@ def test_a_small_run_is_repeated_where_that_saves_more_per_node_hour_than_the_ne
 
 
 def test_a_run_that_an_accident_may_have_slowed_down_is_repeated_where_that_is_worth_a_job() -> None:
-    """A slow one by the others' prediction of it; a fast one where it leads; none that already runs again."""
+    """A surprisingly slow run is repeated if its predicted gain is worth it, a surprisingly fast one only if it leads.
+
+    Nothing is repeated that already runs again.
+    """
 
     def surprise(candidate: int, away: float, mean: float) -> Surprise:
         return Surprise(candidate=candidate, away=away, mean=mean, deviation=0.02, noise=0.012)
@@ -93,7 +99,7 @@ def test_a_run_that_an_accident_may_have_slowed_down_is_repeated_where_that_is_w
 
 @pytest.mark.parametrize(("used", "ran", "launched"), [(9.54, True, False), (9.53, True, True), (9.9, False, True)])
 def test_only_a_repeat_must_fit_into_the_node_hours(used: float, ran: bool, launched: bool) -> None:
-    """Two iterations of 360 s on 2 nodes, after 120 s, take 0.467 node-hours."""
+    """A repeat starts only if the remaining node-hours cover its 0.467; the first full-size run starts in any case."""
     trials = [SimpleNamespace(measured=True, result=True, proposal=SimpleNamespace(candidate=0 if ran else 1))]
     decider = Decider(Limits(node_hours=10.0), node_hours=used, trials=trials)
     decider.scheduler._plan = SimpleNamespace(next_full=lambda: (0, "why"))

@@ -1,4 +1,4 @@
-"""What a study's result contains, prints and calibrates, over stand-ins of its parts."""
+"""The contents, the printed form and the calibration of a study's result, with stand-ins for its parts."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_incidents_are_failed_nodes_and_retried_jobs() -> None:
 def test_a_database_that_cannot_be_written_is_opened_read_only(
     journal: str | None, immutable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As one that nobody changes, unless its journal has what the database lacks."""
+    """A database in a read-only folder is opened as immutable, unless its journal has content."""
     file = tmp_path / "a b.db"
     file.touch()
     if journal is not None:
@@ -111,7 +111,7 @@ def test_tables_that_several_processes_create_are_tried_again(monkeypatch: pytes
 def test_settings_that_the_creator_of_a_study_did_not_store_are_completed(
     waited: float, stored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a while, for it may only be slow; a study with other content is another program's."""
+    """Missing settings of a study are stored after a wait, unless the study has other content."""
     clock, kept, pauses = [100.0], dict[str, Any](), list[float]()
     made: Any = TrialStore.__new__(TrialStore)
     made.url, made._id, made.name = "sqlite:///x", 4, "s"
@@ -152,7 +152,7 @@ def test_settings_that_the_creator_of_a_study_did_not_store_are_completed(
 def test_stopping_a_slurm_study_cancels_the_jobs_of_trials_that_are_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And no job of a trial that is open."""
+    """Stopping a Slurm study cancels leftover jobs of ended trials, but not those of open trials."""
     calls: list[Any] = []
 
     class Launcher:
@@ -223,7 +223,7 @@ def test_a_printed_study_has_ten_rows_and_counts_the_others(count: int, notes: t
 
 
 def test_a_study_without_trials_has_an_empty_part() -> None:
-    """The first, where the study has several; else those with a trial."""
+    """A result has the parts of the study that have trials, or the first part if there are no trials."""
     settings = (WORKLOAD, CLUSTER)
     pool, trials = result._tried([settings, settings], [])
     assert (len(pool.parts), trials) == (1, [])
@@ -294,7 +294,7 @@ def test_a_machine_is_examined_and_calibrated_on_request(monkeypatch: pytest.Mon
 def test_the_best_measurements_calibrate_the_model_that_explains_them(
     most: int, rows: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each as a row of its own part: candidates 0 and 1 are of the first, 2 and 3 of the second."""
+    """The best measurements calibrate the model of a result, each as a row of its candidate's part."""
     seen: list[Any] = []
 
     def calibrate(measured: Any) -> Calibration:
@@ -325,7 +325,7 @@ def test_the_best_measurements_calibrate_the_model_that_explains_them(
 
 
 def test_a_recovered_study_has_its_calibration_and_its_numbers(tmp_path: Path) -> None:
-    """A number whose file is lost stands for a trial that was never launched."""
+    """A recovered study keeps its calibration and trial numbers; numbers without a file become unlaunched trials."""
     attributes = {"key": "k", "why": "", "proposal": proposal_document(proposal())}
     frozen = optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes)
     trials = recover._write(tmp_path / "study.db", "s", {"launcher": "local"}, "the site", {2: frozen})
@@ -336,7 +336,7 @@ def test_a_recovered_study_has_its_calibration_and_its_numbers(tmp_path: Path) -
 
 
 def test_a_change_of_speed_lies_between_the_runs_that_show_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the later of the first runs, and not after the earlier of the repeats; or at that repeat."""
+    """The start of a period is sought between the first runs and the repeats that show the change of speed."""
     asked: list[tuple[int, int]] = []
 
     def locate(_trials: Any, _periods: Any, _recent: Any, window: tuple[int, int], _likelihood: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Kill -9, Ctrl-C and several processes at once: what a study keeps."""
+"""A study survives SIGKILL, Ctrl-C and several processes at once."""
 
 from __future__ import annotations
 
@@ -49,16 +49,18 @@ KILLS = 20
 
 
 def winner(out: str) -> str:
-    """The best topology of a JSON answer."""
+    """Return the key of the best topology in the JSON output."""
     best: Mapping[str, Any] = json.loads(out)["best"]
     return str(best["key"])
 
 
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_path: Path) -> None:
-    """Kill -9 at any instant and run the same command again: every trial that was over stands as it stood, no two are
-    one, the budget is counted once, and the answer is that of a run that nobody disturbed."""
-    chance = random.Random(5)  # noqa: S311 - moments, not secrets
+    """After SIGKILL at random moments and rerunning the command, ended trials are unchanged and none is duplicated.
+
+    The budget is counted once, and the winner is that of an undisturbed run.
+    """
+    chance = random.Random(5)  # noqa: S311 - random moments, not secrets
     same = ("--budget", str(BUDGET), "--json", "--seed", "1")
     undisturbed = optimize("--study", "undisturbed", *same, folder=tmp_path)
     kills = studies = 0
@@ -69,7 +71,7 @@ def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_p
         before: dict[int, Trial] = {}
         while kills < KILLS:
             process = start("--study", name, *same, folder=tmp_path)
-            if chance.random() < 0.8:  # in the others Python is hardly up when they are killed
+            if chance.random() < 0.8:  # the others are killed while Python starts
                 for _ in range(3):
                     assert process.stderr is not None
                     process.stderr.readline()
@@ -96,21 +98,21 @@ def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_p
 
 
 def _begun(folder: Path, name: str, budget: int = 3) -> tuple[str, TrialStore]:
-    """A study that a process has begun and left, with all its trials over."""
+    """Run a study to its end, and return its URL and store."""
     assert optimize("--study", name, "--budget", str(budget), folder=folder).code == 0
     url = url_of(folder, name)
     return url, TrialStore.existing(url, name)
 
 
 def _dead() -> dict[str, Any]:
-    """A worker of this machine that is no more."""
+    """Return the identity of an ended process of this machine."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return {**this_worker(), "pid": child.pid}
 
 
 def _another(study: TrialStore) -> Proposal:
-    """One more run of a topology that was run before."""
+    """Return a proposal to repeat a measured topology, by a dead worker."""
     old = next(trial for trial in study.trials() if trial.measured).proposal
     return replace(
         old, params={}, repeat=7, tag="left-behind", worker=_dead(), why="claimed by a process that then died"
@@ -142,13 +144,13 @@ def test_a_trial_is_closed_whose_process_died_between_its_result_and_its_end(
 
 
 def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: Path) -> None:
-    """All have read the same former owner, and the first to write wins; the others must read again."""
+    """If several processes try to take over a trial from the same former owner, exactly one succeeds."""
     url, study = _begun(tmp_path, "shared")
     trial = study.claim(_another(study), {})
     assert trial is not None
     others = [TrialStore.existing(url, "shared") for _ in range(3)]
     owners = [{**this_worker(), "pid": pid} for pid in (1, 2, 3)]
-    for _ in range(2):  # the first take-over stores an owner, the second replaces one
+    for _ in range(2):  # first without, then with a stored owner
         formers = [study.owners()[trial.number]] * 3
         with ThreadPoolExecutor() as pool:
             taken = list(pool.map(TrialStore.take_over, others, [trial] * 3, formers, owners))
@@ -160,8 +162,7 @@ def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: P
 
 
 def test_a_trial_that_was_never_submitted_is_cancelled_and_counts_once(tmp_path: Path) -> None:
-    """Between claiming a trial and submitting its job a process may die: its successor closes the trial, which has
-    taken its place in the budget, and searches on."""
+    """A trial whose process died before submitting the job is cancelled by the next one and counts in the budget."""
     url, study = _begun(tmp_path, "left")
     trial = study.claim(_another(study), {})
     study.close()
@@ -177,7 +178,7 @@ def test_a_trial_that_was_never_submitted_is_cancelled_and_counts_once(tmp_path:
 
 @pytest.mark.slow
 def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_path: Path) -> None:
-    """Its process cannot be seen from here: what is known of it is when it last said that it lives."""
+    """A worker on another machine counts as gone once its heartbeat is too old, and its trial is cancelled."""
     url, study = _begun(tmp_path, "far")
     trial = study.claim(replace(_another(study), worker={"host": "elsewhere", "pid": 1, "born": 1}), {})
     assert trial is not None
@@ -215,8 +216,7 @@ with open_loop(settings, observe) as loop:
 
 @pytest.mark.parametrize("noted", [True, False])
 def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, noted: bool) -> None:
-    """A job goes on when nobody watches it; the next process takes it over and does not run it anew, whether or not its
-    handle was written down."""
+    """A job whose tuner died keeps running and is adopted, not repeated, whether or not its handle was stored."""
     process = subprocess.run(
         [sys.executable, "-c", DIES, str(tmp_path / "runs")], env=ENVIRONMENT, cwd=tmp_path, check=False
     )
@@ -224,7 +224,7 @@ def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, not
     url = url_of(tmp_path, "adopted")
     left = next(trial for trial in kept(url, "adopted") if trial.result is None)
     assert left.handle
-    if not noted:  # as if it had died a moment sooner, between submitting and noting
+    if not noted:  # as if it had died between submitting the job and storing the handle
         with sqlite3.connect(tmp_path / "runs" / "adopted" / "study.db") as database:
             database.execute("delete from trial_user_attributes where key = 'handle' and trial_id = 3")
         database.close()
@@ -241,7 +241,7 @@ def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, not
 
 
 def test_a_study_killed_while_it_was_created_is_completed_by_the_next(tmp_path: Path) -> None:
-    """A process may die after the study's name is taken and before its settings are written."""
+    """A study whose creator died between storing its name and its settings is completed by the next process."""
     (tmp_path / "runs" / "bare").mkdir(parents=True)
     storage = optuna.storages.RDBStorage(url_of(tmp_path, "bare"))
     storage.create_new_study([optuna.study.StudyDirection.MINIMIZE], "bare")
@@ -251,7 +251,7 @@ def test_a_study_killed_while_it_was_created_is_completed_by_the_next(tmp_path: 
 
 
 def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
-    """A study of that name that holds trials of another program is refused, and nothing is added."""
+    """A study of the same name with trials of another program is refused and not changed."""
     url = sqlite_url(tmp_path / "theirs.db")
     storage = optuna.storages.RDBStorage(url)
     theirs = optuna.create_study(storage=storage, study_name="theirs")
@@ -265,13 +265,13 @@ def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_process_that_has_ended_is_gone_even_if_nobody_has_asked_how() -> None:
-    """In a container without an init a killed process stays in the table for ever; its jobs must not wait for it."""
+    """A zombie process counts as gone; in a container without an init, zombies are never reaped."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     worker = {**this_worker(), "pid": child.pid, "born": _born(child.pid)}
     try:
         assert gone(worker) is False
         child.kill()
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is dead, and still in the table
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # it is now a zombie
         assert gone(worker) is True
     finally:
         child.kill()
@@ -283,7 +283,7 @@ def _born(pid: int) -> int:
 
 
 def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
-    """Numbers of processes come round again."""
+    """A process with the same pid but another start time is not the watcher; other hosts and namespaces are unknown."""
     assert gone({**this_worker(), "born": 1}) is True
     assert gone(this_worker()) is False
     assert gone({**this_worker(), "host": "another machine"}) is None
@@ -298,7 +298,7 @@ def test_an_owner_stored_without_boot_and_namespace_is_known_by_its_host() -> No
 
 
 def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> None:
-    """As in two containers with one host name: a pid of the one is nobody or somebody else in the other."""
+    """A pid of another PID namespace, as in another container with the same host name, says nothing about liveness."""
     words = "import json; from tuner.study.store.owner import *; print(json.dumps(this_worker()), flush=True); input()"
     apart = ["unshare", "--pid", "--fork", "--mount-proc"]
     if shutil.which("unshare") is None or subprocess.run([*apart, "true"], check=False).returncode:
@@ -317,9 +317,8 @@ def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> No
 
 @pytest.mark.slow
 def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_path: Path) -> None:
-    """Ctrl-C ends the process with 130 and a word on stderr; what was measured and what runs is reported, and the same
-    command goes on."""
-    chance = random.Random(2)  # noqa: S311 - moments, not secrets
+    """Ctrl-C exits with code 130 and lists the jobs that still run; the same command continues the study."""
+    chance = random.Random(2)  # noqa: S311 - random moments, not secrets
     counted = 0
     for _ in range(4):
         process = start("--study", "stopped", "--budget", "40", "--patience", "40", "--seed", "4", folder=tmp_path)
@@ -347,7 +346,7 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
 
 
 def test_ctrl_c_ends_a_search_where_its_exception_is_lost(tmp_path: Path) -> None:
-    """As it is in a finalizer, or in a library that reports it and goes on."""
+    """Ctrl-C ends a search even if a finalizer or a library swallows the KeyboardInterrupt."""
     started = 0
 
     def lose(event: StudyEvent) -> None:
@@ -365,8 +364,8 @@ def test_ctrl_c_ends_a_search_where_its_exception_is_lost(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("many", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, tmp_path: Path) -> None:
-    """Started at one moment on a study that is not there yet: each ends with 0, and together they spend one budget."""
-    for attempt in "abc":  # on a busy machine one process may be through before the others have begun
+    """Processes that start a new study at the same time all exit with code 0 and share one budget."""
+    for attempt in "abc":  # on a busy machine, one process may finish before the others start
         (tmp_path / attempt).mkdir()
         if together(many, url_of(tmp_path / attempt, "shared"), tmp_path / attempt, "shared") > 1:
             return
@@ -375,7 +374,7 @@ def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, 
 
 @pytest.mark.slow
 def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
-    """Topologies of one node leave three of four free: four jobs hold them together, and never more than there are."""
+    """With --jobs 4, four one-node jobs run at the same time on four nodes, and never more."""
     one_node = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=1", "--set", "tp=1,2,4")
     twelve = ("--budget", "12", "--sampler", "grid")
     spans = {}

@@ -1,4 +1,4 @@
-"""What is launched next, what is stopped, and when a study ends."""
+"""The scheduler: the next job, jobs to stop, and the end of a study."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LARGE = CandidatePool.of_space(space_for(model="gpt-1.3b", nodes=4))
 
 
 def test_on_an_unfamiliar_machine_every_promising_split_runs_once_first() -> None:
-    """Elsewhere what is worth most goes first, whatever its split."""
+    """With CPU_TRUST the first jobs all have different splits; with the usual trust, they have the best acquisition."""
     pool = CandidatePool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
     found = {}
     for trust in (Trust(), CPU_TRUST):
@@ -58,7 +58,7 @@ def test_on_an_unfamiliar_machine_every_promising_split_runs_once_first() -> Non
 def test_the_choice_is_the_best_of_all_candidates(
     jobs: list[tuple[int, float | None]], ahead: float, seed: int
 ) -> None:
-    """Working out the promising ones first never misses one: the same as weighing all of them."""
+    """Evaluating only the most promising candidates gives the same choice as evaluating all of them."""
     assert len(LARGE) > FIRST_EVALUATED
     belief = Surrogate(LARGE)
     expected = belief.log_seconds()
@@ -84,7 +84,7 @@ def test_the_choice_is_the_best_of_all_candidates(
 
 
 def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
-    """Search a thousand topologies to the end."""
+    """Run a study of a thousand topologies to its end."""
     settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, runs=folder)
     with open_loop(settings, lambda _event: None) as loop:
         loop.run()
@@ -93,7 +93,7 @@ def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
 
 @pytest.fixture(scope="module")
 def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
-    """One study that several laws look at."""
+    """A study that is shared by several tests."""
     return searched(tmp_path_factory.mktemp("study"), Limits(budget=40))
 
 
@@ -102,7 +102,7 @@ def _of(found: StudyResult, kind: str) -> list[Trial]:
 
 
 def test_the_final_round_runs_the_leader_and_its_rivals_again(study: StudyResult) -> None:
-    """Only what was measured before, each a repeat, and no more of it than is kept for the round."""
+    """The final round only repeats measured topologies among the leaders, within its share of the budget."""
     found = study
     final = _of(found, "final")
     assert 0 < len(final) <= Limits(budget=40).final
@@ -118,7 +118,7 @@ def _runs(found: StudyResult, trial: Trial) -> list[Trial]:
 
 
 def test_a_reference_is_run_at_intervals(study: StudyResult) -> None:
-    """No stretch of the search is longer than a quarter of it without the leader run again."""
+    """Reference runs are never further apart than the reference interval."""
     found = study
     stretch = Limits(budget=40).reference_interval
     references = [trial.number for trial in _of(found, "reference")]
@@ -129,7 +129,7 @@ def test_a_reference_is_run_at_intervals(study: StudyResult) -> None:
 
 
 def test_a_pruned_job_was_really_slower(study: StudyResult) -> None:
-    """What was stopped while running could not have been the best, by the cluster's own truth."""
+    """By the cluster's truth, every pruned job was slower than the winner."""
     found, pool = study, study.pool
     truth = GroundTruth(2)
     seconds = np.concatenate([truth.seconds(part) for part in pool.parts]) * np.exp(pool.work)
@@ -141,7 +141,7 @@ def test_a_pruned_job_was_really_slower(study: StudyResult) -> None:
 
 
 def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: StudyResult) -> None:
-    """With budget left."""
+    """A search ends within its budget because no job is expected to pay off."""
     found = study
     assert any(
         why in found.ended for why in ("no job is expected to shorten", "final round", "statistically separated")
@@ -159,7 +159,7 @@ def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: StudyResu
     ],
 )
 def test_each_limit_ends_a_study_and_says_so(limits: Limits, why: str, tmp_path: Path) -> None:
-    """Whichever is reached first, and nothing is launched beyond it; asked again, it ends the same way."""
+    """Each limit ends a study with its reason; the same command again launches nothing and ends the same way."""
     found = searched(tmp_path, limits)
     assert why in found.ended
     assert len(found.launched) < 40
@@ -182,7 +182,7 @@ def test_a_space_of_one_topology_runs_it(sampler: str, tmp_path: Path) -> None:
 
 
 def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:
-    """The next job must save more node-hours of the training than it takes; the sum is reported."""
+    """With --stop-when-unprofitable, a study ends once the next job costs more node-hours than it would save."""
     found = searched(tmp_path, Limits(budget=40, stop_when_unprofitable=True), seed=7)
     longest = searched(tmp_path / "without", Limits(budget=40), seed=7)
     assert len(found.launched) <= len(longest.launched)
@@ -192,21 +192,21 @@ def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:
 
 
 def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
-    """The same command, the same limits: the same answer, and not a job more."""
+    """Repeating the command of a finished study launches no job and gives the same ranking."""
     first = searched(tmp_path, Limits(budget=40), seed=4)
     again = searched(tmp_path, Limits(budget=40), seed=4)
     assert len(again.launched) == len(first.launched)
     named = [[(place.key, place.trials) for place in found.ranking] for found in (first, again)]
     assert named[0] == named[1]
-    # what is learnt at once and one after the other differs in the last digit
+    # learning all trials at once or one by one differs in the last digits
     assert [place.days for place in again.ranking] == pytest.approx([place.days for place in first.ranking])
 
 
 @given(st.floats(1.0, 1000.0), st.floats(1.0, 600.0))
 @settings(max_examples=30)
 def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
-    """It is taken for hung after six iterations by the estimate without progress, before its first iteration after
-    three times the longest start on top; never a moment sooner."""
+    """A job counts as hung after six estimated iterations without progress, plus three times the longest start before
+    its first iteration, and never earlier."""
     watch = Watchdog.of(seconds, [start / 2, start])
     allowed = max(30.0, MAX_STALLED_ITERATIONS * seconds)
     assert watch.start == pytest.approx(allowed + MAX_START_RATIO * start)
@@ -222,7 +222,7 @@ def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
 
 
 def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
-    """The first iteration warms up and says nothing of the others."""
+    """A job is not pruned during its first iteration, which is a warm-up."""
     watch = Watchdog.of(10.0, [60.0])
     for iterations, pruned in ((0, False), (1, True)):
         status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, seconds_in=20.0, moved=19.0)
@@ -232,7 +232,7 @@ def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
 
 @pytest.mark.parametrize(("repeats", "following"), [([], 0), ([0], 1), ([0, 1], 2), ([0, 2], 3)])
 def test_a_repeat_never_takes_a_number_that_a_launched_trial_has(repeats: list[int], following: int) -> None:
-    """A withdrawn trial leaves a gap; a number that is taken would be refused and proposed for ever."""
+    """The next repeat number is one that no launched trial has; the number of a withdrawn trial is free again."""
     proposal = Proposal(key="tp1", params={}, topology={}, candidate=7)
     trials = [
         Trial(number=number, proposal=replace(proposal, repeat=repeat))

@@ -58,7 +58,7 @@ CASES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
 
 
 class Built(Exception):
-    """Carries the settings that the command line has built."""
+    """Carries the settings that the command line built."""
 
     def __init__(self, settings: StudySettings) -> None:
         super().__init__()
@@ -81,14 +81,14 @@ def by_command(monkeypatch: pytest.MonkeyPatch, *words: str) -> StudySettings:
 def test_equal_arguments_build_equal_studies(
     words: tuple[str, ...], arguments: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Space, limits and every other setting, for each launcher, defaults of its machines included."""
+    """Equal arguments on the command line and in Python give equal settings, including the launcher's defaults."""
     monkeypatch.chdir(tmp_path)
     Path("hosts").write_text("a slots=2\nb slots=2\n")
     assert by_command(monkeypatch, *words, *COMMON) == api.study_settings(**arguments, **SAME)
 
 
 def test_every_option_is_a_typed_argument_with_the_same_default() -> None:
-    """`--set` is `settings`, `--from` is `start_from`; `--json` is about printing."""
+    """Every option of `tuner optimize`, except --json, is a typed keyword of `tuner.optimize` with the same default."""
     parameters = inspect.signature(tuner.optimize).parameters
     assert_same_options(command, tuner.optimize, beside={"on_event", "observe", "slurm_site"})
     assert parameters.keys() - {"on_event", "observe", "slurm_site"} == (
@@ -110,7 +110,7 @@ BATCH_COMMANDS: tuple[tuple[click.Command, Callable[..., object], set[str], set[
 def test_options_of_batch_and_log_commands_are_typed_arguments(
     own: click.Command, function: Callable[..., object], output: set[str], beside: set[str]
 ) -> None:
-    """Options about `output` aside; the keywords that describe a space are those of `space_for`, type by type."""
+    """Every option of a command, except those in `output`, is a typed keyword of its function with the same default."""
     assert_same_options(own, function, output=output, beside=beside)
 
 
@@ -122,7 +122,7 @@ def test_the_keywords_that_describe_a_space_are_those_of_space_for() -> None:
 
 
 def test_a_space_and_its_description_exclude_each_other() -> None:
-    """A space remembers what the user gave, as the command line knows it."""
+    """A function takes a space or its description, not both; a space records the arguments that it was built from."""
     space = tuner.space_for(model="enoki-40", cluster="enoki-h100", global_batch=512)
     assert space.arguments == {"model": "enoki-40", "cluster": "enoki-h100", "global_batch": 512}
     described = tuner.max_batch(model="enoki-40", cluster="enoki-h100", global_batch=512)
@@ -185,7 +185,7 @@ def assert_same_options(
     output: Set[str] = frozenset(),
     beside: Set[str] = frozenset(),
 ) -> None:
-    """Every option is a typed keyword with the same default, options about `output` and keywords `beside` set aside."""
+    """Check that options and typed keywords agree, except options in `output` and keywords in `beside`."""
     parameters = dict(inspect.signature(function).parameters)
     if parameters.pop("description", None):
         parameters |= inspect.signature(tuner.space_for).parameters
@@ -203,7 +203,7 @@ def assert_same_options(
 
 
 def test_the_former_keywords_still_work_and_warn(tmp_path: Path) -> None:
-    """`observe` is `on_event` for one release."""
+    """The former keyword `observe` works like `on_event` and warns."""
     events: list[object] = []
     space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1", "recompute=none"])
     with pytest.warns(DeprecationWarning, match="observe= is deprecated; use on_event="):

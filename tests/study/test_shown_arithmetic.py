@@ -1,4 +1,4 @@
-"""What a study's result shows: its table, its data frame and its former names; and the study's file."""
+"""The table, data frame and former names of a study's result; and the study's recovery file."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_a_data_frame_has_a_row_for_each_trial() -> None:
 
 
 def test_topologies_beyond_the_first_are_ranked_by_their_own_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After those that the surrogate ranks; no topology is lost."""
+    """Topologies beyond the surrogate's limit are ranked by their own runs after the others, and none is lost."""
     whole = opened("replayed")
     monkeypatch.setattr(result, "MAX_SURROGATE_TOPOLOGIES", 2)
     few = opened("replayed")
@@ -96,7 +96,7 @@ def test_topologies_beyond_the_first_are_ranked_by_their_own_runs(monkeypatch: p
 def test_a_studys_file_has_what_only_the_database_would_know(
     attributes: dict[str, Any], site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is written only where it changes, and for its owner alone."""
+    """The recovery file has what only the database would contain; it is private and written only if it changes."""
     store: Any = SimpleNamespace(name="s", settings={"launcher": "local"}, attributes=attributes)
     axes = {"tp": CategoricalDistribution((1, 2))}
     recover.write_study_file(tmp_path, store, axes)
@@ -112,7 +112,7 @@ def test_a_studys_file_has_what_only_the_database_would_know(
 
 
 def test_who_reads_a_study_later_finds_what_its_search_reported(tmp_path: Path) -> None:
-    """To the last digit, although the search learned one job after the other."""
+    """A study opened later has the same ranking, to the last digit, as its search reported."""
     config = ROOT / "tests/data/huggingface/llama-3-70b.json"
     space = space_for(model=str(config), gpu="H100-80GB-SXM", nodes=16, global_batch=1024, tokens=15e12)
     found = optimize(space, budget=20, study="llama", runs=tmp_path)

@@ -1,4 +1,4 @@
-"""Which size a trial has, which runs are repeated, and what a study's state counts, over stand-ins of its parts."""
+"""The size of a trial and the choice of repeats, with stand-ins for the parts of a study's state."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def ended(
     seconds: float = 10.0,
     **fields: Any,
 ) -> Trial:
-    """A trial that has ended."""
+    """Return an ended trial."""
     measurement = Measurement(seconds=seconds) if outcome is Outcome.MEASURED else None
     proposal = Proposal(key=f"t{candidate}", params={}, topology={}, candidate=candidate, nodes=3, fidelity=fidelity)
     result = JobResult(outcome=outcome, **{"measurement": measurement, **fields})
@@ -56,23 +56,26 @@ def ended(
 
 
 class Reduced:
-    """A reduced size whose batches take 4 and 6 s by the cost model."""
+    """A stand-in for a reduced size; the cost model estimates its batches at 4 and 6 s."""
 
     variance = 0.09
 
     def level(self, site: str) -> float:
-        """Logarithm of the seconds that the cost model expects."""
+        """Return the logarithm of the cost model's seconds."""
         assert site == "site"
         return math.log(5.0)
 
     def seconds(self, site: str) -> np.ndarray[Any, Any]:
-        """Seconds of each batch."""
+        """Return the seconds of each batch."""
         assert site == "site"
         return np.array([4.0, 6.0])
 
 
 def joint(jobs: Sequence[tuple[int, Any]]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Topologies of 20 and 30 s that share nothing; all small jobs take 10 s and share a gap of variance 0.05."""
+    """Return a posterior in which two topologies of 20 and 30 s are independent.
+
+    All small jobs take 10 s and share a gap of variance 0.05.
+    """
     own, small = np.array([0.04, 0.09]), np.array([size is not None for _, size in jobs])
     rows = np.array([candidate for candidate, _ in jobs])
     covariance = np.where(rows[:, None] == rows[None, :], own[rows], 0.0) + 0.05 * np.outer(small, small)
@@ -80,7 +83,7 @@ def joint(jobs: Sequence[tuple[int, Any]]) -> tuple[np.ndarray[Any, Any], np.nda
 
 
 def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> FidelityPlan:
-    """A plan over topologies 0 and 1, of 8 and 16 nodes, that are expected to take 20 and 30 s."""
+    """Return a plan over topologies 0 and 1 on 8 and 16 nodes, with estimates of 20 and 30 s."""
     usual: dict[str, Any] = {
         "pool": SimpleNamespace(
             topology=lambda candidate: SimpleNamespace(
@@ -112,7 +115,10 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
 
 
 def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
-    """Twice as slow as modelled: 8 and 12 s, 4 iterations each, after 120 s. It varies with topology and gap."""
+    """A reduced size costs its start and 4 iterations of each batch, 8 and 12 s, on its nodes.
+
+    Its deviation combines that of the topology and that of the gap.
+    """
     small, large, full = plan().sizes([0])[0]
     assert small.fidelity is SMALL
     assert small.seconds == approx(12.0)
@@ -127,7 +133,7 @@ def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
 
 
 def test_a_job_is_expected_to_move_how_its_topology_compares_with_the_leader() -> None:
-    """cov(x - leader, y) / sqrt(var(y) + noise^2); the leader finishes in 3e7 s, topology 0 in 2e7 s."""
+    """A job y of topology x reveals cov(x - leader, y) / sqrt(var(y) + noise^2) of the comparison with the leader."""
     alone = plan().sizes([0])[0]
     assert alone[0].expected.revealed == approx(0.04 / math.sqrt(0.09 + 0.09 + 0.05**2))
     assert alone[-1].expected.revealed == approx(0.04 / math.sqrt(0.04 + 0.05**2))
@@ -140,7 +146,7 @@ def test_a_job_is_expected_to_move_how_its_topology_compares_with_the_leader() -
 
 
 def test_what_topology_and_leader_share_is_not_revealed() -> None:
-    """Siblings vary alike, so that another one's run says little of how the two compare."""
+    """The variance that a topology shares with the leader is not counted as revealed."""
     leader = [prospect(1, math.log(6e7), full=False)]
     made = plan(prospects=lambda: leader)
     made.state.surrogate.joint = lambda jobs: (joint(jobs)[0], joint(jobs)[1] + 0.5)  # type: ignore[method-assign]
@@ -181,7 +187,7 @@ def test_a_size_that_ran_out_of_memory_is_not_tried_again(failed: Trial, sizes: 
 
 
 def test_the_start_of_a_job_is_that_of_jobs_with_nearly_as_many_nodes() -> None:
-    """4 and 9 nodes are as far from 6 as 6 from either; of 4 nodes, the median."""
+    """The start of a job is the median start of the jobs with the closest number of nodes."""
     known = [(4, 30.0), (4, 50.0), (4, 90.0), (9, 70.0), (1, 500.0)]
     made = plan()
     assert made._hours(seconds=10.0, nodes=4, known=known) == approx((50.0 + 30.0) * 4 / 3600)
@@ -224,7 +230,7 @@ def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_bes
 
 
 def test_a_confirmation_makes_a_reduced_trial_dearer() -> None:
-    """A topology that is certain to lead runs at full size at once."""
+    """A topology that would certainly lead runs at full size directly, as it has to be confirmed in any case."""
     made = plan(log_best=math.log(2e7))
     small, *_, full = made.sizes([0])[0]
     for chance, fidelity in ((0.0, SMALL), (1.0, None)):
@@ -236,7 +242,7 @@ def test_a_confirmation_makes_a_reduced_trial_dearer() -> None:
 
 
 def test_ranks_left_idle_on_a_single_node_cost_nothing() -> None:
-    """One of 4 GPUs is a quarter of a node."""
+    """On a single node, a reduced job is charged only for the GPUs that it uses."""
     made = plan()
     assert made._share_of_nodes(0, Fidelity(nodes=1, dp=1, micro_batches=(3,))) == 1.0
     made.state.pool.setting = lambda _candidate: (None, SimpleNamespace(gpus_per_node=16))  # type: ignore[assignment,return-value]
@@ -260,7 +266,7 @@ def test_the_choice_is_the_best_of_the_shortlist() -> None:
 
 
 def prospect(candidate: int, mean: float, *, full: bool, moved: float = 0.03) -> Prospect:
-    """A topology that finishes at this logarithm."""
+    """Return a prospect whose logarithm of time to train is `mean`."""
     return Prospect(candidate, mean, moved, full)
 
 
@@ -328,7 +334,7 @@ def test_a_leader_whose_repeat_fails_is_repeated_once_more() -> None:
 
 
 def test_the_reserve_is_what_the_first_two_take_at_full_size() -> None:
-    """20 s on 8 nodes; the leader runs twice, the runner-up once."""
+    """The reserve covers two full-size runs of the leader and one of the runner-up, less those already done."""
     finish = math.log(20.0) + math.log(1e6)
     small, full = prospect(0, finish, full=False), prospect(0, finish, full=True)
     hours = (120 + 3 * 20.0) * 8 / 3600
@@ -380,7 +386,7 @@ def test_a_job_runs_the_largest_batch_of_its_size(
     ("gain", "cheap", "resumes"), [(0.0003, False, False), (0.0003, True, True), (0.0005, False, True)]
 )
 def test_only_a_search_at_full_size_resumes_for_twice_the_saving(gain: float, cheap: bool, resumes: bool) -> None:
-    """0.02% is the least; the leaders' first runs at full size change what reduced sizes had promised."""
+    """A search resumes for twice the minimum saving of 0.02% at full size, and for the minimum at reduced sizes."""
     decider = Decider(ranking=[ranked(days=10.0)])
     decider.scheduler._looks_again = True
     choice = SimpleNamespace(gain=gain, least=0.0002, size=SimpleNamespace(node_hours=1.0)) if cheap else None

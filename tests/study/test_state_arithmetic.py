@@ -1,4 +1,4 @@
-"""What a study's state counts, relabels and suggests, over stand-ins of its parts."""
+"""Counts, labels and suggestions of a study's state, with stand-ins for its parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_only_trials_of_this_pool_are_pending() -> None:
 
 
 def test_the_start_of_a_job_is_its_time_less_all_iterations_but_the_first() -> None:
-    """100 - 10 x 2 = 80 s of three iterations; never less than nothing."""
+    """The start of a job is its elapsed time less all iterations but the first, and never negative."""
 
     def job(elapsed: float) -> Trial:
         result = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=10.0), elapsed=elapsed)
@@ -47,7 +47,7 @@ def test_node_hours_are_those_of_all_jobs_that_ended() -> None:
 
 
 def learnt() -> Any:
-    """A state whose surrogate has learnt trials 2, 0 and 1, of which the last has no observation."""
+    """Return a state that has learnt trials 2, 0 and 1, where trial 1 has no observation."""
     trials = [trial(number, number, 10.0) for number in range(3)]
     state: Any = SimpleNamespace(
         trials=trials,
@@ -119,7 +119,7 @@ def test_a_suggestion_is_better_than_what_runs_is_expected_to_be(
 
 @pytest.mark.parametrize(("pending", "best"), [([], 4.0), ([1], 3.5)])
 def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before anything is measured it is the sampler's suggestion alone."""
+    """A shortlist counts running jobs towards the best; before any measurement it is the sampler's suggestion."""
     monkeypatch.setattr(state_module, "shortlist", lambda surrogate, **given: (surrogate, given))
     surrogate = SimpleNamespace(
         imagining=nullcontext, measured=lambda some: (np.array([9.0, 3.0])[np.array(some, dtype=int)], None)
@@ -136,7 +136,7 @@ def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkey
 
 
 def test_a_speed_period_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is stored and reported when it appears or moves, and again only when it moves."""
+    """A speed period is stored and reported when it is found and whenever its start moves, otherwise not again."""
     period, later = SpeedPeriod(first=2, factor=1.1), SpeedPeriod(first=3, factor=1.1)
     known: list[Any] = []
     asked: list[Any] = []

@@ -1,4 +1,4 @@
-"""Stopping and opening a study, and which settings work together, over stand-ins of its parts."""
+"""Stopping and opening a study, and combinations of settings, with stand-ins for the parts of a study."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tuner.tables import Defaults
 
 
 class Stopped:
-    """A launcher and a store that a test looks at."""
+    """A stand-in launcher and store that record calls."""
 
     def __init__(self, found: str | None, state: JobState, *, second: bool = False) -> None:
         self.calls: list[Any] = []
@@ -147,7 +147,7 @@ def test_a_command_that_passes_no_axis_that_varies_is_warned_of() -> None:
 def test_only_a_command_of_several_jobs_is_looked_at(
     given: dict[str, Any], warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A known trainer gets its flags from tuner."""
+    """The warning about axes that a command does not use is skipped for one job and for known trainers."""
     warned_of: list[Any] = []
     closed: list[str] = []
 
@@ -190,7 +190,7 @@ def test_a_study_inside_an_allocation_has_its_nodes_and_ranks(monkeypatch: pytes
 
 
 def settings(**given: Any) -> StudySettings:
-    """Settings for a cluster of 4 nodes of 8 GPUs."""
+    """Return settings for a cluster of 4 nodes with 8 GPUs each."""
     cluster, workload = SimpleNamespace(nodes=4, gpus_per_node=8), SimpleNamespace(model=SimpleNamespace(name="a b/c"))
     space: Any = SimpleNamespace(cluster=cluster, workload=workload)
     return StudySettings(space=space, **{"limits": Limits(), **given})
@@ -270,7 +270,7 @@ def test_a_drift_is_a_factor_and_the_jobs_before_it() -> None:
 def test_what_is_known_before_the_first_job_is_a_calibration_or_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table by its file, and otherwise another study by its name; not both a calibration and one of these."""
+    """--from takes a table's file or another study's name, and excludes --calibration."""
     table = tmp_path / "t.csv"
     table.touch()
     monkeypatch.setattr(api, "read_site", lambda path: ("site", path))

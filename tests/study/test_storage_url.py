@@ -1,4 +1,4 @@
-"""No password of a storage's URL is printed, however it is spelt, and a malformed URL is one sentence."""
+"""Passwords in storage URLs are never printed, in any spelling; a malformed URL is reported in one sentence."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MALFORMED = (
 @needs_driver
 @pytest.mark.parametrize("url", UNREACHABLE)
 def test_no_spelling_of_a_password_is_printed(url: str, run: Run) -> None:
-    """A server that is not there: the message names it without the password, raw or decoded."""
+    """The error for an unreachable server contains the URL without the password, raw or decoded."""
     said = run("list", "--storage", url)
     assert said.code == 1, said.err
     assert "refused" in said.err
@@ -51,7 +51,7 @@ def test_no_spelling_of_a_password_is_printed(url: str, run: Run) -> None:
 def test_a_malformed_url_is_one_sentence_without_the_password(
     url: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bad usage, exit code 2, and no traceback."""
+    """A malformed URL exits with code 2 and one sentence, without the password."""
     monkeypatch.chdir(tmp_path)
     said = run("list", "--storage", url)
     assert said.code == 2, said.err
@@ -62,7 +62,7 @@ def test_a_malformed_url_is_one_sentence_without_the_password(
 
 
 def test_a_driver_that_quotes_the_password_is_masked_too() -> None:
-    """Drivers quote what they cannot parse; the password is replaced as it is spelt and as it is decoded."""
+    """The password is masked in a driver's message as well, as spelt and as decoded."""
     url = "postgresql://me:s3%20cret@db/x?password=hidden"
     message = without_secrets('missing "=" after "s3 cret" in "me:s3%20cret@db", password hidden', url)
     assert message == 'missing "=" after "***" in "me:***@db", password ***'
@@ -70,20 +70,20 @@ def test_a_driver_that_quotes_the_password_is_masked_too() -> None:
 
 
 def test_what_is_no_secret_stays() -> None:
-    """Hosts, folders of sockets, users and options are what a reader needs to find the database."""
+    """Host, socket folder, user and options of a URL are not masked."""
     for url in ("postgresql://tuner@/postgres?host=/tmp/pg", "sqlite:////data/study.db", "postgresql://db:5432/x"):
         assert masked(url) == url
 
 
 def test_settings_do_not_show_the_storage() -> None:
-    """Python prints the settings in tracebacks and notebooks."""
+    """The repr of the settings, which tracebacks and notebooks show, does not contain the storage URL."""
     settings = study_settings(model="gpt-1.3b", nodes=4, storage="postgresql://me:s3cret@db/x")
     assert "s3cret" not in repr(settings)
 
 
 @pytest.mark.filterwarnings("ignore:Query string")
 def test_an_empty_storage_is_named_without_its_options(run: Run, tmp_path: Path) -> None:
-    """`tuner list` of a database without a study."""
+    """`tuner list` of an empty database prints the URL without its options."""
     said = run("list", "--storage", f"sqlite:///{tmp_path}/x.db?mode=rwc&vfs_key=s3cret")
     assert "No studies in sqlite:///" in said.out
     assert "s3cret" not in said.out + said.err

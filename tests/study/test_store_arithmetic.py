@@ -1,4 +1,4 @@
-"""What a study stores, compares, publishes and cancels, over a small database or stand-ins of its parts."""
+"""Storing, comparing, publishing and cancelling in a study, with a small database or stand-ins."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[TrialStore]:
 
 
 def proposal(key: str = "key", **fields: Any) -> Proposal:
-    """Topology 5 of a space."""
+    """Return a proposal of candidate 5."""
     return Proposal(key=key, params={}, topology=topology_document(ONE), candidate=5, tag=f"tag of {key}", **fields)
 
 
@@ -71,7 +71,7 @@ def test_a_trial_is_stored_taken_over_and_ended_once(store: TrialStore) -> None:
 
 
 def test_a_study_keeps_its_folder_on_each_machine(store: TrialStore, tmp_path: Path) -> None:
-    """One that moves with its database may be anywhere; the jobs of another machine are not sought here."""
+    """A study is refused in another folder on the same machine, unless it moved together with its database."""
     store.keep_folder(tmp_path / "a", moves=False)
     store.keep_folder(tmp_path / "a", moves=False)
     with pytest.raises(StudyError, match=f"are in {tmp_path}/a, not in {tmp_path}/b: pass --runs {tmp_path}"):
@@ -192,7 +192,7 @@ def test_the_first_difference_between_two_settings_is_named(
 
 
 def published(monkeypatch: pytest.MonkeyPatch) -> tuple[DashboardPublisher, dict[str, Any]]:
-    """A publisher, and the attributes that it writes."""
+    """Return a publisher and the attributes that it writes."""
     kept: dict[str, Any] = {}
     storage = SimpleNamespace(
         get_study_id_from_name=lambda _: 4,

@@ -1,4 +1,4 @@
-"""A search ends after three jobs that failed alike, for a reason that no other topology cures."""
+"""A search ends after three jobs in a row that failed for the same reason, if no other topology would help."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def crashed(meaning: str, evidence: str = "No module named x", outcome: Outcome 
     ],
 )
 def test_three_jobs_that_fail_alike_end_the_search(reasons: list[str], jobs: int | None) -> None:
-    """An exception counts if its message is the same each time and no job has been measured."""
+    """Three equal failures in a row end the search; an exception counts only if no job was measured before."""
     streaks = Streaks(keep_going=False)
     ends = [streaks.after(crashed(reason)) for reason in reasons]
     assert [number for number, end in enumerate(ends, start=1) if end] == ([] if jobs is None else [jobs])

@@ -1,4 +1,4 @@
-"""At which sizes the trials of a study run by what is asked for and how it was begun."""
+"""The sizes of a study's trials, by its options and by how it was started."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def planned(
     seconds: float = 1.0,
     **given: Any,
 ) -> tuple[FidelityPlan | None, dict[str, Any]]:
-    """The plan of a study of gpt-1.3b, whose iterations take so long, on so many nodes, and what is stored of it."""
+    """Return the plan of a gpt-1.3b study with iterations of `seconds`, and its stored attributes."""
     settings = [*split, "recompute=none"]
     space = space_for(
         model="gpt-1.3b", nodes=nodes, global_batch=batch, exact_nodes=True, settings=settings, allow=POLICIES
@@ -72,7 +72,10 @@ def planned(
 def test_a_study_has_the_sizes_that_are_asked_for_or_those_it_was_begun_with(
     given: dict[str, Any], mode: str, reduces: bool
 ) -> None:
-    """A final round confirms them, or `--trial-nodes` says that none can; unasked, a dear study begins with them."""
+    """A study uses reduced sizes if asked to, if it was started with them, or by default if its jobs are expensive.
+
+    They need a final round or `--trial-nodes`.
+    """
     found, kept = planned(**given)
     assert (found is not None) == reduces
     trial_nodes = given.get("trial_nodes")
@@ -85,6 +88,6 @@ def test_a_study_has_the_sizes_that_are_asked_for_or_those_it_was_begun_with(
 def test_a_study_none_of_whose_topologies_can_be_reduced_runs_them_as_they_are(
     batch: int, given: dict[str, Any], reduces: bool
 ) -> None:
-    """One replica on two nodes, whose four microbatches are as few as a smaller batch would have."""
+    """Topologies that cannot be reduced, with one replica and few microbatches, run at full size."""
     found, kept = planned(nodes=2, split=("tp=8", "pp=2"), batch=batch, fidelity="auto", **given)
     assert (found is not None, kept["fidelity"]) == (reduces, "auto")

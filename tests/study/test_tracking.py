@@ -1,4 +1,4 @@
-"""A search tells MLflow or Weights & Biases of its trials, and goes on without them."""
+"""A search logs its trials to MLflow or Weights & Biases, and continues without them if they fail."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ def _optimize(tracker: str, folder: Path, **environment: str) -> subprocess.Comp
 
 
 class Recorder:
-    """A tracker that writes down what it is given, and fails at a trial."""
+    """A tracker that records trial numbers and fails at one of them."""
 
     def __init__(self, fails_at: int) -> None:
         self.fails_at, self.logged, self.closed = fails_at, list[int](), False
 
     def log(self, store: TrialStore, number: int) -> str | None:
-        """The number of a finished trial of the store."""
+        """Record the number of a finished trial; return an error message at `fails_at`."""
         assert store.trials()[number].result is not None
         self.logged.append(number)
         return "mlflow failed, and the study continues without it" if number == self.fails_at else None
 
     def close(self) -> None:
-        """Nothing more comes."""
+        """Record that the tracker was closed."""
         self.closed = True
 
 
@@ -73,7 +73,7 @@ def test_a_tracker_has_every_finished_trial_until_it_fails(tmp_path: Path, monke
 @pytest.mark.slow
 @needs_mlflow
 def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
-    """With its days, its values on the axes, and its outcome."""
+    """Every trial is an MLflow run with its days and its outcome."""
     where = f"sqlite:///{tmp_path / 'mlflow.db'}"
     said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=where)
     trials = json.loads(said.stdout)["trials"]
@@ -101,7 +101,7 @@ def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_wandb
 def test_weights_and_biases_have_a_run_of_the_study(tmp_path: Path) -> None:
-    """Offline, as on a node without a network: the run lies in the folder, to be sent by `wandb sync`."""
+    """Without a network, wandb writes an offline run to the folder, for `wandb sync`."""
     said = _optimize("wandb", tmp_path, WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
     assert json.loads(said.stdout)["jobs_launched"] == 4
     assert list((tmp_path / "wandb").glob("offline-run-*/run-*.wandb"))
@@ -110,7 +110,7 @@ def test_weights_and_biases_have_a_run_of_the_study(tmp_path: Path) -> None:
 @pytest.mark.slow
 @needs_mlflow
 def test_a_tracker_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
-    """It is reported once, and then no more."""
+    """A failing tracker is reported once, and the study continues."""
     (tmp_path / "file").write_text("")
     said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path / 'file' / 'x.db'}")
     assert said.returncode == 0

@@ -1,4 +1,4 @@
-"""A study begins with what another one measured."""
+"""A study that starts from the measurements of another one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_calibration_remembers_every_measurement_of_the_study(tmp_path: Path) 
 
 
 def test_a_calibration_estimates_for_the_speed_at_which_the_study_ended(tmp_path: Path) -> None:
-    """The cluster of one study changed its speed; that of the other kept it."""
+    """A calibration from a study with drift refers to its last speed period."""
     changed = calibration_from_study("drifting", runs=study_in(tmp_path, "drifting"), storage=None)
     steady = calibration_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
     assert changed.period != ""

@@ -1,4 +1,4 @@
-"""How long a job may stall: by its estimate, or by the iterations that it has shown."""
+"""How long a job may stall, by its estimate or by its measured iterations."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from tuner.study.watchdog import FIRST_RATIO, MAX_STALLED_ITERATIONS, MIN_PATIEN
 
 
 def seen(watch: Watchdog, now: float, iterations: int, *, began: float = 0.0, seconds_in: float = 0.0) -> Watchdog:
-    """The watchdog after a look at a job that runs since it began."""
+    """Return the watchdog after a look at a running job."""
     status = JobStatus(state=JobState.RUNNING, began=began, iterations=iterations, moved=now, seconds_in=seconds_in)
     return watch.seen(status, now)
 
 
 def test_a_job_that_is_slower_than_estimated_may_stall_as_long_as_its_own_iterations_say() -> None:
-    """The first one with its start-up tells of the second, and the longest of all others."""
+    """The limit follows from the first iteration with start-up, and later from the longest measured iteration."""
     watch = seen(Watchdog.of(0.06, []), 40.0, 1, seconds_in=2.0)
     assert watch.patience == pytest.approx(FIRST_RATIO * 38.0)
     watch = seen(seen(watch, 60.0, 2), 75.0, 3)
@@ -33,7 +33,7 @@ def test_a_job_that_was_begun_by_another_tuner_is_known_by_its_mean() -> None:
 
 
 def test_a_job_that_is_begun_again_is_new() -> None:
-    """A requeued one says so by its beginning; the time between counts for no iteration."""
+    """A requeued job has a new start time, and is watched as a new job."""
     watch = seen(seen(Watchdog.of(1.0, []), 10.0, 1), 12.0, 2)
     again = seen(watch, 1012.0, 1, began=1000.0)
     assert [again.first, again.longest] == pytest.approx([12.0, 0.0])

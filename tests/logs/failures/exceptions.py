@@ -8,7 +8,7 @@ from typing import Final
 
 CASES: Final = {
     "a compiler's exception that quotes its cause": (
-        '[rank0]: Traceback (most recent call last):\n[rank0]:   File "output_graph.py", line 9, in _call_user_compiler\n[rank0]:     raise BackendCompilerFailed(self.compiler_fn, e) from e\n[rank0]: torch._dynamo.exc.BackendCompilerFailed: backend=\'inductor\' raised:\n[rank0]: AttributeError: \'CompiledKernel\' object has no attribute \'launch_enter\'',
+        "[rank0]: Traceback (most recent call last):\n[rank0]:   File \"output_graph.py\", line 9, in _call_user_compiler\n[rank0]:     raise BackendCompilerFailed(self.compiler_fn, e) from e\n[rank0]: torch._dynamo.exc.BackendCompilerFailed: backend='inductor' raised:\n[rank0]: AttributeError: 'CompiledKernel' object has no attribute 'launch_enter'",
         "CRASHED",
         "an exception ended a rank",
         "AttributeError: 'CompiledKernel'",
