@@ -45,7 +45,7 @@ def rate_items(context: Context) -> list[Item]:
     device = "cpu" if context.runner.on_host else "cuda"
     hidden, tokens, heads, sequences = HIDDEN, TOKENS, HEADS, SEQUENCES
     if context.tiny:
-        hidden, tokens, heads, sequences = HIDDEN[:1], (16,), HEADS[:1], (128,)
+        hidden, tokens, heads, sequences = (64,), (16,), HEADS[:1], (128,)
     made = [Item("machine", 15.0, machine), Item("doctor", 15.0, partial(doctor, context.results.folder))]
     products = 3 * len(tokens) * 4 + len(tokens)
     made += [

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from tuner.launch.ds_config import ds_config
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import ProcessSpec, WorkerProgram
 from tuner.launch.supervisor import members
+from tuner.logs import read_log
 
 pytestmark = pytest.mark.slow
 
@@ -108,9 +110,12 @@ def test_one_job_measures_several_batches(tmp_path: Path) -> None:
     launcher.close()
     assert result.outcome is Outcome.MEASURED
     assert result.measurement is not None
-    small, large = result.measurement.batch_seconds
-    assert large / small > 1.5
-    assert result.measurement.seconds == large
+    (run,) = read_log((one.folder / "stdout.log").read_text().splitlines()).runs
+    assert [each.global_batch for each in run.iterations] == [16] * 3 + [64] * 3
+    printed = [each.seconds or 0.0 for each in run.iterations]
+    small, large = median(printed[1:3]), median(printed[4:6])
+    assert result.measurement.batch_seconds == pytest.approx((small, large), abs=1e-4)
+    assert result.measurement.seconds == result.measurement.batch_seconds[1]
 
 
 def test_a_collective_that_times_out_is_a_hang(tmp_path: Path) -> None:
