@@ -101,6 +101,11 @@ CASES: Final = (
     Case(name="V100 fp32", key="tp4-pp16-dp2-mbs1-z0-rnone", space={**V100, "precision": "fp32"}),
     Case(name="grouped queries on H100", key="tp8-pp4-dp4-mbs1-z1-sp-rnone", space=H100),
     Case(name="FP8 on H100", key="tp8-pp4-dp4-mbs2-z1-sp-rsel", space={**H100, "precision": "fp8"}),
+    Case(
+        name="NVFP4 on GB300",
+        key="tp2-pp4-dp4-mbs1-z1-vpp5-sp-rnone",
+        space={**H100, "gpu": "GB300-288GB", "precision": "fp4"},
+    ),
     Case(name="context parallel", key="tp8-pp2-cp2-dp4-mbs1-z1-sp-rsel", space=H100),
     Case(name="long context across nodes", key="tp4-pp1-cp8-dp4-mbs1-z3-rsel", space={**H100, "seq": 131072}),
     Case(name="tensor parallel across nodes", key="tp16-pp4-dp2-mbs2-z1-sp-rfull", space=H100),

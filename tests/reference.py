@@ -84,7 +84,7 @@ def broken(topology: Topology, space: Space) -> set[str]:
             need("cp-by-heads", model.heads // tp % cp == 0 and max(1, model.kv_heads // tp) % cp == 0)
         if workload.framework == "fsdp2":
             need("cp-without-mask", not 0 < model.sliding_window < model.seq and model.positions != "alibi")
-    if workload.framework == "megatron-core" and workload.precision == "fp8":
+    if workload.framework == "megatron-core" and workload.precision in ("fp8", "fp4"):
         head = Fraction(model.head_size or Fraction(model.hidden, model.heads))
         widths = [
             Fraction(model.hidden),

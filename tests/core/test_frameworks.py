@@ -142,6 +142,18 @@ def test_a_default_workload_is_one_that_the_framework_can_train(record: Framewor
             "megatron-core has no rowwise recipe; use --framework torchtitan or --precision-recipe delayed, tensor",
         ),
         ({"precision_recipe": "mxfp8"}, "--precision-recipe mxfp8 scales fp8 tensors, but the precision is bf16"),
+        (
+            {"gpu": "B200-180GB-SXM", "precision": "fp8", "precision_recipe": "nvfp4"},
+            "--precision-recipe nvfp4 scales fp4 tensors, but the precision is fp8; add --precision fp4.",
+        ),
+        (
+            {"gpu": "B200-180GB-SXM", "precision": "fp4", "precision_recipe": "mxfp8"},
+            "--precision-recipe mxfp8 scales fp8 tensors, but the precision is fp4; add --precision fp8.",
+        ),
+        (
+            {"gpu": "B200-180GB-SXM", "precision": "fp4", "framework": "torchtitan"},
+            "torchtitan has no fp4 training; use --framework megatron-core or --precision fp32, bf16 or fp8.",
+        ),
         ({"precision": "fp8", "precision_recipe": "mxfp8"}, "H100-80GB-SXM has no mxfp8, whose scales of 32"),
         ({"framework": "wombat"}, "wombat"),
     ],
@@ -150,7 +162,7 @@ def test_what_a_framework_lacks_is_refused_with_the_frameworks_that_have_it(
     described: dict[str, str], message: str
 ) -> None:
     with pytest.raises(InputError, match=message):
-        space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2, **described)  # type: ignore[arg-type]
+        space_for(**{"model": "llama-3-8b", "gpu": "H100-80GB-SXM", "nodes": 2, **described})  # type: ignore[arg-type]
 
 
 def test_the_framework_follows_from_preset_and_precision() -> None:

@@ -12,7 +12,7 @@ from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headle
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
-from tuner.core.frameworks import context_exchange
+from tuner.core.frameworks import context_exchange, scales
 from tuner.costmodel.constants import (
     BACKWARD_TRAFFIC_RATIO,
     MEMORY_BANDWIDTH_SHARE,
@@ -215,6 +215,8 @@ def test_attention_runs_at_the_published_rate_of_its_kernel(
         ("GB200-192GB", "fp8", 3690 * 1048 / 1400),
         ("B200-180GB-SXM", "bf16", 1845 * 1000 / 1400),
         ("B300-270GB", "fp8", 3690 * 1100 / 1400),
+        ("B200-180GB-SXM", "fp4", 7380 * 1000 / 1400),
+        ("GB300-288GB", "fp4", 7380),
         ("H100-80GB-SXM", "fp8", 0.709 * 1979),
     ],
 )
@@ -245,14 +247,14 @@ def test_fp8_products_reach_their_own_share_of_the_peak() -> None:
     assert found["bf16"]["products"] / found["fp8"]["products"] == pytest.approx(gain, rel=0.01)
 
 
-@pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "blockwise", "mxfp8"])
-def test_casts_to_fp8_move_every_input_and_gradient_of_the_products(recipe: Any) -> None:
-    """Casts to fp8 move inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: 16 h per token and layer."""
+@pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"])
+def test_casts_move_every_input_and_gradient_of_the_products(recipe: Any) -> None:
+    """Casts to fp8 and fp4 move inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: 16 h per token and layer."""
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=4, zero=0, recompute="none")
-    machines = node_of("H100-80GB-SXM", gpus=1)
+    machines = node_of("B200-180GB-SXM", gpus=1)
     halves = under(None, headless(4))
-    eighths = replace(halves, precision="fp8", precision_recipe=recipe)
-    cast = terms(eighths, machines, one)["elementwise"] - terms(halves, machines, one)["elementwise"]
+    narrow = replace(halves, precision=scales(recipe), precision_recipe=recipe)
+    cast = terms(narrow, machines, one)["elementwise"] - terms(halves, machines, one)["elementwise"]
     moved = QUANTIZE_BYTES[recipe] * 16 * 4096 * 4 * 2048 * 24
     assert cast == pytest.approx(moved / (machines.gpu.memory_bandwidth * 0.66))
 

@@ -39,7 +39,7 @@ def test_the_golden_table_exercises_every_axis() -> None:
     assert taken("sequence_parallel") == {0, 1}
     assert taken("offload") == set(range(len(OFFLOAD)))
     workloads = [one.workload for one in columns]
-    assert {workload.precision for workload in workloads} == {"fp32", "fp16", "bf16", "fp8"}
+    assert {workload.precision for workload in workloads} == {"fp32", "fp16", "bf16", "fp8", "fp4"}
     assert {workload.attention for workload in workloads} == {"eager", "fused", "flash1", "flash2"}
     assert {workload.optimizer for workload in workloads} == {"adam", "adam-bf16", "adam8bit", "adafactor", "sgd"}
     for flag in ("plain_layers", "parallel_loss", "fused_norms"):

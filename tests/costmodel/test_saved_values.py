@@ -22,7 +22,7 @@ KEYS = 2 * 4 * 128
 
 def kept(model: Model, framework: Any = "megatron-core", precision: Any = "bf16", modules: Any = None) -> float:
     """Return the bytes of activations of one microbatch on one GPU."""
-    space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=8)
+    space = space_for(model=model, gpu="B200-180GB-SXM", nodes=1, global_batch=8)
     stack = None if modules is None else Stack(recompute_modules=modules)
     workload = replace(space.workload, framework=framework, precision=precision, stack=stack)
     recompute: Any = "none" if modules is None else "selective"
@@ -44,10 +44,12 @@ def test_other_frameworks_keep_what_was_fitted() -> None:
 
 
 @pytest.mark.parametrize(("model", "experts"), [(GATED, False), (PLAIN, False), (QWEN3_30B, True)])
-def test_inputs_of_fp8_products_are_kept_in_fp8(model: Model, experts: bool) -> None:
-    """In fp8, the inputs of products take one byte less; attention also keeps its 16-bit output."""
-    less = 2 * HIDDEN - WIDTH + (8 * (HIDDEN + 768) if experts else 6144)
-    assert kept(model) - kept(model, precision="fp8") == pytest.approx(TOKENS * LAYERS * less)
+def test_inputs_of_fp8_and_fp4_products_are_kept_as_they_were_cast(model: Model, experts: bool) -> None:
+    """Their values take 1 byte, or 1/2 and a scale for 16 of them; attention also keeps its 16-bit output."""
+    values = 2 * HIDDEN + WIDTH + (8 * (HIDDEN + 768) if experts else 6144)
+    for precision, size in (("fp8", 1.0), ("fp4", 0.5625)):
+        less = (2 - size) * values - 2 * WIDTH
+        assert kept(model) - kept(model, precision=precision) == pytest.approx(TOKENS * LAYERS * less)
     if not experts:
         assert kept(model, "deepspeed") == kept(model, "deepspeed", "fp8")
 

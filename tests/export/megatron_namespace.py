@@ -110,6 +110,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
             tuple(ns.recompute_modules or ()),
         ),
         "precision": (ns.bf16, ns.fp16, ns.fp8, ns.fp8_recipe if ns.fp8 else None),
+        "fp4": (ns.fp4, ns.fp4_recipe, ns.fp4_param_gather) if ns.fp4 else None,
         "maxima": (ns.fp8_amax_history_len, ns.fp8_amax_compute_algo)
         if ns.fp8 and ns.fp8_recipe == "delayed"
         else None,
@@ -298,11 +299,12 @@ def asked(run: ProductionRun) -> dict[str, Any]:
             "full": ("full", "uniform", 1, ()),
         }[topology.recompute],
         "precision": (
-            half in ("bf16", "fp8"),
+            half in ("bf16", "fp8", "fp4"),
             half == "fp16",
             (None if not fp8 else "e4m3" if recipe in ("blockwise", "mxfp8") else "hybrid"),
             recipe if fp8 else None,
         ),
+        "fp4": ("e2m1", "nvfp4", False) if half == "fp4" else None,
         "maxima": (1024, "max") if fp8 and recipe == "delayed" else None,
         "loss_scale": (4096, 500) if half == "fp16" else None,
         "kernels": (

@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import DENSE, HUGGING_FACE, hugging_face_run
+from tuner.core.errors import InputError
 from tuner.export.bridge import MEGATRON_BRIDGE, mixed_precision
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import megatron_core_flags
@@ -105,6 +106,26 @@ def test_fp8_has_the_number_formats_and_layers_of_the_export_for_megatron_lm(rec
         assert f"    config.mixed_precision.{name} = {value}\n" in text
     core = {name: values for name, *values in megatron_core_flags(run)}
     assert [eval(fields["fp8"])] == core["--fp8-format"]  # noqa: S307
+
+
+def test_fp4_is_nvfp4_in_all_layers_with_weights_in_bf16() -> None:
+    """As in the export for Megatron-LM; later versions of Bridge gather weights in fp4 unless it is switched off."""
+    run = hugging_face_run("llama-3-8b")
+    run = replace(run, workload=replace(run.workload, precision="fp4"))
+    text = exported(run, "megatron-bridge")["recipe.py"]
+    assert 'get_mixed_precision_config("bf16_with_nvfp4_mixed")' in text
+    for name, value in {"fp4": "'e2m1'", "first_last_layers_bf16": "False", "fp4_param_gather": "False"}.items():
+        assert f"    config.mixed_precision.{name} = {value}\n" in text
+    flags = [tuple(each) for each in megatron_core_flags(run)]
+    assert {("--bf16",), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")} <= set(flags)
+
+
+@pytest.mark.parametrize("name", ["megatron-core", "megatron-bridge"])
+def test_rowwise_scaling_is_refused(name: str) -> None:
+    run = hugging_face_run("llama-3-8b")
+    run = replace(run, workload=replace(run.workload, precision="fp8", precision_recipe="rowwise", framework=None))
+    with pytest.raises(InputError, match="rowwise"):
+        exported(run, name)
 
 
 def test_a_clamped_swiglu_is_not_fused() -> None:

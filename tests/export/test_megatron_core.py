@@ -79,7 +79,7 @@ def identified_runs(draw: st.DrawFn) -> ProductionRun:
     workload = replace(
         workload,
         model=replace(workload.model, **chosen),
-        precision=draw(st.sampled_from(["bf16", "bf16", "fp16", "fp32", "fp8"])),
+        precision=draw(st.sampled_from(["bf16", "bf16", "fp16", "fp32", "fp8", "fp4"])),
         precision_recipe=draw(st.sampled_from([None, "tensorwise", "mxfp8", "blockwise", "delayed"])),
         optimizer=draw(st.sampled_from(["adam", "adam", "adam", "sgd", "adafactor"])),
     )
@@ -355,6 +355,7 @@ def test_megatrons_own_parser_and_config_classes_take_exports() -> None:
             assert config["moe_router_bias_update_rate"] == model.experts.router_bias_rate
         assert (config["mtp_num_layers"] or 0) == model.mtp_layers
         assert config["mtp_loss_scaling_factor"] == (model.mtp_loss if model.mtp_layers else 0.1)
+        assert config["fp4"] == ("e2m1" if run.workload.precision == "fp4" else None)
         assert config["fp8"] == (
             {"blockwise": "e4m3"}.get(run.workload.precision_recipe or "", "hybrid")
             if run.workload.precision == "fp8"

@@ -102,6 +102,7 @@ def test_what_the_user_overrides_is_replaced_or_kept() -> None:
         (f"{BRIDGE} -gb 32", {"global_batch": 64}, "--global-batch 64 contradicts -gb 32 of --command"),
         (f"{NEMO} data.seq_length=4096", {"seq": 8192}, "--seq 8192 contradicts data.seq_length 4096 of --command"),
         (f"{BRIDGE} mixed_precision=bf16_with_fp8_current_scaling_mixed", {"precision": "bf16"}, "flags mean fp8"),
+        (f"{BRIDGE} mixed_precision=bf16_with_nvfp4_mixed", {"precision": "bf16"}, "flags mean fp4"),
         (BRIDGE, {"settings": ("offload=optimizer",)}, "--trainer nemo has no offload, and --set offload=optimizer"),
         (
             BRIDGE,

@@ -295,6 +295,7 @@ def test_arguments_name_the_sizes_of_a_model(printed: Mapping[str, str], part: s
         ({"bf16": "True", "fp16": "True"}, (64, "bf16", "eager")),
         ({"fp16": "True", "masked_softmax_fusion": "True"}, (64, "fp16", "fused")),
         ({"fp8": "hybrid", "bf16": "True"}, (64, "fp8", "eager")),
+        ({"fp8": "None", "fp4": "e2m1", "bf16": "True"}, (64, "fp4", "eager")),
         ({"use_flash_attn": "True", "masked_softmax_fusion": "True"}, (64, "fp32", "flash2")),
         ({"use_flash_attn_v1": "True", "use_flash_attn": "True"}, (64, "fp32", "flash1")),
     ],

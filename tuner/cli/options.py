@@ -125,7 +125,7 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--precision",
         type=click.Choice(["fp32", "fp16", "bf16", "fp8", "fp4"]),
-        help="Training precision; fp4 is not modelled yet. [default: the preset's, else bf16 if the GPU supports it]",
+        help="Training precision. [default: the preset's, else bf16 if the GPU supports it]",
     ),
     click.option(
         "--attention",
@@ -142,7 +142,7 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--precision-recipe",
         type=click.Choice(["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]),
-        help="How fp8 tensors are scaled. [default: the framework's]",
+        help="How fp8 or fp4 tensors are scaled. [default: the framework's]",
     ),
     click.option(
         "--routing",

@@ -123,14 +123,19 @@ def _domain(cluster: Cluster) -> str:
 
 
 def framework_words(workload: Workload) -> str:
-    """Return the workload's framework and, with fp8, its recipe, as words."""
-    from tuner.core.frameworks import record_of
+    """Return the workload's framework and, with fp8 or fp4, its recipe, as words."""
+    from tuner.core.frameworks import record_of, scales
 
     record = record_of(workload)
     name = f"framework {record.name}" if record else "any framework"
-    if workload.precision != "fp8":
+    if not workload.is_quantized:
         return name
-    recipe = workload.precision_recipe or (record.precision_recipe.value[0] if record else None)
+    usual = (
+        next((one for one in record.precision_recipe.value if scales(one) == workload.precision), None)
+        if record
+        else None
+    )
+    recipe = workload.precision_recipe or usual
     return f"{name} with the {recipe} recipe" if recipe else name
 
 

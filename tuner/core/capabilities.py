@@ -64,7 +64,7 @@ class FrameworkRecord:
     """Empty where the framework has no expert parallelism."""
     precision: Capability[tuple[Precision, ...]]
     precision_recipe: Capability[tuple[PrecisionRecipe, ...]]
-    """Recipes for fp8, the default first."""
+    """Recipes for fp8, the default first, and for fp4."""
     attention: Capability[tuple[Attention, ...]]
     alibi_attention: tuple[Attention, ...] | None = None
     """The attention kernels that take ALiBi's biases; None: all of them."""

@@ -14,7 +14,7 @@ from tuner.core.model import Model, Shape
 from tuner.core.text import either, shown
 from tuner.core.validation import check_fields
 
-Precision = Literal["fp32", "fp16", "bf16", "fp8"]
+Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]
 Optimizer = Literal["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]
 Recompute = Literal["none", "selective", "full"]
@@ -226,6 +226,11 @@ class Workload:
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         named = [f"{name}={value!r}" for name, value in values.items() if name != "stack" or value is not None]
         return f"Workload({', '.join(named)})"
+
+    @property
+    def is_quantized(self) -> bool:
+        """Whether the layers' matrices are multiplied in fewer than 16 bits; everything else is in bf16."""
+        return self.precision in ("fp8", "fp4")
 
     @property
     def training_tokens(self) -> float:

@@ -20,6 +20,7 @@ from tuner.core.domain import (
     Framework,
     Gpu,
     Precision,
+    PrecisionRecipe,
     Workload,
 )
 from tuner.core.errors import InputError
@@ -117,11 +118,11 @@ _RECORDS: Final = (
         dispatcher=Capability(
             DISPATCHERS, _LM_ARGUMENTS + "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend deepep, hybridep"
         ),
-        precision=Capability(("fp32", "fp16", "bf16", "fp8"), _LM_ARGUMENTS + "--fp16, --bf16, --fp8-format"),
+        precision=Capability(
+            ("fp32", "fp16", "bf16", "fp8", "fp4"), _LM_ARGUMENTS + "--fp16, --bf16, --fp8-format, --fp4-format"
+        ),
         precision_recipe=Capability(
-            ("delayed", "tensorwise", "blockwise", "mxfp8"),
-            _LM_CONFIG + "fp8_recipe",
-            "nvfp4 is a recipe of --fp4-format, whose training is not modelled yet",
+            ("delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"), _LM_CONFIG + "fp8_recipe, fp4_recipe"
         ),
         attention=Capability(
             ("eager", "fused", "flash2"),
@@ -353,30 +354,34 @@ def context_exchange(workload: Workload) -> ContextExchange:
     return "all_gather" if workload.framework in ("fsdp2", "torchtitan") else "p2p"
 
 
+def scales(recipe: PrecisionRecipe) -> Precision:
+    """Return the precision of the tensors that a recipe scales."""
+    return "fp4" if recipe == "nvfp4" else "fp8"
+
+
 def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None:
-    """Raise `InputError` if the GPU lacks the precision or its recipe, or if it is fp4, in which no training is
-    modelled."""
+    """Raise `InputError` if the GPU lacks the precision or its recipe."""
     if precision not in gpu.peak_flops:
         supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
         raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
-    if precision == "fp4":
+    if precision == "fp4" and gpu.name.startswith("MI"):
         raise InputError(
-            f"{gpu.name} multiplies in fp4, but tuner does not model training in it yet: Megatron-LM's nvfp4 "
-            "(--fp4-format) keeps some layers in bf16. Use --precision fp8, for example with --precision-recipe mxfp8."
+            f"{gpu.name} multiplies in fp4, but no framework trains in it there: nvfp4 is a recipe of NVIDIA's "
+            "Transformer Engine. Use --precision fp8, for example with --precision-recipe mxfp8."
         )
-    if precision == "fp8" and recipe in ("mxfp8", "nvfp4") and "fp4" not in gpu.peak_flops:
+    if precision == "fp8" and recipe == "mxfp8" and "fp4" not in gpu.peak_flops:
         raise InputError(
-            f"{gpu.name} has no {recipe}, whose scales of 32 or 16 values the tensor cores of B200, MI350X and later "
-            "GPUs apply; use another --precision-recipe."
+            f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
+            "apply; use another --precision-recipe."
         )
 
 
 def check_supported(workload: Workload) -> None:
     """Raise `InputError` if the workload's framework lacks its precision, recipe or attention kernel."""
-    if workload.precision_recipe and workload.precision != "fp8":
+    if (recipe := workload.precision_recipe) and workload.precision != (scaled := scales(recipe)):
         raise InputError(
-            f"--precision-recipe {workload.precision_recipe} scales fp8 tensors, but the precision is "
-            f"{workload.precision}; add --precision fp8."
+            f"--precision-recipe {recipe} scales {scaled} tensors, but the precision is {workload.precision}; "
+            f"add --precision {scaled}."
         )
     record = record_of(workload)
     if record is None or not (missing := record.missing_of_workload(workload)):

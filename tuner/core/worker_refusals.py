@@ -90,8 +90,8 @@ def _parts(workload: Workload, topology: Topology) -> Named:
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
         needed = OFFLOAD_ZERO[topology.offload]
         yield "offload", f"offload {topology.offload} needs ZeRO {needed} or more, not {topology.zero}."
-    if workload.precision == "fp8":
-        yield "precision", "the worker computes in fp32, bf16 or fp16, not in fp8."
+    if workload.is_quantized:
+        yield "precision", f"the worker computes in fp32, bf16 or fp16, not in {workload.precision}."
     if workload.attention == "fused":
         yield "attention", "the worker has no fused attention, which is Megatron's kernel; use eager, flash1 or flash2."
     if workload.plain_layers:

@@ -139,11 +139,11 @@ def _beside_another(
 def _host(columns: Columns) -> Passes:
     """Return the host's launch time of the experts: the products of each expert one by one.
 
-    A forward pass has two for each expert and a backward pass four; in fp8 a kernel quantises the input of each pair
-    of products and another one arranges its scales (Transformer Engine, pytorch/module/grouped_linear.py).
+    A forward pass has two for each expert and a backward pass four; in fp8 and fp4 a kernel quantises the input of
+    each pair of products and another one arranges its scales (Transformer Engine, pytorch/module/grouped_linear.py).
     """
     launch = LAUNCH_SECONDS * local_experts(columns)
-    more = 4 if columns.workload.precision == "fp8" else 0
+    more = 4 if columns.workload.is_quantized else 0
     return EXPERT_HOST_SECONDS + (2 + more) * launch, EXPERT_HOST_SECONDS + (4 + more) * launch
 
 
@@ -199,7 +199,7 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     if experts_of(columns).expert_bias:
         ahead, back = (each * tokens * columns.hidden / traffic_rate(gpu, site) for each in EXPERT_BIAS_BYTES)
         forward, backward = forward + ahead, backward + back
-    if workload.precision == "fp8":
+    if workload.is_quantized:
         element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
         inputs = 2 if workload.model.gated_mlp else 1
         return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)

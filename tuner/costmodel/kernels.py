@@ -40,6 +40,8 @@ from tuner.costmodel.stack_constants import (
     HEAD_SPEEDS,
     PRODUCT_FLOPS_PER_JOULE,
     PRODUCT_POWER,
+    QUANTIZED_BYTES,
+    QUANTIZED_FLOPS_PER_JOULE,
     WORKSPACE_BYTES,
 )
 
@@ -53,10 +55,10 @@ def size_of(workload: Workload) -> float:
 
 
 def saved_bytes(workload: Workload) -> float:
-    """Bytes of a value that a product keeps for its weight's gradient: Transformer Engine keeps what it cast to fp8
-    (NVIDIA/TransformerEngine, pytorch/module/layernorm_linear.py and linear.py: save_for_backward)."""
-    cast = workload.precision == "fp8" and terms_of(workload).transformer_engine
-    return 1.0 if cast else size_of(workload)
+    """Bytes of a value that a product keeps for its weight's gradient: Transformer Engine keeps what it cast to fp8 or
+    fp4 (NVIDIA/TransformerEngine, pytorch/module/layernorm_linear.py and linear.py: save_for_backward)."""
+    cast = workload.is_quantized and terms_of(workload).transformer_engine
+    return QUANTIZED_BYTES[workload.precision] if cast else size_of(workload)
 
 
 def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:
@@ -81,22 +83,23 @@ def workspaces(gpu: Gpu, workload: Workload) -> float:
 
 
 def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
-    """The workload as attention's kernel and the head run it: an fp8 training multiplies only its layers' matrices so.
+    """The workload as attention's kernel and the head run it: only the layers' matrices are multiplied in fp8 or fp4.
 
     NVIDIA, Transformer Engine, `LayerNormLinear` and its like; attention in fp8 is opt-in.
     """
-    halves = workload.precision == "fp8" and "bf16" in gpu.peak_flops
+    halves = workload.is_quantized and "bf16" in gpu.peak_flops
     return replace(workload, precision="bf16") if halves else workload
 
 
 def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
     """FLOP/s of a large, well-shaped matrix product: what the kernel reaches, or what the power limit allows."""
     achievable, family, peak = gpu.achievable, _family(gpu), gpu.peak_flops[workload.precision]
-    if workload.precision == "fp8":
+    if workload.is_quantized:
         achievable = FP8_ACHIEVABLE.get(family, achievable)
     rate = peak * achievable
     if family in PRODUCT_POWER and "bf16" in gpu.peak_flops:
-        rate = min(rate, PRODUCT_POWER[family] * PRODUCT_FLOPS_PER_JOULE * peak / gpu.peak_flops["bf16"])
+        more = QUANTIZED_FLOPS_PER_JOULE.get(workload.precision, peak / gpu.peak_flops["bf16"])
+        rate = min(rate, PRODUCT_POWER[family] * PRODUCT_FLOPS_PER_JOULE * more)
     return rate * SUSTAINED_PRODUCT_SHARE * site.products
 
 

@@ -118,7 +118,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     forward, backward = _products(columns, tokens, site, ffn)
     scores, scores_back = _attention(columns, tokens, site)
     moved = _elementwise(columns, tokens, ffn) * size_of(workload) / 2 / traffic_rate(gpu, site)
-    cast, cast_back = _casts(columns, tokens, site, ffn) if workload.precision == "fp8" else (0.0, 0.0)
+    cast, cast_back = _casts(columns, tokens, site, ffn) if workload.is_quantized else (0.0, 0.0)
     framework = terms_of(workload)
     passes = 0.0 if framework.fused_accumulation else ACCUMULATION_PASSES
     gradients = _gradient_bytes(columns) if beside is None else _weights_beside(columns, ffn, beside)
@@ -312,13 +312,13 @@ def activation_bytes(workload: Workload) -> float:
 
 
 def cast_bytes(workload: Workload) -> float:
-    """Return the traffic of casting one element to fp8."""
-    recipe = workload.precision_recipe or ("rowwise" if workload.framework == "torchtitan" else "delayed")
-    return float(QUANTIZE_BYTES[recipe])
+    """Return the traffic of casting one element to fp8 or fp4."""
+    usual = "nvfp4" if workload.precision == "fp4" else "rowwise" if workload.framework == "torchtitan" else "delayed"
+    return float(QUANTIZE_BYTES[workload.precision_recipe or usual])
 
 
 def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
-    """Estimate the casts to fp8 of the four products' inputs and, backward, of their outputs' gradients.
+    """Estimate the casts to fp8 or fp4 of the four products' inputs and, backward, of their outputs' gradients.
 
     Weights are cast once an iteration, for the first microbatch (NVIDIA, Transformer Engine, is_first_microbatch).
     """

@@ -202,13 +202,23 @@ PRODUCT_POWER: Final = _constant(
 PRODUCT_FLOPS_PER_JOULE: Final = _constant(
     "PRODUCT_FLOPS_PER_JOULE",
     1845e12 / 1400,
-    "FLOP per joule in bf16; other precisions by their peaks",
+    "FLOP per joule in bf16; fp32 by its peak, fp8 and fp4 by QUANTIZED_FLOPS_PER_JOULE",
     "pytorch/pytorch pull request 196944: 1,845 TFLOPS of a GB300, taken for its rate at 1,400 W",
 )
 """Products that Blackwell's silicon does for the energy that it gets, where the power limit bounds them.
 
 The larger shares of its peak that `Gpu.achievable` has for the B200 are of short runs.
 """
+
+QUANTIZED_FLOPS_PER_JOULE: Final = _constant(
+    "QUANTIZED_FLOPS_PER_JOULE",
+    {"fp8": 2.0, "fp4": 4.0},
+    "relative to bf16",
+    "counted: a half and a quarter of the bits. B200's products in nvfp4 reach 5.4 to 5.5 PFLOPS (pytorch/ao pull "
+    "request 2427, sizes 6,144 and 8,192), here 5.3. Blackwell Ultra's peak in fp4 is 1.5 times as high, yet its "
+    "measured products are 7/5 of a GB200's (NVIDIA, NVFP4 Trains with Precision of 16-Bit, figure 1), as its power is",
+)
+"""Products in fp8 and fp4 for the energy of one in bf16."""
 
 FILLING_ELEMENTS: Final = _constant(
     "FILLING_ELEMENTS",
@@ -227,12 +237,22 @@ FILLED_SIZE: Final = _constant(
 
 QUANTIZE_BYTES: Final = _constant(
     "QUANTIZE_BYTES",
-    {"delayed": 4.0, "tensorwise": 6.0, "rowwise": 6.0, "blockwise": 4.0, "mxfp8": 4.1, "nvfp4": 4.1},
+    {"delayed": 4.0, "tensorwise": 6.0, "rowwise": 6.0, "blockwise": 4.0, "mxfp8": 4.1, "nvfp4": 5.1},
     "bytes per element of a product's activations or their gradients",
-    "counted: reading 16 bits, writing 8 bits in both orientations, and a pass before that for the scales of "
-    "tensorwise and rowwise",
+    "counted: reading 16 bits, writing 8 or 4 bits and their scales in both orientations, and a pass before that for "
+    "the scales of tensorwise, rowwise and nvfp4 (NVIDIA/TransformerEngine at d0067d0d, pytorch/csrc/quantizer.cpp: "
+    "nvte_hadamard_transform_amax)",
 )
-"""Traffic of casting the inputs of fp8 products, by recipe."""
+"""Traffic of casting the inputs of products in fp8 and fp4, by recipe."""
+
+QUANTIZED_BYTES: Final = _constant(
+    "QUANTIZED_BYTES",
+    {"fp8": 1.0, "fp4": 0.5 + 1 / 16},
+    "bytes per element",
+    "counted: 8 bits, or 4 bits and a scale of 8 bits for 16 values (NVIDIA/TransformerEngine at d0067d0d, "
+    "common/recipe: NVFP4BlockScaling)",
+)
+"""Size of what Transformer Engine keeps of a product's input for the gradient of its weight."""
 
 FUSED_SWIGLU_BYTES: Final = _constant(
     "FUSED_SWIGLU_BYTES", 6.0, "bytes per token and MLP column, forward", "counted: two reads and a write"

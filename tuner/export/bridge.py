@@ -38,6 +38,7 @@ _PRECISIONS: Final = {
     "tensorwise": "bf16_with_fp8_current_scaling_mixed",
     "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
     "mxfp8": "bf16_with_mxfp8_mixed",
+    "nvfp4": "bf16_with_nvfp4_mixed",
 }
 
 
@@ -225,8 +226,11 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "optimizer": trains_only("adam", lambda r: r.workload.optimizer == "adam"),
     "precision": expressed(
         "`mixed_precision`",
-        only="bf16, fp16, and fp8 but for nvfp4 scaling",
-        accepts=lambda r: r.workload.precision != "fp32" and r.workload.precision_recipe != "nvfp4",
+        only="bf16, fp16, fp4, and fp8 but for rowwise scaling",
+        accepts=lambda r: (
+            r.workload.precision != "fp32"
+            and not (r.workload.is_quantized and r.workload.precision_recipe == "rowwise")
+        ),
     ),
     "attention": expressed(
         "`model.attention_backend`",
@@ -291,10 +295,12 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 }
 
 
-def fp8_fields(run: ProductionRun) -> dict[str, object]:
-    """Return the fields of Bridge's FP8 recipe that make it Megatron-LM's: all layers, weights kept in bf16."""
-    if run.workload.precision != "fp8":
+def quantized_fields(run: ProductionRun) -> dict[str, object]:
+    """Return the fields of Bridge's FP8 and FP4 recipes that make them Megatron-LM's: all layers, weights in bf16."""
+    if not run.workload.is_quantized:
         return {}
+    if run.workload.precision == "fp4":
+        return {"fp4": "e2m1", "first_last_layers_bf16": False, "fp4_param_gather": False}
     recipe = run.workload.precision_recipe or "delayed"
     fields: dict[str, object] = {"fp8": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
     fields |= {"fp8_param_gather": False, "reuse_grad_buf_for_mxfp8_param_ag": False}
@@ -303,8 +309,9 @@ def fp8_fields(run: ProductionRun) -> dict[str, object]:
 
 def mixed_precision(run: ProductionRun) -> str:
     """Return the name of Bridge's mixed precision recipe."""
-    if run.workload.precision == "fp8":
-        return _PRECISIONS[run.workload.precision_recipe or "delayed"]
+    if run.workload.is_quantized:
+        usual = "nvfp4" if run.workload.precision == "fp4" else "delayed"
+        return _PRECISIONS[run.workload.precision_recipe or usual]
     return f"{run.workload.precision}_mixed"
 
 
@@ -341,7 +348,7 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             run,
             settings=settings,
             precision=precision,
-            fp8=fp8_fields(run),
+            quantized=quantized_fields(run),
             optimizer=_optimizer(run),
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),

@@ -169,8 +169,10 @@ def _vocabulary(run: ProductionRun) -> Settings:
 
 
 def _precision(run: ProductionRun) -> Settings:
-    if run.workload.precision != "fp8":
+    if not run.workload.is_quantized:
         return half_precision(run)
+    if run.workload.precision == "fp4":
+        return [*half_precision(run), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")]
     recipe = run.workload.precision_recipe or "delayed"
     flags = [*half_precision(run), ("--fp8-format", RECIPE_FORMATS[recipe]), ("--fp8-recipe", recipe)]
     delayed = [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
@@ -285,12 +287,12 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "vocab": expressed("--vocab-size", _vocabulary),
     "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by, --padded-vocab-size"),
     "precision": expressed(
-        "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*",
+        "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*, --fp4-format, --fp4-recipe",
         _precision,
-        only="fp32, fp16, bf16, and fp8 with Transformer Engine",
+        only="fp32, fp16, bf16, and with Transformer Engine fp8 but for rowwise scaling, and fp4",
         accepts=lambda r: (
-            r.workload.precision != "fp8"
-            or (r.workload.precision_recipe != "nvfp4" and r.workload.attention != "eager")
+            not r.workload.is_quantized
+            or (r.workload.precision_recipe != "rowwise" and r.workload.attention != "eager")
         ),
     ),
     "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),

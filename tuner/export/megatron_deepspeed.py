@@ -109,7 +109,7 @@ _SHARED: Final[Mapping[str, Treatment]] = {
     "rotary_scaling": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_scaling)),
     "sliding_window": trains_only("none within a training sequence", lambda r: not is_windowed(r)),
     "precision": expressed(
-        "--fp16, --bf16", half_precision, only="fp32, fp16, bf16", accepts=lambda r: r.workload.precision != "fp8"
+        "--fp16, --bf16", half_precision, only="fp32, fp16, bf16", accepts=lambda r: not r.workload.is_quantized
     ),
     "vpp": trains_only("none", lambda r: r.topology.vpp == 1),
     "cp": trains_only("none", lambda r: r.topology.cp == 1),

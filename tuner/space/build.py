@@ -249,7 +249,9 @@ def _usual(
         defaults["precision"] = "bf16"
     if precision == "fp32":
         defaults["attention"] = "eager"
-    elif defaults["attention"] == "fused" and (precision == "fp8" or model.seq > LONGEST_FUSED or model.seq % 4):
+    elif defaults["attention"] == "fused" and (
+        precision in ("fp8", "fp4") or model.seq > LONGEST_FUSED or model.seq % 4
+    ):
         defaults["attention"] = "eager" if gpu.attention == "fused" else gpu.attention
     known = defaults["attention"] in get_args(Attention)
     if record and known and defaults["attention"] not in (kernels := record.kernels(model)):

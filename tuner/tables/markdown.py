@@ -17,7 +17,7 @@ from tuner.tables.column_aliases import MEASURED, column_named, plain, size_of
 _ASSIGNMENT: Final = re.compile(r"\b([A-Z][A-Z_]*)\s*=\s*([0-9]+(?:\.[0-9]+)?)([kKBM]?)\b")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
 _LOG: Final = re.compile(r"elapsed time per iteration \((m?s)\): ([0-9.]+).*?TFLOPs: ([0-9.]+)", re.IGNORECASE)
-_PRECISION: Final = re.compile(r"\b(fp32|fp16|bf16|fp8)\b", re.IGNORECASE)
+_PRECISION: Final = re.compile(r"\b(fp32|fp16|bf16|fp8|fp4)\b", re.IGNORECASE)
 _CARD: Final = re.compile(r"\b([VAH][0-9]{3}|GB?[0-9]{3}|B[0-9]{3})[-_ ]*([0-9]{2,3})\s?GB?\b", re.IGNORECASE)
 
 _WORKLOAD: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "seq", "vocab", "gbs", "size")

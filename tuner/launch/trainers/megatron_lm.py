@@ -228,6 +228,8 @@ def half_precision(flags: Flags) -> str:
 
 
 def _precision(flags: Flags) -> str:
+    if flags.get("--fp4-format"):
+        return "fp4"
     return "fp8" if flags.get("--fp8-format") or flags.get("--fp8") else half_precision(flags)
 
 

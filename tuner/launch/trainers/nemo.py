@@ -135,7 +135,7 @@ def _check(flags: Flags, model: Model) -> None:
 def _precision(flags: Flags) -> str | None:
     """Return the precision of the recipe's plugin or name; None: the recipe's own, which is not known."""
     named = flags.get("mixed_precision") or flags.get("trainer.plugins") or flags.get("--recipe") or ""
-    return next((name for name in ("fp8", "bf16", "fp16") if name in named), None)
+    return next((name for name in ("fp4", "fp8", "bf16", "fp16") if name in named), None)
 
 
 NEMO: Final = TrainerKind(

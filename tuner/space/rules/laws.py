@@ -26,11 +26,14 @@ from tuner.space.rules.rule import BLOOM, MEGATRON, MEGATRON_DS, Rule
 
 _FLASH: Final = "FlashAttention, README: "
 
-_FP8: Final = "NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py"
+_FP8: Final = (
+    "NVIDIA/TransformerEngine, pytorch/utils.py: assert_dim_for_fp8_exec; pytorch/tensor/mxfp8_tensor.py and "
+    "nvfp4_tensor.py"
+)
 
 
 def _is_transformer_engines_fp8(workload: Workload) -> bool:
-    return workload.precision == "fp8" and workload.framework == "megatron-core"
+    return workload.is_quantized and workload.framework == "megatron-core"
 
 
 LAWS: Final[tuple[Rule, ...]] = (
@@ -347,7 +350,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="fp8-sizes",
         level="law",
-        sentence="in fp8, the sizes of each rank's matrices are divisible by 16, with mxfp8 by 32 (Transformer Engine)",
+        sentence="in fp8 and fp4, sizes of each rank's matrices are divisible by 16 (mxfp8: 32; Transformer Engine)",
         source=_FP8,
         reads=("tp", "hidden", "heads"),
         vary=("tp",),
@@ -359,7 +362,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="fp8-expert-sizes",
         level="law",
-        sentence="in fp8, the width of each rank's experts is divisible by 16, with mxfp8 by 32 (Transformer Engine)",
+        sentence="in fp8 and fp4, the width of each rank's experts is divisible by 16 (mxfp8: 32; Transformer Engine)",
         source=_FP8,
         reads=("etp", "hidden"),
         vary=("etp",),
@@ -371,7 +374,7 @@ LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="flash-precision",
         level="law",
-        sentence="flash attention needs fp16 or bf16 (an fp8 model uses bf16 for it)",
+        sentence="flash attention needs fp16 or bf16 (models in fp8 and fp4 use bf16 for it)",
         source=_FLASH + "datatype fp16 and bf16",
         reads=("tp",),
         vary=("tp",),

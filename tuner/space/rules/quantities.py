@@ -53,7 +53,7 @@ def longest_flash_head(columns: Columns) -> int:
 
 
 def fp8_sizes(columns: Columns) -> dict[str, Any]:
-    """Return the sizes of a rank's matrices that are multiplied in fp8, by what they belong to; experts are whole."""
+    """Return the sizes of a rank's matrices that are multiplied in fp8 or fp4, by owner; experts are whole."""
     model, tp = columns.workload.model, columns.tp
     keys = np.maximum(columns.kv_heads / tp, 1) * columns.head_size
     sizes = {"hidden": columns.hidden, "queries": columns.heads * columns.head_size / tp, "keys": keys}
@@ -72,15 +72,15 @@ def expert_width(columns: Columns) -> Any:
 
 
 def fp8_unit(workload: Workload) -> int:
-    """Return the number by which the sizes of fp8 matrices must be divisible."""
+    """Return the number by which the sizes of fp8 and fp4 matrices must be divisible."""
     return 32 if workload.precision_recipe == "mxfp8" else 16
 
 
 def uneven_fp8_sizes(columns: Columns, sizes: Mapping[str, Any], split: str) -> str:
     """Return a message with the sizes that do not divide, by a degree."""
-    unit = fp8_unit(columns.workload)
+    unit, precision = fp8_unit(columns.workload), columns.workload.precision
     uneven = [f"{size:g} ({name})" for name, size in sizes.items() if size % unit]
-    return f"{listed(uneven)} of a rank's columns at {split} are not divisible by {unit}, which fp8 needs"
+    return f"{listed(uneven)} of a rank's columns at {split} are not divisible by {unit}, which {precision} needs"
 
 
 def attention_mask(workload: Workload) -> str:
