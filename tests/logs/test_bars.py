@@ -199,6 +199,14 @@ def test_the_first_print_after_an_evaluation_is_read_by_itself() -> None:
     assert bars.read_plain([(3, line)], line) is not None
 
 
+def test_a_bar_cut_off_late_is_smoothed_print_by_print() -> None:
+    """After a minute, a rate that agrees with the clock is not that of a resumption, whose weight would be unknown."""
+    late = [bar(2086, 1561, "1.49it/s", 2120), bar(2087, 1562, "1.48it/s", 2120), bar(2088, 1562, "1.47it/s", 2120)]
+    second = read(late)[1]
+    assert second.seconds == pytest.approx((1 / 1.48 - 0.7 / 1.49) / 0.3)
+    assert second.seconds_digit / second.seconds < 0.05
+
+
 def test_ends_of_bars_alone_are_two_runs_where_the_clock_falls_back() -> None:
     """The second print of an end, when a bar closes, has the time to evaluate and to save beside it."""
     end = "1|25880|Loss: 0.84: 100%|####| 25880/25880 [{}<00:00, {}it/s]"

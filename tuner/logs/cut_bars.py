@@ -6,12 +6,14 @@ as after a resumption. Both courses are followed until they agree; the one that 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 SMOOTHING: Final = 0.3
 """tqdm's default."""
 KEPT: Final = 1 - SMOOTHING
+_RESUMED: Final = 60.0
+"""Seconds in which a resumed bar has reached its first step; later its rate agrees with the clock only if smoothed."""
 _AGREE: Final = 1e-3
 """Relative difference from which both courses count as one."""
 
@@ -62,7 +64,9 @@ class CutBar:
         if self.courses is None:
             decay = KEPT ** (self.done / steps)
             weight = steps * (1 - decay)
-            self.courses = (Course(steps=weight, seconds=weight * self.rate, decay=decay), self._at_once())
+            one_by_one = Course(steps=weight, seconds=weight * self.rate, decay=decay)
+            is_steady = self.clock > _RESUMED and not beyond(steps * inverse, clock - self.clock)
+            self.courses = one_by_one, replace(one_by_one) if is_steady else self._at_once()
         one_by_one, at_once = (course.take(steps, inverse) for course in self.courses)
         off = [beyond(course.total, clock - self.clock) for course in self.courses]
         return (one_by_one if off[0] <= off[1] else at_once), abs(one_by_one - at_once)
