@@ -48,8 +48,11 @@ PROGRAMS = {
     ),
     *(
         "lit-llama",
+        "gcc",
         "mpirun",
         "nanoGPT",
+        "ninja",
+        "nvcc",
         "nvidia-smi",
         "object stores",
         "pdsh",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from tuner.core.quantity import whole
+from tuner.core.text import counted
 from tuner.launch.extensions import LONG_COMPILE_SECONDS, default_folder, stale_locks
 from tuner.launch.machine import Machine
 
@@ -116,7 +116,7 @@ def slurm() -> CheckResult:
         )
     try:
         done = subprocess.run(  # noqa: S603 - a fixed argument list
-            [program, "--noheader", "--format=%D %t %P"], capture_output=True, text=True, timeout=20, check=False
+            [program, "--noheader", "--Node", "--format=%N %P"], capture_output=True, text=True, timeout=20, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
         return CheckResult(
@@ -126,10 +126,9 @@ def slurm() -> CheckResult:
         why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
         return CheckResult(name="slurm", verdict="warning", evidence=why, remedy="start slurmctld, or set SLURM_CONF")
     lines = [line.split() for line in done.stdout.splitlines() if line.split()]
-    nodes = sum(whole(line[0]) or 0 for line in lines)
-    return CheckResult(
-        name="slurm", verdict="ok", evidence=f"{nodes} nodes in {len({line[-1] for line in lines})} partitions"
-    )
+    nodes, partitions = ({line[at] for line in lines} for at in (0, -1))
+    evidence = f"{counted(len(nodes), 'node')} in {counted(len(partitions), 'partition')}"
+    return CheckResult(name="slurm", verdict="ok", evidence=evidence)
 
 
 def ports() -> CheckResult:

@@ -64,9 +64,9 @@ class CutBar:
         if self.courses is None:
             decay = KEPT ** (self.done / steps)
             weight = steps * (1 - decay)
-            one_by_one = Course(steps=weight, seconds=weight * self.rate, decay=decay)
+            smoothed = Course(steps=weight, seconds=weight * self.rate, decay=decay)
             is_steady = self.clock > _RESUMED and not beyond(steps * inverse, clock - self.clock)
-            self.courses = one_by_one, replace(one_by_one) if is_steady else self._at_once()
+            self.courses = smoothed, replace(smoothed) if is_steady else self._at_once()
         one_by_one, at_once = (course.take(steps, inverse) for course in self.courses)
         off = [beyond(course.total, clock - self.clock) for course in self.courses]
         return (one_by_one if off[0] <= off[1] else at_once), abs(one_by_one - at_once)

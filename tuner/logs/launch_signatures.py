@@ -161,6 +161,16 @@ LAUNCH_SIGNATURES: Final = (
         words=(": Permission denied", ": No such file", ": bad interpreter", "Lmod has", "locate a modulefile"),
     ),
     signature(
+        r"^cc1(?:plus)?: fatal error: |^nvcc fatal {1,4}: |^ninja: build stopped: ",
+        Outcome.CRASHED,
+        "an extension could not be compiled",
+        "gcc, nvcc, ninja",
+        "install the compiler and the CUDA toolkit that torch was built with, or extensions that are built already",
+        weight=REPORT,
+        passing=True,
+        words=("cc1: fatal error", "cc1plus: fatal error", "nvcc fatal ", "ninja: build stopped"),
+    ),
+    signature(
         r"^\S{1,200}: line [0-9]+: (?:[^:|]{1,200}: unbound variable|syntax error)",
         Outcome.CRASHED,
         "the job's script failed",

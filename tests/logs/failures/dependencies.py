@@ -7,6 +7,18 @@ from __future__ import annotations
 from typing import Final
 
 CASES: Final = {
+    "a compiler without CUDA's headers": (
+        "sh: /opt/conda/lib/libtinfo.so.6: no version information available (required by sh)\ncc1plus: fatal error: cuda_runtime.h: No such file or directory\ncompilation terminated.",
+        "CRASHED",
+        "an extension could not be compiled",
+        "cc1plus: fatal error",
+    ),
+    "a build that stopped": (
+        "ninja: build stopped: subcommand failed.\nLoading extension module fused_adam...\n[rank0]: Traceback (most recent call last):\n[rank0]:   File \"/opt/torch/utils/cpp_extension.py\", line 2104, in _run_ninja_build\n[rank0]:     subprocess.run(\n[rank0]: subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
+        "CRASHED",
+        "an extension could not be compiled",
+        "ninja: build stopped",
+    ),
     "module": (
         "Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    import flash_attn\nModuleNotFoundError: No module named 'flash_attn'\ntorch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n============================================================\ntrain.py FAILED\n------------------------------------------------------------\nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-03-04_10:00:00\n  host      : node01\n  rank      : 0 (local_rank: 0)\n  exitcode  : 1 (pid: 4242)\n  error_file: <N/A>\n",
         "CRASHED",
