@@ -354,7 +354,8 @@ SIGNATURES: Final = (
         ),
     ),
     signature(
-        r"wandb: ERROR Run initialization has timed out\b|\bwandb\.errors\.\w{0,20}CommError: ",
+        r"wandb: ERROR (?:Run initialization has timed out|Error communicating with wandb process)\b"
+        r"|\bwandb\.errors\.\w{0,20}CommError: ",
         Outcome.CRASHED,
         "the experiment tracker could not be reached",
         "wandb",
@@ -371,6 +372,7 @@ NOT_TOPOLOGICAL: Final = frozenset(
         *("no usable GPU", "a port is in use", DISK_FULL, "access was denied", "the trainer refused its arguments"),
         *("a download failed", "the container could not be started", "a node could not be reached"),
         "the experiment tracker could not be reached",
+        "an extension could not be compiled",
         *(
             "a program or file is missing",
             "a dependency is missing",

@@ -7,6 +7,12 @@ from __future__ import annotations
 from typing import Final
 
 CASES: Final = {
+    "a tracker that does not start": (
+        "(worker_7) : wandb: - Waiting for wandb.init()...\n(worker_7) : wandb: ERROR Error communicating with wandb process\nwandb: ERROR For more info see: https://docs.wandb.ai/library/init#init-start-error",
+        "CRASHED",
+        "the experiment tracker could not be reached",
+        "(worker_7) : wandb: ERROR Error communicating",
+    ),
     "nccl, system": (
         '[rank0]: Traceback (most recent call last):\n[rank0]:   File "train.py", line 9, in <module>\n[rank0]:     main()\n[rank0]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1970, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.21.5\n[rank0]: ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.',
         "CRASHED",
