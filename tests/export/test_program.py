@@ -187,3 +187,12 @@ def test_deepspeeds_launcher_passes_only_plain_values_to_other_machines(nodes: i
     site = SiteProfile(hosts=hosts, environment=(("ODD", 'a "b"'),))
     with pytest.raises(InputError, match="cannot pass ODD=") if refused else nullcontext():
         assert (".deepspeed_env" in exported(run, "hostfile", site=site)) is False
+
+
+@pytest.mark.parametrize(("format_name", "words"), [("slurm", "gpus-per-node"), ("kubernetes", "nvidia.com/gpu")])
+def test_an_export_for_hosts_asks_for_no_gpus(format_name: str, words: str) -> None:
+    run = bloom("tp1-pp1-dp2-mbs4-z1-rnone", model="tiny", nodes=2, gpus_per_node=1, precision="bf16")
+    site = SiteProfile(image="tuner:1")
+    assert words in "".join(exported(run, format_name, site=site).values())
+    host = replace(run.cluster, gpu=replace(run.cluster.gpu, name="CPU"))
+    assert words not in "".join(exported(replace(run, cluster=host), format_name, site=site).values())

@@ -56,6 +56,10 @@ OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {"none": 0, "optimizer": 1, "optimi
 """The lowest ZeRO stage that offloads so much."""
 
 
+HOST: Final = "CPU"
+"""Name of the GPU of a machine without accelerators."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One accelerator, as its data sheet describes it."""
@@ -82,6 +86,11 @@ class Gpu:
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+    @property
+    def is_host(self) -> bool:
+        """Whether it stands for a rank's share of a machine without accelerators."""
+        return self.name == HOST
 
     @property
     def kernels(self) -> tuple[Attention, ...]:

@@ -110,6 +110,7 @@ def _pod(
     rendezvous: Sequence[str],
 ) -> Document:
     ranks = run.ranks_per_node
+    gpus = {} if run.cluster.gpu.is_host else {"nvidia.com/gpu": ranks}
     torchrun = [
         *(site.python or "python3", "-m", "torch.distributed.run"),
         *(f"--nnodes={run.topology.nodes}", f"--nproc-per-node={ranks}", *rendezvous, "--max-restarts=0"),
@@ -140,7 +141,7 @@ def _pod(
         "image": site.image,
         "command": command,
         "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "resources": {"limits": {"nvidia.com/gpu": ranks, **dict(site.resources)}},
+        "resources": {"limits": {**gpus, **dict(site.resources)}},
         "volumeMounts": mounts,
     }
     if any(re.search("rdma|hca|ib|efa", name) for name, _ in site.resources):

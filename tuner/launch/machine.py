@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
-from tuner.core.domain import Gpu
+from tuner.core.domain import HOST, Gpu
 from tuner.core.errors import MissingDependency, UnknownName
 from tuner.core.quantity import whole
 from tuner.core.text import listed
@@ -49,7 +49,7 @@ def this_machine() -> Machine:
     if os.environ.get("DS_ACCELERATOR", "cuda") == "cuda" and (cards := _cards()):
         name, memory = cards[0]
         return Machine(accelerator="cuda", cards=len(cards), name=name, memory=memory, cores=cores)
-    return Machine(accelerator="cpu", cards=0, name="CPU", memory=_host_memory(), cores=cores)
+    return Machine(accelerator="cpu", cards=0, name=HOST, memory=_host_memory(), cores=cores)
 
 
 def computes_on_host() -> bool:
@@ -74,7 +74,7 @@ def host_gpu(machine: Machine, ranks: int) -> Gpu:
     """Return one rank's share of a machine without accelerators, as a GPU."""
     share = min(1.0, machine.cores / ranks)
     return Gpu(
-        name="CPU",
+        name=HOST,
         memory=machine.memory / ranks,
         memory_bandwidth=CORE_BANDWIDTH * share,
         sms=1,
