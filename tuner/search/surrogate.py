@@ -85,13 +85,11 @@ class Surrogate(MemoryPosterior, JointPosterior):
                 self._elsewhere = True
                 self._set_trust(self.trust)
                 self._most = self._greatest_deviation()
-                self._refer(self.site)
+                self._refer(self._calibration.site)
             self._observations.append(observation)
             rebuild |= self._corrects(observation)
             self._take(observation)
-        if rebuild:
-            self._refer(self.site)
-        self._settle()
+        self._settle(rebuild=rebuild)
 
     @property
     def usual_noise(self) -> float:
@@ -113,11 +111,15 @@ class Surrogate(MemoryPosterior, JointPosterior):
         if (found := replace(found, repeat=repeat)) != self.trust:
             self._set_trust(found)
             self._most = self._greatest_deviation()
-            self._refer(self.site)
-            self._settle()
+            self._settle(rebuild=True)
 
-    def _settle(self) -> None:
-        """Re-evaluate the model while its factors move far; if they cycle, at the point where they move least."""
+    def _settle(self, *, rebuild: bool = False) -> None:
+        """Re-evaluate the model while its factors move far; if they cycle, at the point where they move least.
+
+        Starts at the calibration's factors: of several points that suit the observations, it is the same in any order.
+        """
+        if rebuild or (self._reference != self._nearest(self._calibration.site)).any():
+            self._refer(self._calibration.site)
         visited: dict[tuple[float, ...], tuple[float, SiteFactors]] = {}
         for _ in range(_MOST_MOVES):
             point = tuple(self._reference)
@@ -167,7 +169,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
             replace(observation, period=period) for observation, period in zip(self._observations, periods, strict=True)
         ]
         self.period = now
-        self._refer(self.site)
+        self._settle(rebuild=True)
 
     @property
     def candidates_seen(self) -> IntArray:
@@ -225,16 +227,16 @@ class Surrogate(MemoryPosterior, JointPosterior):
         variance = self._shared + self._own - (solved**2).sum(axis=0) + ((slopes @ spread) * slopes).sum(axis=1)
         return mean, np.sqrt(np.maximum(variance, 1e-8))
 
-    def _refer(self, site: SiteFactors) -> None:
-        """Evaluate the model near these factors, and add all observations again.
-
-        The points of evaluation are a grid, so that the same jobs teach the same in whatever order they are read.
-        """
+    def _nearest(self, site: SiteFactors) -> FloatArray:
+        """Return the logarithms of factors at the nearest point of a grid around the calibration's."""
         first, now = (np.log([getattr(at, name) for name in TIME_FACTORS]) for at in (self._calibration.site, site))
         step = 2 * MAX_FACTOR_MOVE
-        self._reference = np.append(first + step * np.round((now - first) / step), np.zeros(_STEADY))
-        site = self._site_of(self._reference)
-        self.reference_site, self._sizes = site, {}
+        return np.append(first + step * np.round((now - first) / step), np.zeros(_STEADY))
+
+    def _refer(self, site: SiteFactors) -> None:
+        """Evaluate the model near these factors, and add all observations again."""
+        self._reference = self._nearest(site)
+        self.reference_site, self._sizes = (site := self._site_of(self._reference)), {}
         chunks = list(chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):
