@@ -11,6 +11,13 @@ import pytest
 from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.search.surrogate import Surrogate
 
+AT_FIRST: dict[str, Any] = {
+    "_reference": np.array([0.0]),
+    "_nearest": lambda _: np.array([0.0]),
+    "_calibration": SimpleNamespace(site="first"),
+}
+"""A surrogate that evaluates the model at the factors of its calibration."""
+
 
 @pytest.mark.parametrize(("moves", "evaluated"), [([0.1], 0), ([0.11, -0.2, 0.1], 2), ([0.2] * 9, 5)])
 def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[float], evaluated: int) -> None:
@@ -22,12 +29,24 @@ def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[flo
 
     def refer(site: str) -> None:
         calls.append(site)
-        belief._reference = [float(len(calls))]
+        belief._reference = np.array([float(len(calls))])
         left.pop(0)
 
-    belief: Any = SimpleNamespace(_shift=shift, _refer=refer, site="site", _reference=[0.0], reference_site="")
+    belief: Any = SimpleNamespace(_shift=shift, _refer=refer, site="site", reference_site="", **AT_FIRST)
     Surrogate._settle(belief)
     assert calls == ["site"] * evaluated
+
+
+@pytest.mark.parametrize(
+    ("reference", "rebuild", "begun"), [(0.0, False, []), (0.0, True, ["first"]), (0.2, False, ["first"])]
+)
+def test_the_search_for_the_point_begins_at_the_calibration(reference: float, rebuild: bool, begun: list[str]) -> None:
+    calls = list[str]()
+    still = np.zeros(len(TIME_FACTORS)), None
+    given = AT_FIRST | {"_reference": np.array([reference])}
+    belief: Any = SimpleNamespace(_shift=lambda: still, _refer=calls.append, reference_site="", **given)
+    Surrogate._settle(belief, rebuild=rebuild)
+    assert calls == begun
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
@@ -42,9 +61,10 @@ def test_a_model_whose_factors_go_round_in_a_circle_stays_where_they_move_least(
         return np.full(len(TIME_FACTORS), moves[belief.reference_site]), None
 
     def refer(site: int) -> None:
-        belief._reference, belief.reference_site, belief.site = [float(site)], site, following[site]
+        belief._reference, belief.reference_site, belief.site = np.array([float(site)]), site, following[site]
 
-    belief: Any = SimpleNamespace(_shift=shift, _refer=refer)
+    belief: Any = SimpleNamespace(_shift=shift, _refer=refer, **AT_FIRST)
+    belief._nearest = lambda _: belief._reference
     refer(start)
     Surrogate._settle(belief)
     assert belief.reference_site == 2
