@@ -294,6 +294,8 @@ def test_a_command_trains_the_experts_of_the_model_or_is_refused(name: str, more
         ("hf", "", {"settings": ("ep=1,2",)}, "--trainer hf has no ep, and --set ep=1,2 asks for it"),
         ("hf", "--bf16 True", {"precision": "fp16"}, "--precision fp16 contradicts --command, whose flags mean bf16"),
         ("megatron-lm", "--bf16", {"precision": "fp32"}, "--precision fp32 contradicts --command, whose flags mean"),
+        ("megatron-lm", "--bf16 --fp8-format e4m3", {"precision": "bf16"}, "whose flags mean fp8"),
+        ("megatron-lm", "--bf16 --fp4-format e2m1", {"precision": "bf16"}, "whose flags mean fp4"),
         ("megatron-lm", "", {"framework": "deepspeed"}, "--trainer megatron-lm runs megatron-core, not deepspeed"),
         ("megatron-lm", "@none.txt", {}, "the arguments file 'none.txt' of --command cannot be read: No such file"),
     ],
