@@ -11,8 +11,8 @@ from tests import closed_forms
 from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headless, pipeline
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload
-from tuner.core.frameworks import context_exchange, scales
+from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload, scales
+from tuner.core.frameworks import context_exchange
 from tuner.costmodel.constants import (
     BACKWARD_TRAFFIC_RATIO,
     MEMORY_BANDWIDTH_SHARE,

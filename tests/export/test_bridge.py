@@ -121,11 +121,13 @@ def test_fp4_is_nvfp4_in_all_layers_with_weights_in_bf16() -> None:
 
 
 @pytest.mark.parametrize("name", ["megatron-core", "megatron-bridge"])
-def test_rowwise_scaling_is_refused(name: str) -> None:
+@pytest.mark.parametrize(("framework", "recipe"), [(None, "rowwise"), ("torchtitan", None)])
+def test_rowwise_scaling_is_refused(name: str, framework: Any, recipe: Any) -> None:
+    """Also if it is the default of the framework that was measured."""
     run = hugging_face_run("llama-3-8b")
-    run = replace(run, workload=replace(run.workload, precision="fp8", precision_recipe="rowwise", framework=None))
-    with pytest.raises(InputError, match="rowwise"):
-        exported(run, name)
+    fp8 = replace(run.workload, precision="fp8", precision_recipe=recipe, framework=framework)
+    with pytest.raises(InputError, match="fp8 precision"):
+        exported(replace(run, workload=fp8), name)
 
 
 def test_a_clamped_swiglu_is_not_fused() -> None:

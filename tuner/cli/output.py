@@ -124,18 +124,12 @@ def _domain(cluster: Cluster) -> str:
 
 def framework_words(workload: Workload) -> str:
     """Return the workload's framework and, with fp8 or fp4, its recipe, as words."""
-    from tuner.core.frameworks import record_of, scales
+    from tuner.core.frameworks import record_of
+    from tuner.core.precision import recipe_of
 
     record = record_of(workload)
     name = f"framework {record.name}" if record else "any framework"
-    if not workload.is_quantized:
-        return name
-    usual = (
-        next((one for one in record.precision_recipe.value if scales(one) == workload.precision), None)
-        if record
-        else None
-    )
-    recipe = workload.precision_recipe or usual
+    recipe = recipe_of(workload) if record else workload.precision_recipe
     return f"{name} with the {recipe} recipe" if recipe else name
 
 

@@ -56,6 +56,11 @@ OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {"none": 0, "optimizer": 1, "optimi
 """The lowest ZeRO stage that offloads so much."""
 
 
+def scales(recipe: PrecisionRecipe) -> Precision:
+    """Return the precision of the tensors that a recipe scales."""
+    return "fp4" if recipe == "nvfp4" else "fp8"
+
+
 HOST: Final = "CPU"
 """Name of the GPU of a machine without accelerators."""
 

@@ -18,10 +18,8 @@ from tuner.core.domain import (
     RECOMPUTE,
     ContextExchange,
     Framework,
-    Gpu,
-    Precision,
-    PrecisionRecipe,
     Workload,
+    scales,
 )
 from tuner.core.errors import InputError
 from tuner.core.model import Model
@@ -352,28 +350,6 @@ def context_exchange(workload: Workload) -> ContextExchange:
     if workload.framework == "megatron-core":
         return "a2a" if workload.model.attention_sinks else "all_gather" if workload.model.windowed_share else "p2p"
     return "all_gather" if workload.framework in ("fsdp2", "torchtitan") else "p2p"
-
-
-def scales(recipe: PrecisionRecipe) -> Precision:
-    """Return the precision of the tensors that a recipe scales."""
-    return "fp4" if recipe == "nvfp4" else "fp8"
-
-
-def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None:
-    """Raise `InputError` if the GPU lacks the precision or its recipe."""
-    if precision not in gpu.peak_flops:
-        supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
-        raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
-    if precision == "fp4" and gpu.name.startswith("MI"):
-        raise InputError(
-            f"{gpu.name} multiplies in fp4, but no framework trains in it there: nvfp4 is a recipe of NVIDIA's "
-            "Transformer Engine. Use --precision fp8, for example with --precision-recipe mxfp8."
-        )
-    if precision == "fp8" and recipe == "mxfp8" and "fp4" not in gpu.peak_flops:
-        raise InputError(
-            f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
-            "apply; use another --precision-recipe."
-        )
 
 
 def check_supported(workload: Workload) -> None:

@@ -14,6 +14,7 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
+from tuner.core.precision import recipe_of
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -313,8 +314,7 @@ def activation_bytes(workload: Workload) -> float:
 
 def cast_bytes(workload: Workload) -> float:
     """Return the traffic of casting one element to fp8 or fp4."""
-    usual = "nvfp4" if workload.precision == "fp4" else "rowwise" if workload.framework == "torchtitan" else "delayed"
-    return float(QUANTIZE_BYTES[workload.precision_recipe or usual])
+    return float(QUANTIZE_BYTES[recipe_of(workload) or "delayed"])
 
 
 def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:

@@ -16,6 +16,7 @@ from typing import Final
 from tuner.core.domain import Topology
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
+from tuner.core.precision import recipe_of
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
@@ -228,8 +229,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         "`mixed_precision`",
         only="bf16, fp16, fp4, and fp8 but for rowwise scaling",
         accepts=lambda r: (
-            r.workload.precision != "fp32"
-            and not (r.workload.is_quantized and r.workload.precision_recipe == "rowwise")
+            r.workload.precision != "fp32" and (not r.workload.is_quantized or recipe_of(r.workload) in _PRECISIONS)
         ),
     ),
     "attention": expressed(
@@ -297,11 +297,11 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 
 def quantized_fields(run: ProductionRun) -> dict[str, object]:
     """Return the fields of Bridge's FP8 and FP4 recipes that make them Megatron-LM's: all layers, weights in bf16."""
-    if not run.workload.is_quantized:
+    recipe = recipe_of(run.workload)
+    if recipe is None:
         return {}
-    if run.workload.precision == "fp4":
-        return {"fp4": "e2m1", "first_last_layers_bf16": False, "fp4_param_gather": False}
-    recipe = run.workload.precision_recipe or "delayed"
+    if recipe == "nvfp4":
+        return {"fp4": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False, "fp4_param_gather": False}
     fields: dict[str, object] = {"fp8": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
     fields |= {"fp8_param_gather": False, "reuse_grad_buf_for_mxfp8_param_ag": False}
     return {**fields, **(DELAYED_SCALING if recipe == "delayed" else {})}
@@ -309,9 +309,8 @@ def quantized_fields(run: ProductionRun) -> dict[str, object]:
 
 def mixed_precision(run: ProductionRun) -> str:
     """Return the name of Bridge's mixed precision recipe."""
-    if run.workload.is_quantized:
-        usual = "nvfp4" if run.workload.precision == "fp4" else "delayed"
-        return _PRECISIONS[run.workload.precision_recipe or usual]
+    if recipe := recipe_of(run.workload):
+        return _PRECISIONS[recipe]
     return f"{run.workload.precision}_mixed"
 
 

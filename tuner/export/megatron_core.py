@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.core.domain import layout_chunks
+from tuner.core.precision import recipe_of
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import (
     ExportOptions,
@@ -56,8 +57,14 @@ from tuner.launch.trainers.megatron_lm import (
     virtual_stages,
 )
 
-RECIPE_FORMATS: Final = {"delayed": "hybrid", "tensorwise": "hybrid", "blockwise": "e4m3", "mxfp8": "e4m3"}
-"""FP8 number format that Transformer Engine's recipes are used with."""
+RECIPE_FORMATS: Final = {
+    "delayed": "hybrid",
+    "tensorwise": "hybrid",
+    "blockwise": "e4m3",
+    "mxfp8": "e4m3",
+    "nvfp4": "e2m1",
+}
+"""Number format that Transformer Engine's recipes are used with."""
 
 DELAYED_SCALING: Final[Mapping[str, int | str]] = {"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"}
 """Transformer Engine's own defaults of delayed scaling; Megatron-LM's take the last maximum alone."""
@@ -169,12 +176,11 @@ def _vocabulary(run: ProductionRun) -> Settings:
 
 
 def _precision(run: ProductionRun) -> Settings:
-    if not run.workload.is_quantized:
+    recipe = recipe_of(run.workload)
+    if recipe is None:
         return half_precision(run)
-    if run.workload.precision == "fp4":
-        return [*half_precision(run), ("--fp4-format", "e2m1"), ("--fp4-recipe", "nvfp4")]
-    recipe = run.workload.precision_recipe or "delayed"
-    flags = [*half_precision(run), ("--fp8-format", RECIPE_FORMATS[recipe]), ("--fp8-recipe", recipe)]
+    bits = "fp4" if recipe == "nvfp4" else "fp8"
+    flags = [*half_precision(run), (f"--{bits}-format", RECIPE_FORMATS[recipe]), (f"--{bits}-recipe", recipe)]
     delayed = [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
     return flags + delayed * (recipe == "delayed")
 
@@ -291,8 +297,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         _precision,
         only="fp32, fp16, bf16, and with Transformer Engine fp8 but for rowwise scaling, and fp4",
         accepts=lambda r: (
-            not r.workload.is_quantized
-            or (r.workload.precision_recipe != "rowwise" and r.workload.attention != "eager")
+            not r.workload.is_quantized or (recipe_of(r.workload) in RECIPE_FORMATS and r.workload.attention != "eager")
         ),
     ),
     "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),

@@ -11,8 +11,9 @@ from typing import Any, Final, TypedDict, get_args
 from tuner.core import catalog
 from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, PrecisionRecipe, Ramp, Routing, Workload
 from tuner.core.errors import InputError, UnknownName
-from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_precision, check_supported
+from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
 from tuner.core.model import Model, Shape
+from tuner.core.precision import check_precision
 from tuner.core.quantity import texts_of
 from tuner.core.text import either, listed
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes

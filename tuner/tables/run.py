@@ -22,7 +22,8 @@ from tuner.core.domain import (
     partition_for,
 )
 from tuner.core.errors import InputError
-from tuner.core.frameworks import check_precision, record_of
+from tuner.core.frameworks import record_of
+from tuner.core.precision import check_precision
 from tuner.core.text import listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of

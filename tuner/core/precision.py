@@ -1,0 +1,37 @@
+"""Precisions in which matrices are multiplied, and how fp8 and fp4 tensors are scaled."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from tuner.core.domain import Gpu, Precision, PrecisionRecipe, Workload, scales
+from tuner.core.errors import InputError
+from tuner.core.frameworks import record_of
+from tuner.core.text import listed
+
+
+def recipe_of(workload: Workload) -> PrecisionRecipe | None:
+    """Return how fp8 or fp4 tensors are scaled: as stated, or by the framework's default; None in other precisions."""
+    if not workload.is_quantized:
+        return None
+    stated = (workload.precision_recipe,) if workload.precision_recipe else ()
+    known = record.precision_recipe.value if (record := record_of(workload)) else ()
+    every: tuple[PrecisionRecipe, ...] = (*stated, *known, "delayed", "nvfp4")
+    return next(one for one in every if scales(one) == workload.precision)
+
+
+def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None:
+    """Raise `InputError` if the GPU lacks the precision or its recipe."""
+    if precision not in gpu.peak_flops:
+        supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
+        raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
+    if precision == "fp4" and gpu.name.startswith("MI"):
+        raise InputError(
+            f"{gpu.name} multiplies in fp4, but no framework trains in it there: nvfp4 is a recipe of NVIDIA's "
+            "Transformer Engine. Use --precision fp8, for example with --precision-recipe mxfp8."
+        )
+    if precision == "fp8" and recipe == "mxfp8" and "fp4" not in gpu.peak_flops:
+        raise InputError(
+            f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
+            "apply; use another --precision-recipe."
+        )
