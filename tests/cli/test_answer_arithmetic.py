@@ -140,6 +140,7 @@ def test_jobs_are_counted_by_outcome_and_size() -> None:
     trials = [ended(fidelity=SMALL), ended(), ended(Outcome.REJECTED, fidelity=SMALL)]
     assert _outcomes(study(trials=trials)) == "2 measured, 1 oom; 1 at a reduced size"
     assert _outcomes(study(outcomes={})) == "none was launched"
+    assert _outcomes(study(outcomes={}, running=[ended()])) == "1 running"
 
 
 def test_the_rules_that_removed_most_are_named() -> None:
@@ -170,7 +171,7 @@ def test_the_table_of_an_answer_has_the_first_five(capsys: pytest.CaptureFixture
     ]
     table = [line.split() for line in printed if line.startswith("t") and "%" in line and "finishes" not in line]
     assert [row[0] for row in table if "soonest" not in row] == ["t4", "t5", "t6", "t7"]
-    assert "Jobs: 2 measured, 1 oom." in printed
+    assert "Jobs: 2 measured, 1 oom, 1 running." in printed
     assert "Slower. The table shows times at the present speed." in printed
     assert printed[-2:] == ["Saved to runs/s. Rerun with a larger --budget to continue.", "Next: report s or export s"]
 

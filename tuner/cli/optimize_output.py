@@ -148,7 +148,8 @@ def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
 
 
 def _outcomes(study: StudyResult) -> str:
-    outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in study.outcomes.items())
+    counts = {**study.outcomes, **({"running": len(study.running)} if study.running else {})}
+    outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in counts.items())
     reduced = sum(trial.reduced and trial.launched for trial in study.trials)
     return (outcomes or "none was launched") + (f"; {reduced} at a reduced size" if reduced else "")
 
