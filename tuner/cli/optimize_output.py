@@ -148,10 +148,10 @@ def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
 
 
 def _outcomes(study: StudyResult) -> str:
-    counts = {**study.outcomes, **({"running": len(study.running)} if study.running else {})}
-    outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in counts.items())
+    counts = [f"{count} {outcome.lower()}" for outcome, count in study.outcomes.items()]
+    counts += [f"{len(study.running)} running"] * bool(study.running)
     reduced = sum(trial.reduced and trial.launched for trial in study.trials)
-    return (outcomes or "none was launched") + (f"; {reduced} at a reduced size" if reduced else "")
+    return (", ".join(counts) or "none was launched") + (f"; {reduced} at a reduced size" if reduced else "")
 
 
 def _removed(loop: StudyLoop) -> str:

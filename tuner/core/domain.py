@@ -56,6 +56,10 @@ OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {"none": 0, "optimizer": 1, "optimi
 """The lowest ZeRO stage that offloads so much."""
 
 
+QUANTIZED: Final[tuple[Precision, ...]] = ("fp8", "fp4")
+"""Precisions of fewer than 16 bits."""
+
+
 def scales(recipe: PrecisionRecipe) -> Precision:
     """Return the precision of the tensors that a recipe scales."""
     return "fp4" if recipe == "nvfp4" else "fp8"
@@ -244,7 +248,7 @@ class Workload:
     @property
     def is_quantized(self) -> bool:
         """Whether the layers' matrices are multiplied in fewer than 16 bits; everything else is in bf16."""
-        return self.precision in ("fp8", "fp4")
+        return self.precision in QUANTIZED
 
     @property
     def training_tokens(self) -> float:

@@ -313,8 +313,9 @@ def activation_bytes(workload: Workload) -> float:
 
 
 def cast_bytes(workload: Workload) -> float:
-    """Return the traffic of casting one element to fp8 or fp4."""
-    return float(QUANTIZE_BYTES[recipe_of(workload) or "delayed"])
+    """Return the traffic of casting one element to fp8 or fp4; 0 in other precisions."""
+    recipe = recipe_of(workload)
+    return float(QUANTIZE_BYTES[recipe]) if recipe else 0.0
 
 
 def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:

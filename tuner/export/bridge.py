@@ -300,10 +300,11 @@ def quantized_fields(run: ProductionRun) -> dict[str, object]:
     recipe = recipe_of(run.workload)
     if recipe is None:
         return {}
-    if recipe == "nvfp4":
-        return {"fp4": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False, "fp4_param_gather": False}
-    fields: dict[str, object] = {"fp8": RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
-    fields |= {"fp8_param_gather": False, "reuse_grad_buf_for_mxfp8_param_ag": False}
+    name = run.workload.precision
+    fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
+    fields[f"{name}_param_gather"] = False
+    if name == "fp8":
+        fields["reuse_grad_buf_for_mxfp8_param_ag"] = False
     return {**fields, **(DELAYED_SCALING if recipe == "delayed" else {})}
 
 

@@ -179,8 +179,8 @@ def _precision(run: ProductionRun) -> Settings:
     recipe = recipe_of(run.workload)
     if recipe is None:
         return half_precision(run)
-    bits = "fp4" if recipe == "nvfp4" else "fp8"
-    flags = [*half_precision(run), (f"--{bits}-format", RECIPE_FORMATS[recipe]), (f"--{bits}-recipe", recipe)]
+    name = f"--{run.workload.precision}"
+    flags = [*half_precision(run), (f"{name}-format", RECIPE_FORMATS[recipe]), (f"{name}-recipe", recipe)]
     delayed = [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
     return flags + delayed * (recipe == "delayed")
 

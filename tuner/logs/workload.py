@@ -174,8 +174,10 @@ def _topology(arguments: _Arguments, gpus_per_node: int) -> Topology | None:
 
 
 def _precision(arguments: _Arguments) -> Precision:
-    if arguments.word("fp8") or arguments.word("fp4"):
-        return "fp8" if arguments.word("fp8") else "fp4"
+    if arguments.word("fp8"):
+        return "fp8"
+    if arguments.word("fp4"):
+        return "fp4"
     return "bf16" if arguments.on("bf16") else "fp16" if arguments.on("fp16") else "fp32"
 
 

@@ -235,8 +235,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
 
     def _refer(self, site: SiteFactors) -> None:
         """Evaluate the model near these factors, and add all observations again."""
-        self._reference = self._nearest(site)
-        self.reference_site, self._sizes = (site := self._site_of(self._reference)), {}
+        self._reference, self._sizes = self._nearest(site), {}
+        self.reference_site = site = self._site_of(self._reference)
         chunks = list(chunked(self.pool.parts))
         self._level = np.log(np.concatenate([seconds(part, site) for part in chunks]))
         if not hasattr(self, "_slopes"):

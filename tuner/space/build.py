@@ -9,7 +9,18 @@ from dataclasses import replace
 from typing import Any, Final, TypedDict, get_args
 
 from tuner.core import catalog
-from tuner.core.domain import Attention, Cluster, Framework, Gpu, Precision, PrecisionRecipe, Ramp, Routing, Workload
+from tuner.core.domain import (
+    QUANTIZED,
+    Attention,
+    Cluster,
+    Framework,
+    Gpu,
+    Precision,
+    PrecisionRecipe,
+    Ramp,
+    Routing,
+    Workload,
+)
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
 from tuner.core.model import Model, Shape
@@ -250,9 +261,7 @@ def _usual(
         defaults["precision"] = "bf16"
     if precision == "fp32":
         defaults["attention"] = "eager"
-    elif defaults["attention"] == "fused" and (
-        precision in ("fp8", "fp4") or model.seq > LONGEST_FUSED or model.seq % 4
-    ):
+    elif defaults["attention"] == "fused" and (precision in QUANTIZED or model.seq > LONGEST_FUSED or model.seq % 4):
         defaults["attention"] = "eager" if gpu.attention == "fused" else gpu.attention
     known = defaults["attention"] in get_args(Attention)
     if record and known and defaults["attention"] not in (kernels := record.kernels(model)):

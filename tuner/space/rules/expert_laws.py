@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any, Final
 
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, PARTITION, Workload
+from tuner.core.domain import DISPATCHERS, HOST, PARTITION, Workload
 from tuner.core.text import counted
 from tuner.space.rules.rule import MEGATRON, Rule
 
 _MOE: Final = MEGATRON + "core/transformer/moe/"
 _ALL_TO_ALL, _DEEPEP, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("alltoall", "deepep", "hybridep"))
-_NO_FLEX: Final = ("V100", "T4", "MI", "CPU")
+_NO_FLEX: Final = ("V100", "T4", "MI", HOST)
 """Beginnings of the names of GPUs on which neither DeepEP nor HybridEP runs."""
 
 
