@@ -6,6 +6,7 @@ import pytest
 
 from tuner.core.domain import Stack
 from tuner.core.errors import InputError
+from tuner.costmodel.framework_terms import terms_of
 from tuner.tables import Row, table_of
 from tuner.tables.stacks import STACKS, assumed, framework_of
 
@@ -47,6 +48,45 @@ def test_a_recipe_of_nvidia_implies_what_its_table_leaves_open() -> None:
     assert row.run.workload.parallel_loss
     assert row.run.workload.stack == Stack(overlap_grad=1.0, overlap_param=1.0, overlap_tp=0.94, grad_precision="bf16")
     assert row.assumed["recompute"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "recipe", "stored"),
+    [
+        ("megatron-bridge", "fp8", "fp8-cs", True),
+        ("megatron-bridge", "fp8", "mxfp8", True),
+        ("megatron-bridge", "fp8", "fp8", True),
+        ("megatron-bridge", "fp8", "fp8-sc", False),
+        ("megatron-bridge", "fp8", "fp8-blockwise", False),
+        ("megatron-bridge", "fp4", "nvfp4", False),
+        ("megatron-bridge", "bf16", "", False),
+        ("nemo 2", "fp8", "fp8-cs", True),
+        ("nemo 2", "fp8", "fp8-mx", False),
+        ("nemo-automodel", "fp8", "fp8-cs", False),
+        ("megatron-core", "fp8", "fp8-cs", False),
+    ],
+)
+def test_most_fp8_recipes_of_nvidia_store_weights_in_fp8(
+    framework: str, precision: str, recipe: str, stored: bool
+) -> None:
+    row = only("gpu,framework,precision,precision_recipe", f"GB200-192GB,{framework},{precision},{recipe}")
+    assert row.run is not None
+    assert terms_of(row.run.workload).quantized_weights == stored
+    assert ("quantized_weights" in row.assumed) == stored
+
+
+def test_a_table_states_how_weights_are_stored() -> None:
+    row = only("gpu,framework,precision,quantized_weights", "H100-80GB-SXM,megatron-bridge,fp8,0")
+    assert row.run is not None
+    assert row.run.workload.stack is not None
+    assert row.run.workload.stack.quantized_weights is False
+
+
+@pytest.mark.parametrize(("name", "recipe"), [("fp8-blockwise", "blockwise"), ("fp8-tensorwise", "tensorwise")])
+def test_megatron_core_names_recipes_after_fp8(name: str, recipe: str) -> None:
+    row = only("gpu,framework,precision,precision_recipe", f"H100-80GB-SXM,megatron-core,fp8,{name}")
+    assert row.run is not None
+    assert row.run.workload.precision_recipe == recipe
 
 
 def test_without_a_known_stack_the_defaults_are_those_of_every_table() -> None:

@@ -185,6 +185,8 @@ class Stack:
     """Precision of the loss."""
     loss_chunks: int | None = None
     """Parts of a microbatch's tokens whose logits exist one after another."""
+    quantized_weights: bool | None = None
+    """Whether the weights of fp8 and fp4 layers are stored in that precision, instead of copied from bf16."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None

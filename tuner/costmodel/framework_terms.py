@@ -38,6 +38,9 @@ class FrameworkTerms:
     """Whether ZeRO 1 reduces each gradient to one rank only, instead of to all ranks."""
     fp32_gradients: bool = False
     """Whether bf16 training adds up and reduces its gradients in fp32."""
+    quantized_weights: bool = False
+    """Whether Transformer Engine's fp8 and fp4 weights are the parameters themselves, instead of copies of bf16 ones
+    that are kept from one microbatch to the next."""
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool = False
@@ -143,7 +146,8 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 
 
 _STATED: Final = (
-    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "moe_overlap", "cuda_graph"),
+    *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends", "moe_overlap"),
+    "cuda_graph",
     *("state_precision", "loss_precision", "loss_chunks"),
 )
 
@@ -176,6 +180,9 @@ def described(workload: Workload) -> list[str]:
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         "cuDNN attention from Hopper on": terms.transformer_engine,
     }
+    if workload.is_quantized and terms.transformer_engine:
+        held = "stored" if terms.quantized_weights else "copied from 16-bit ones"
+        words.append(f"{workload.precision} weights are {held}")
     words += [name for name, on in flags.items() if on]
     words += [f"loss in {terms.loss_chunks} chunks"] * (terms.loss_chunks > 1)
     if workload.stack and workload.stack.recompute_modules is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.domain import Gpu, Workload
+from tuner.core.precision import recipe_of
 from tuner.costmodel.constants import (
     ALIGNMENT_SPEEDS,
     FLASH_BACKWARD_SPEED,
@@ -42,6 +43,8 @@ from tuner.costmodel.stack_constants import (
     PRODUCT_POWER,
     QUANTIZED_BYTES,
     QUANTIZED_FLOPS_PER_JOULE,
+    QUANTIZED_WEIGHT_BYTES,
+    WEIGHT_DIRECTIONS,
     WORKSPACE_BYTES,
 )
 
@@ -57,8 +60,18 @@ def size_of(workload: Workload) -> float:
 def saved_bytes(workload: Workload) -> float:
     """Bytes of a value that a product keeps for its weight's gradient: Transformer Engine keeps what it cast to fp8 or
     fp4 (NVIDIA/TransformerEngine, pytorch/module/layernorm_linear.py and linear.py: save_for_backward)."""
-    cast = workload.is_quantized and terms_of(workload).transformer_engine
-    return QUANTIZED_BYTES[workload.precision] if cast else size_of(workload)
+    recipe = recipe_of(workload)
+    return QUANTIZED_BYTES[recipe] if recipe and terms_of(workload).transformer_engine else size_of(workload)
+
+
+def quantized_weight_bytes(gpu: Gpu, workload: Workload) -> float:
+    """Bytes in which Transformer Engine keeps a weight for the products of both directions; 0 outside fp8 and fp4."""
+    recipe = recipe_of(workload)
+    if not recipe or not terms_of(workload).transformer_engine:
+        return 0.0
+    whole = recipe in ("delayed", "tensorwise")
+    directions = WEIGHT_DIRECTIONS.get(generation(gpu), WEIGHT_DIRECTIONS["other"]) if whole else 2
+    return directions * QUANTIZED_WEIGHT_BYTES[recipe]
 
 
 def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:

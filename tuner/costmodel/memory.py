@@ -43,9 +43,9 @@ from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import routed_weights
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
 from tuner.costmodel.fully_sharded import fully_sharded_terms
-from tuner.costmodel.kernels import size_of, workspaces
+from tuner.costmodel.kernels import quantized_weight_bytes, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import IN_PLACE_LOGIT_BYTES
+from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
@@ -90,6 +90,8 @@ def shown_bytes(columns: Columns, site: SiteFactors, kind: MemoryKind, at: Memor
     fullest = _fuller_moment(terms, lost=0.0)
     if kind == "allocated":
         return fullest
+    if not terms_of(columns.workload).step_copies:  # one tensor a parameter, in the room that activations have left
+        terms["step"] = np.maximum(0.0, terms["step"] - sum(terms[name] for name in DYNAMIC))
     held = sum(terms.values(), start=np.zeros_like(fullest)) + CACHED_SHARE * terms["activations"] + _flat_copy(stage)
     if kind == "smi":
         held = held + _context(columns, site)
@@ -158,9 +160,9 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         gradients = 4.0 * (columns.microbatches > 1) * shard[2]  # the first ones replace activations
         copy = copies = 0.0
     else:
-        weights = size * shard[3]
+        weights = size * shard[3] + _quantized_weights(stage)
         gradients = gradient_bytes(workload) * shard[2]
-        copies = STEP_COPY_BYTES if copy and terms_of(workload).step_copies else 0.0
+        copies = _step_copies(workload) if copy else 0.0
     return {
         "weights": weights,
         "gradients": gradients,
@@ -183,6 +185,28 @@ def _megatron_core(stage: Stages) -> dict[str, FloatArray]:
     """
     nothing = np.zeros_like(stage.elements(sharded=False))
     return {"gradients": 4.0 * stage.elements(stage.columns.zero >= 2), "buckets": nothing, "step": nothing}
+
+
+def _quantized_weights(stage: Stages) -> FloatArray | float:
+    """Return the bytes of fp8 or fp4 weights beside those in 16 bits, or more than them if they take their place.
+
+    Embedding and head stay in 16 bits. Copies last from microbatch to microbatch (NVIDIA/Megatron-LM at d98e8a64,
+    megatron/core/extensions/transformer_engine.py: is_first_microbatch), but not of weights that are sharded too.
+    """
+    columns, workload = stage.columns, stage.columns.workload
+    each = quantized_weight_bytes(columns.cluster.gpu, workload)
+    if not each:
+        return 0.0
+    sharded, stored = columns.zero >= 3, terms_of(workload).quantized_weights
+    matrices = stage.elements(sharded) - stage.table_parameters / np.where(sharded, columns.shards, 1)
+    return (each - size_of(workload)) * matrices if stored else np.where(sharded, 0.0, each * matrices)
+
+
+def _step_copies(workload: Workload) -> float:
+    """Return the bytes of the gradients' copies in the optimizer's step for each parameter of the shard."""
+    if terms_of(workload).step_copies:
+        return STEP_COPY_BYTES
+    return FP32_GRADIENT_BYTES if gradient_bytes(workload) < 4 and workload.optimizer != "adam-bf16" else 0.0
 
 
 def _buckets(workload: Workload) -> float:

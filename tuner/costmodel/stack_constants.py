@@ -247,12 +247,41 @@ QUANTIZE_BYTES: Final = _constant(
 
 QUANTIZED_BYTES: Final = _constant(
     "QUANTIZED_BYTES",
-    {"fp8": 1.0, "fp4": 0.5 + 1 / 16},
-    "bytes per element",
-    "counted: 8 bits, or 4 bits and a scale of 8 bits for 16 values (NVIDIA/TransformerEngine at d0067d0d, "
-    "common/recipe: NVFP4BlockScaling)",
+    {
+        **dict.fromkeys(("delayed", "tensorwise", "rowwise"), 1.0),
+        "blockwise": 1 + 4 / 128,
+        "mxfp8": 1 + 1 / 32,
+        "nvfp4": 0.5 + 1 / 16,
+    },
+    "bytes per element, by recipe",
+    "counted: 8 bits, with 32 bits for 128 values or 8 bits for 32; 4 bits, with 8 bits for 16 values "
+    "(NVIDIA/TransformerEngine at d0067d0d, common/recipe/__init__.py)",
 )
 """Size of what Transformer Engine keeps of a product's input for the gradient of its weight."""
+
+QUANTIZED_WEIGHT_BYTES: Final = _constant(
+    "QUANTIZED_WEIGHT_BYTES",
+    {**QUANTIZED_BYTES, "blockwise": 1.0},
+    "bytes per weight, by recipe",
+    "as QUANTIZED_BYTES; blockwise has a scale for 128 x 128 weights",
+)
+"""Size of a weight as one direction of a product reads it: by rows forward, by columns backward."""
+
+WEIGHT_DIRECTIONS: Final = _constant(
+    "WEIGHT_DIRECTIONS",
+    {"blackwell": 1, "blackwell-ultra": 1, "other": 2},
+    "copies by GPU generation, of weights with one scale per tensor",
+    "NVIDIA/TransformerEngine at d0067d0d, pytorch/utils.py: is_non_tn_fp8_gemm_supported",
+)
+"""Forms in which such a weight is kept: Blackwell's products read rows in both directions."""
+
+FP32_GRADIENT_BYTES: Final = _constant(
+    "FP32_GRADIENT_BYTES",
+    4.0,
+    "bytes per parameter of the shard",
+    "NVIDIA/Megatron-LM at d98e8a64, megatron/core/optimizer/distrib_optimizer.py: _copy_model_grads_to_main_grads",
+)
+"""Copy of 16-bit gradients in fp32 during Megatron-Core's step, from which Adam updates fp32 weights."""
 
 FUSED_SWIGLU_BYTES: Final = _constant(
     "FUSED_SWIGLU_BYTES", 6.0, "bytes per token and MLP column, forward", "counted: two reads and a write"

@@ -33,6 +33,7 @@ ALIASES: Final = {
     "ep_size": "ep",
     "expert_parallel": "ep",
     "etp_size": "etp",
+    "fp8_param_gather": "quantized_weights",
     "zs": "zero",
     "zero_stage": "zero",
     "micro_batch": "mbs",

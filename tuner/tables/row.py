@@ -30,7 +30,7 @@ OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "offload", "hsdp_replicas", "framework"),
     *("optimizer", "grad_precision", "state_precision", "loss_precision", "loss_chunks"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
-    *("cuda_graph", "cp_comm"),
+    *("cuda_graph", "cp_comm", "quantized_weights"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
     *("routing", "mtp"),

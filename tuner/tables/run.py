@@ -49,7 +49,7 @@ USUAL: Final[Mapping[str, str]] = {
 SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
     *("grad_precision", "state_precision", "loss_precision", "loss_chunks"),
-    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends"),
+    *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
 
@@ -58,7 +58,7 @@ _RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
     **dict.fromkeys(("fp8-ds", "fp8_ds"), "delayed"),
     **dict.fromkeys(("fp8-cs", "fp8_cs", "fp8-tensorwise"), "tensorwise"),
     **dict.fromkeys(("fp8-mx", "fp8_mx"), "mxfp8"),
-    **dict.fromkeys(("fp8-sc", "fp8_sc"), "blockwise"),
+    **dict.fromkeys(("fp8-sc", "fp8_sc", "fp8-blockwise"), "blockwise"),
 }
 """NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
@@ -171,6 +171,7 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         **shares,
         **precisions,
         loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
+        quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it

@@ -53,9 +53,15 @@ _PITH_TRAIN: Final[Cells] = {"recompute": "none", "grad_precision": "fp32"}
 """mlc-ai/pith-train at 889a408, pithtrain/modules/training.py: apply_fsdp, reduce_dtype is float32; nothing is
 recomputed."""
 
+_IN_FP8: Final[Cells] = {"quantized_weights": "1"}
+"""fp8_param_gather in NVIDIA's recipes (NVIDIA-NeMo/Megatron-Bridge v0.2.0 to v0.4.0, src/megatron/bridge/training/
+mixed_precision.py; NVIDIA/NeMo at 0a07447c, nemo/collections/llm/recipes/precision/mixed_precision.py)."""
+
 _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
+    ({"framework": "megatron-bridge", "precision": "fp8", "precision_recipe": r"(?!.*(block|sc$))"}, _IN_FP8),
+    ({"framework": r"(mlperf-)?nemo(?!-)", "precision": "fp8", "precision_recipe": r"(?!.*(block|sc$|mx))"}, _IN_FP8),
     ({"framework": "torchtitan", "source": r".*\((20(1\d|2[0-5])\b|2026-0[1-4])"}, {"loss_chunks": "1"}),
 )
 """Patterns of several columns, and the cells that a run has where all of them match.
