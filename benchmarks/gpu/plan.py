@@ -20,7 +20,8 @@ from tuner.core.domain import Cluster, Offload, Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.costmodel.estimate import CostModel
-from tuner.tables.described_model import LLAMA_LIKE, expert_cells, model_cells
+from tuner.tables import run_cells
+from tuner.tables.described_model import LLAMA_LIKE
 
 GPU: Final = "H200-141GB-SXM"
 ITERATIONS: Final = 3
@@ -67,27 +68,7 @@ class PlannedRow:
     @property
     def cells(self) -> dict[str, str]:
         """The columns of the measurement table that describe the row."""
-        model, workload, topology = self.workload.model, self.workload, self.topology
-        values: dict[str, Any] = {
-            "group": self.group,
-            "gpu": self.cluster.gpu.name,
-            "gpus_per_node": 1,
-            "nodes": 1,
-            **model_cells(model),
-            **dict.fromkeys(("tp", "pp", "vpp", "cp", "dp"), 1),
-            "sequence_parallel": 0,
-            "zero": topology.zero,
-            "mbs": topology.micro_batch,
-            "gbs": workload.global_batch,
-            "recompute": topology.recompute,
-            "attention": workload.attention,
-            "fused_norm": int(workload.fused_norms),
-            "precision": workload.precision,
-            "offload": topology.offload,
-            "framework": "deepspeed",
-            "source": SOURCE,
-        }
-        return {name: str(value) for name, value in values.items()} | expert_cells(model, topology)
+        return {"group": self.group, **run_cells(self.workload, self.cluster, self.topology), "source": SOURCE}
 
 
 def gpt(hidden: int, layers: int, *, seq: int = 2048, head: int = 128, vocab: int = 51200, zero: int = 1) -> Model:

@@ -12,10 +12,9 @@ from tuner.core.catalog import model as catalog_model
 from tuner.core.documents import workload_document, workload_of
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
-from tuner.core.model import Model
 from tuner.costmodel.framework_terms import described as assumptions
 from tuner.costmodel.framework_terms import recomputed_modules, terms_of
-from tuner.tables import blocks, expert_cells, table_of
+from tuner.tables import blocks, table_of
 
 SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
 GROK = "64,6144,48,32768,1,8192,131072,8,2,32768"
@@ -136,22 +135,6 @@ def test_a_row_whose_experts_are_not_described_is_skipped_with_the_reason(
     row = only(f"{header},sec_per_iter\n{values},1.0\n")
     assert row.run is None
     assert reason in (row.skipped or "")
-
-
-@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b", "llama-4-maverick"])
-def test_a_written_row_is_read_as_the_same_model(name: str) -> None:
-    model = catalog_model(name)
-    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, ep=8, dispatcher="hybridep")
-    sizes = {key: getattr(model, key) for key in ("layers", "hidden", "heads", "kv_heads", "ffn", "seq", "vocab")}
-    cells = {**{key: str(value) for key, value in sizes.items()}, "gated_mlp": "1", **expert_cells(model, topology)}
-    again, workload = described(",".join([*cells, "dp"]), ",".join([*cells.values(), "8"]))
-    assert workload.model == model
-    assert (again.ep, again.etp, again.dispatcher) == (8, 1, "hybridep")
-
-
-def test_a_dense_model_has_no_such_cells() -> None:
-    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1)
-    assert expert_cells(Model(layers=2, hidden=8, heads=2, vocab=9, seq=4), topology) == {}
 
 
 def test_rows_of_different_experts_are_not_one_block() -> None:

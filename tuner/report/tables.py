@@ -11,7 +11,7 @@ from tuner.report.summary import measured_word
 from tuner.study.leaderboard import GIB, LeaderboardRow, size
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
-from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, expert_cells, write_csv
+from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, run_cells, write_csv
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
@@ -112,7 +112,7 @@ _EXCLUDED: Final = {
 """Outcomes that do not depend on the topology; commands that read the table skip these rows."""
 
 _STUDY_COLUMNS: Final = (
-    *("partition", "parallel_loss", "audit", "era", "trial", "topology", "outcome", "days", "node_hours", "why"),
+    *("audit", "era", "trial", "topology", "outcome", "days", "node_hours", "why"),
     "simulated",
 )
 
@@ -128,43 +128,13 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
     if trial.proposal.fidelity is not None:  # the row is of the job that ran
         topology = trial.proposal.fidelity.topologies(topology)[-1]
-    workload, ending, era = workload.as_in(topology), trial.result, study.period_labels[trial.number]
+    ending, era, proposal = trial.result, study.period_labels[trial.number], trial.proposal
     assert ending is not None  # noqa: S101 - the caller filters
-    model, proposal = workload.model, trial.proposal
     simulated = ending.simulated and (trial.measured or trial.measured_reduced)
     outcome = "simulated" if simulated else ending.outcome.value.lower()
     return {
         "group": " ".join(filter(None, (study.name, era))),
-        "gpu": cluster.gpu.name,
-        "gpus_per_node": str(cluster.gpus_per_node),
-        **({"nvlink_domain": str(cluster.nvlink_domain)} if cluster.nvlink_domain else {}),
-        **({"fabric": cluster.fabric} if cluster.fabric else {}),
-        "nodes": str(topology.nodes),
-        "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:.9g}",
-        "layers": str(model.layers),
-        "hidden": str(model.hidden),
-        "heads": str(model.heads),
-        "kv_heads": str(model.kv_heads),
-        "ffn": str(model.ffn),
-        "gated_mlp": str(int(model.gated_mlp)),
-        "seq": str(model.seq),
-        "vocab": str(model.vocab),
-        "tp": str(topology.tp),
-        "pp": str(topology.pp),
-        "vpp": str(topology.vpp),
-        "cp": str(topology.cp),
-        "dp": str(topology.dp),
-        "sequence_parallel": str(int(topology.sequence_parallel)),
-        "zero": str(topology.zero),
-        "mbs": str(topology.micro_batch),
-        "gbs": str(workload.global_batch),
-        "recompute": topology.recompute,
-        **({"offload": topology.offload} if topology.offload != "none" else {}),
-        **expert_cells(model, topology),
-        **({"hsdp_replicas": str(topology.hsdp)} if topology.hsdp > 1 else {}),
-        "attention": workload.attention,
-        "fused_norm": str(int(workload.fused_norms)),
-        "precision": workload.precision,
+        **run_cells(workload, cluster, topology),
         "sec_per_iter": f"{ending.seconds:.9g}" if ending.seconds else "",
         "tflops": f"{ending.tflops:.6g}" if ending.tflops else "",
         "mem_gib": f"{ending.peak_memory / GIB:.6g}" if ending.peak_memory else "",
@@ -172,8 +142,6 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "status": _STATUS.get(ending.outcome, "FAIL"),
         "note": ending.evidence or ending.reason,
         "source": f"{'SIMULATED, ' if ending.simulated else ''}study {study.name}",
-        "partition": topology.partition,
-        "parallel_loss": str(int(workload.parallel_loss)),
         "audit": f"exclude: {_EXCLUDED[ending.outcome]}" if ending.outcome in _EXCLUDED else "",
         "era": era or "1",
         "trial": str(trial.number),

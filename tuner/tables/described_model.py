@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, Final, cast, get_args
 
 from tuner.core.catalog import known_model
-from tuner.core.domain import Dispatcher, Topology
+from tuner.core.domain import Dispatcher
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
@@ -35,15 +35,19 @@ deepseekv3_proxy_*/model_config.yaml: q-lora-rank 1536, kv-lora-rank 512, 8 rout
 def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     """Return the model of a row.
 
-    With `experts`, the catalog's model that `model` names provides what no column describes (latent attention, router),
-    if its sizes are those of the row.
+    The catalog's model that `model` names provides what no column describes (tied embeddings, latent attention, the
+    router), if its sizes are those of the row.
     """
     hidden = whole(cells, "hidden")
     heads = whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
     experts = _experts(cells) if whole(cells, "experts", 0) else None
-    known = known_model(cells.get("model", "")) if experts else None
-    if experts and known and known.experts and _same_sizes(known, hidden=hidden, heads=heads, experts=experts):
+    ffn = whole(cells, "ffn", experts.ffn if experts else 4 * hidden)
+    kv_heads = whole(cells, "kv_heads", heads)
+    known = known_model(cells.get("model", ""))
+    if known and experts and known.experts and _same_experts(known, known.experts, (hidden, heads), experts):
         return _as_in_row(known, known.experts, cells)
+    if known and not (experts or known.experts) and _widths(known) == (hidden, heads, kv_heads, ffn):
+        return _as_in_row(known, None, cells)
     proxied = _proxied(cells.get("model", ""))
     if experts and proxied and proxied.experts and (proxied.hidden, proxied.heads) == (hidden, heads):
         return _as_in_row(proxied, replace(proxied.experts, count=experts.count), cells)
@@ -52,9 +56,9 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
         layers=whole(cells, "layers"),
         hidden=hidden,
         heads=heads,
-        kv_heads=whole(cells, "kv_heads", heads),
+        kv_heads=kv_heads,
         head_size=0 if head_size * heads == hidden else head_size,
-        ffn=whole(cells, "ffn", experts.ffn if experts else 4 * hidden),
+        ffn=ffn,
         seq=whole(cells, "seq"),
         vocab=whole(cells, "vocab"),
         experts=experts,
@@ -81,18 +85,19 @@ def _experts(cells: Mapping[str, str]) -> Experts:
     )
 
 
-def _same_sizes(known: Model, *, hidden: int, heads: int, experts: Experts) -> bool:
-    own = known.experts
-    assert own is not None  # noqa: S101 - the caller asks
-    sizes = (own.count, own.top_k, own.ffn, own.shared_ffn)
+def _same_experts(known: Model, own: Experts, sizes: tuple[int, int], experts: Experts) -> bool:
     row = (experts.count, experts.top_k, experts.ffn, experts.shared_ffn)
-    return (known.hidden, known.heads, *sizes) == (hidden, heads, *row)
+    return (known.hidden, known.heads) == sizes and (own.count, own.top_k, own.ffn, own.shared_ffn) == row
 
 
-def _as_in_row(known: Model, own: Experts, cells: Mapping[str, str]) -> Model:
+def _widths(model: Model) -> tuple[int, int, int, int]:
+    return model.hidden, model.heads, model.kv_heads, model.ffn
+
+
+def _as_in_row(known: Model, own: Experts | None, cells: Mapping[str, str]) -> Model:
     """Return the known model with the row's depth, sequence, vocabulary and layers that predict further tokens."""
     layers, dense = whole(cells, "layers"), whole(cells, "dense_layers", known.dense_mlp_layers)
-    if dense != known.dense_mlp_layers:  # a number of dense layers that interleaving does not explain
+    if own and dense != known.dense_mlp_layers:  # a number of dense layers that interleaving does not explain
         own = replace(own, dense_layers=dense, period=1)
     seq = whole(cells, "seq")
     return replace(
@@ -117,43 +122,6 @@ def dispatcher_of(cells: Mapping[str, str]) -> Dispatcher:
     if "ep" not in cells and whole(cells, "experts", 0) and found[0] in ("deepep", "hybridep"):
         raise InputError(f"ep is missing: {found[0]} sends tokens among ep > 1 ranks; add ep.")
     return cast("Dispatcher", found[0])
-
-
-def model_cells(model: Model) -> dict[str, int]:
-    """Return the cells that describe a model's layers and vocabulary."""
-    return {
-        "layers": model.layers,
-        "hidden": model.hidden,
-        "heads": model.heads,
-        "kv_heads": model.kv_heads,
-        "ffn": model.ffn,
-        "gated_mlp": int(model.gated_mlp),
-        "seq": model.seq,
-        "vocab": model.vocab,
-    }
-
-
-def expert_cells(model: Model, topology: Topology) -> dict[str, str]:
-    """Return the cells of `OPTIONAL_COLUMNS` that describe experts, latent attention and their axes."""
-    experts, cells = model.experts, {}
-    if model.latent or model.head_size:
-        cells["head_dim"] = str(model.latent.key_size if model.latent else model.head_size)
-    if model.mtp_layers or (experts and known_model(model.name)):
-        cells["mtp"] = str(model.mtp_layers)
-    if experts is None:
-        return cells
-    numbers: Mapping[str, int | str] = {
-        "experts": experts.count,
-        "top_k": experts.top_k,
-        "moe_ffn": experts.ffn,
-        "shared_ffn": experts.shared_ffn,
-        "dense_layers": model.dense_mlp_layers,
-        "ep": topology.ep,
-        "etp": topology.etp,
-        "dispatcher": topology.dispatcher,
-        "model": model.name,
-    }
-    return cells | {column: str(value) for column, value in numbers.items()}
 
 
 def usual_heads(hidden: int, tp: int) -> int:

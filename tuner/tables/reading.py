@@ -14,6 +14,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     recompute_modules of a selective recompute core_attn
     offload none (also for a fraction, which is not modelled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
+    precision_recipe as the framework has it; partition even or, of Megatron-Core with a remainder, layout
+    parallel_loss 0 for gated models and plain layers, of Megatron-Core and torchtitan 1, else 1
     status OK; mem_kind smi; mem_stage first, of Megatron-Core's own allocated bytes last; group one for the whole table
     framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
@@ -24,8 +26,8 @@ A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes
 `exclude: why`, `exclude mem_gib: why`.
 
 A model with a gated MLP is assumed to be a LLaMA (untied output matrix, RMSNorm, rotary positions, no biases), any
-other a GPT. Where `experts` is given and `model` names a model of the catalog with the same sizes, what has no column
-(latent attention, the router) is the catalog's.
+other a GPT. Where `model` names a model of the catalog with the same sizes, what has no column (tied embeddings,
+latent attention, the router) is the catalog's.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ COLUMNS: Final = (
 """The columns of the format, in the order in which they are written."""
 
 OPTIONAL_COLUMNS: Final = (
-    *("nvlink_domain", "fabric", "offload", "hsdp_replicas", "framework"),
-    *("optimizer", "grad_precision", "state_precision", "loss_precision", "loss_chunks"),
+    *("nvlink_domain", "fabric", "partition", "parallel_loss", "offload", "hsdp_replicas", "framework"),
+    *("precision_recipe", "optimizer", "grad_precision", "state_precision", "loss_precision", "loss_chunks"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm", "quantized_weights"),
     *("model", "head_dim"),

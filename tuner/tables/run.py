@@ -139,7 +139,7 @@ def _partition(workload: Workload, chunks: int) -> Partition:
 def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Workload:
     framework, gated = framework_of(cells), flag(cells, "gated_mlp")
     attention = cells.get("attention", card.attention).lower()
-    plain = whole(cells, "zero") == 3 and framework != "megatron-core"
+    plain = whole(cells, "zero") == 3 and framework is None
     workload = Workload(
         model=model_of(cells, tp=tp),
         global_batch=whole(cells, "gbs") if "gbs" in cells else whole(cells, "mbs") * ranks,

@@ -178,37 +178,18 @@ def _finite(value: float | None) -> float | None:
 def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
     """Print the job as a row of the measurement table; values that neither the log nor the user gave stay empty."""
     from tuner.cli.output import print_csv
-    from tuner.tables import expert_cells, model_cells
+    from tuner.tables import run_cells
 
-    topology, cluster = subject.topology, subject.cluster
-    workload = subject.workload.as_in(topology)
-    model, measurement = workload.model, made.measurement
+    measurement = made.measurement
     taken = [row for row in made.rows if measurement and row.iteration.number in measurement.iterations]
     status = {"OOM": "OOM", "HUNG": "HANG"}.get(made.failure.failure.kind, "FAIL") if made.failure else ""
     rate = _tflops(made.flops) or (measurement.tflops if measurement else None)
     row = {
         "group": "",
-        "gpu": cluster.gpu.name if machines else "",
-        "gpus_per_node": cluster.gpus_per_node,
-        **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
-        **({"fabric": cluster.fabric} if machines and cluster.fabric else {}),
-        "nodes": topology.nodes,
-        "node_gbit_s": f"{cluster.inter_node.bandwidth * 8 / 1e9:g}" if machines else "",
-        **model_cells(model),
-        **expert_cells(model, topology),
-        "tp": topology.tp,
-        "pp": topology.pp,
-        "vpp": topology.vpp,
-        "cp": topology.cp,
-        "dp": topology.dp,
-        "sequence_parallel": int(topology.sequence_parallel),
-        "zero": topology.zero,
-        "mbs": topology.micro_batch,
-        "gbs": taken[0].global_batch if taken else workload.global_batch,
-        "recompute": topology.recompute,
-        "attention": workload.attention,
+        **run_cells(subject.workload, subject.cluster, subject.topology),
+        **(dict.fromkeys(("gpu", "node_gbit_s"), "") if not machines else {}),
+        **({"gbs": str(taken[0].global_batch)} if taken else {}),
         "fused_norm": "",
-        "precision": workload.precision,
         "sec_per_iter": f"{measurement.seconds:.6g}" if measurement else "",
         "tflops": f"{rate:.2f}" if rate else "",
         "mem_gib": f"{measurement.peak_memory / 2**30:.2f}" if measurement and measurement.peak_memory else "",

@@ -1,0 +1,95 @@
+"""Runs written as rows of a measurement table are read back as the same runs."""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tuner.core.catalog import catalog, known_model
+from tuner.core.columns import Columns
+from tuner.core.domain import Cluster, Stack, Topology, Workload
+from tuner.core.keys import parse_key
+from tuner.costmodel.estimate import CostModel
+from tuner.space.build import space_for
+from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, MeasuredRun, run_cells, table_of, write_csv
+
+STACK = Stack(
+    overlap_grad=0.5,
+    overlap_param=0.25,
+    overlap_tp=0.0,
+    grad_precision="bf16",
+    loss_chunks=4,
+    quantized_weights=False,
+    split_sends=True,
+    moe_overlap=True,
+    recompute_modules=("layernorm", "moe_act"),
+    cuda_graph="partial",
+    cp_comm="a2a",
+)
+
+
+def written(workload: Workload, cluster: Cluster, topology: Topology) -> MeasuredRun:
+    """Return the run that its row in a table of one describes."""
+    text = write_csv((*COLUMNS, *OPTIONAL_COLUMNS), [run_cells(workload, cluster, topology)])
+    (row,) = table_of(text, "one.csv").rows
+    assert row.run is not None, row.skipped
+    assert set(next(csv.reader(io.StringIO(text)))) >= run_cells(workload, cluster, topology).keys()
+    return row.run
+
+
+@pytest.mark.parametrize(
+    ("space", "key", "fields"),
+    [
+        ({"model": "llama-3-8b"}, "tp2-pp2-dp4-mbs1-z1-sp-rsel", {"framework": "megatron-core"}),
+        ({"model": "gpt-1.3b"}, "tp1-pp1-dp16-mbs1-z3-rnone", {"framework": "fsdp2"}),
+        ({"model": "llama-3-8b"}, "tp1-pp1-dp16-mbs1-z3-rnone", {"framework": "torchtitan"}),
+        (
+            {"model": "gpt-1.3b"},
+            "tp2-pp1-dp8-mbs2-z2-rfull-offopt",
+            {"framework": "deepspeed", "optimizer": "adam8bit"},
+        ),
+        ({"model": "llama-3-8b"}, "tp1-pp1-dp16-mbs1-z3-rfull", {"framework": "deepspeed"}),
+        ({"model": "tr8-104b"}, "tp4-pp2-dp2-mbs1-z1-rfull", {"framework": "megatron-deepspeed"}),
+        ({"model": "llama-3-8b"}, "tp2-pp2-dp4-mbs1-z1-rfull", {"framework": None, "parallel_loss": False}),
+        (
+            {"model": "llama-3-70b", "precision": "fp8"},
+            "tp8-pp1-dp2-mbs1-z1-sp-rnone",
+            {"framework": "megatron-core", "precision_recipe": "blockwise"},
+        ),
+        (
+            {"model": "qwen3-30b-a3b"},
+            "tp2-pp2-vpp2-dp4-mbs1-z1-sp-rsel-ep4-deepep",
+            {"framework": "megatron-core", "routing": "natural", "stack": STACK},
+        ),
+        ({"model": "deepseek-v3"}, "tp1-pp2-dp8-mbs1-z1-rnone-ep8", {"framework": "megatron-core"}),
+        ({"model": "llama-4-maverick"}, "tp1-pp1-dp16-mbs1-z1-rnone-ep16", {"framework": "megatron-core"}),
+    ],
+)
+def test_a_written_run_is_read_as_the_same_run(space: Any, key: str, fields: Any) -> None:
+    found = space_for(gpu="H100-80GB-SXM", nodes=2, global_batch=64, framework="any", **space)
+    workload = replace(found.workload, **fields)
+    topology = parse_key(key, workload=workload, cluster=found.cluster)
+    again = written(workload, found.cluster, topology)
+    assert replace(again.workload, tokens=workload.tokens) == workload
+    assert again.topology == topology
+    first, second = (
+        CostModel().score(Columns.of([one.topology], one.workload, one.cluster))
+        for one in (MeasuredRun(workload=workload, cluster=found.cluster, topology=topology), again)
+    )
+    assert np.array_equal(first.seconds, second.seconds)
+    assert np.array_equal(first.memory, second.memory)
+
+
+@pytest.mark.parametrize("name", sorted(catalog().model))
+def test_every_model_of_the_catalog_is_read_back(name: str) -> None:
+    model = known_model(name)
+    assert model is not None
+    workload = Workload(model=model, global_batch=8, precision="bf16", framework="megatron-core")
+    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1)
+    cluster = space_for(model="gpt-1.3b", gpu="H100-80GB-SXM", nodes=1, global_batch=8).cluster
+    assert written(workload, cluster, topology).workload.model == model
