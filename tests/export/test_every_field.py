@@ -1,4 +1,4 @@
-"""Every field of every model of the catalog reaches the files of every format, or is refused."""
+"""Every field of every model of the catalog is written by every format, or refused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CASES = [
 
 
 def variants(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the value with another value of one field, nested ones included, by the field's name."""
+    """Yield the name of each field, including nested ones, with a copy of the value that differs only in it."""
     hints = get_type_hints(type(value))
     for field in fields(value):
         old, label = getattr(value, field.name), f"{name}{field.name}"
@@ -46,7 +46,7 @@ def variants(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def others(old: Any, hints: dict[str, Any], field: Any) -> list[Any]:
-    """Other values of a field's type."""
+    """Return other values of a field's type."""
     hint = hints[field.name]
     words = [word for one in (hint, *get_args(hint)) for word in get_args(one) if isinstance(word, str)]
     if words and field.name != "name":
@@ -69,7 +69,7 @@ SCALED_BY = {
 
 
 def unused(label: str, model: Model) -> bool:
-    """Whether a field says nothing of a model, or the same in other words."""
+    """Return whether a field has no effect on a model."""
     experts, rotary = model.experts, model.positions == "rotary"
     windowed, scaling = 0 < model.sliding_window < model.seq, model.rotary_scaling
     return {
@@ -98,7 +98,7 @@ def unused(label: str, model: Model) -> bool:
 
 
 def written(chosen: Format, run: ProductionRun) -> object:
-    """What the trainer reads of a run."""
+    """Return what the trainer reads of a run."""
     options = chosen.resolve(run, OPTIONS)
     if chosen.name in MEGATRON:
         return sorted(chosen.settings(run, options))
@@ -118,7 +118,7 @@ def test_a_field_that_changes_the_model_is_written_or_refused(name: str, model: 
             return None
         try:
             return written(chosen, changed)
-        except InputError:  # the worker refuses some attention kernels only when it is asked to run
+        except InputError:  # the worker refuses some attention kernels only when a job starts
             return None
 
     usual = of(model)
@@ -129,4 +129,4 @@ def test_a_field_that_changes_the_model_is_written_or_refused(name: str, model: 
         for label, other in variants(model)
         if label not in ("name", "read_as") and not unused(label, model) and of(other) == usual
     }
-    assert dropped <= ({"vocab_multiple"} if name == "torchtitan" else set())  # it pads nothing
+    assert dropped <= ({"vocab_multiple"} if name == "torchtitan" else set())  # not padded by this format
