@@ -1,6 +1,6 @@
-"""Fast jobs of the worker: recorded losses of one rank, and topologies that train as it does.
+"""Fast jobs of the worker: recorded losses of one rank, and topologies that train the same.
 
-`test_worker.py` has every topology; these few notice a wrong edit without the minute that it takes.
+`test_worker.py` covers every topology but takes a minute.
 """
 
 from __future__ import annotations

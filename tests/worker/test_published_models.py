@@ -1,4 +1,4 @@
-"""The worker's model of a published config computes transformers' logits, with the same weights."""
+"""The worker's model of a published config has the logits of transformers for the same weights."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ MIXTURE = {
 
 
 def small(name: str) -> dict[str, Any]:
-    """A published config at small sizes."""
+    """Return a published config at small sizes."""
     config = json.loads((ROOT / "tests" / "data" / "huggingface" / f"{name}.json").read_text())
     config |= {key: value for key, value in SMALL.items() if config.get(key) is not None}
     for key in ("layer_types", "no_rope_layers"):
@@ -85,7 +85,7 @@ def small(name: str) -> dict[str, Any]:
 
 
 def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield transformers' weights by the names of the worker."""
+    """Yield the weights of transformers under the worker's names."""
 
     def joined(words: tuple[str, ...], part: str) -> Any:
         found = [state[word + part] for word in words if word + part in state]
@@ -116,7 +116,7 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_published_model_computes_the_logits_of_transformers(name: str) -> None:
+def test_a_published_model_has_the_logits_of_transformers(name: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = small(name)
