@@ -46,7 +46,7 @@ _LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
 class DeepSpeed:
-    """Reads DeepSpeed's lines one by one; remembers the iteration that later ones are about."""
+    """Reads DeepSpeed's lines one by one, and remembers the iteration to which later lines belong."""
 
     def __init__(self) -> None:
         self._profiled: int | None = None
@@ -55,7 +55,7 @@ class DeepSpeed:
         """The last optimizer step whose learning rates are logged, with its time stamp and the value of its digit."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iterations of a line, several where the output of two ranks shares it."""
+        """Yield the iterations of a line; several if two ranks print to the same line."""
         if "Profile Summary" in text and (found := _PROFILED_STEP.search(text)):
             self._profiled = int(found[1])
         if ", skipped=" in text and (found := _RATES_OF_STEP.search(text)):
@@ -78,16 +78,16 @@ class DeepSpeed:
                 iteration = Iteration(number=int(found[1]), seconds=None, samples_per_second=rate, line=line)
                 if found[0].startswith("global_step="):
                     iteration.clock, iteration.clock_digit = stamp_of(text)
-                elif self._stepped:  # the older timer counts micro batches
+                elif self._stepped:  # the older timer counts microbatches
                     iteration.number, iteration.clock, iteration.clock_digit = self._stepped
                 yield LogRecord(source="throughput timer", speaker="", iteration=iteration)
 
 
 def overflow(text: str) -> bool:
-    """Whether DeepSpeed skips the optimizer step of the iteration under way.
+    """Whether DeepSpeed skips the optimizer step of the current iteration.
 
-    `[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, ...` (`runtime/fp16/loss_scaler.py`), or
-    `fp16 dynamic loss scale overflow! Skipping step. ...` (`fused_optimizer.py`).
+    The line is `[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, ...`
+    (`runtime/fp16/loss_scaler.py`), or `fp16 dynamic loss scale overflow! Skipping step. ...` (`fused_optimizer.py`).
     """
     return "Skipping step" in text and "overflow!" in text.casefold()
 
@@ -95,7 +95,7 @@ def overflow(text: str) -> bool:
 def overflowed(text: str) -> int | None:
     """Return the number of the optimizer step that DeepSpeed has skipped.
 
-    `Grad overflow on iteration: 3` of the fourth (`fused_optimizer.py`).
+    `Grad overflow on iteration: 3` refers to the fourth (`fused_optimizer.py`).
     """
     found = _OVERFLOWED.search(text) if "Grad overflow on" in text else None
     return int(found[1]) + 1 if found else None

@@ -1,4 +1,4 @@
-"""Meanings of the last line of a traceback, by the exception and its words."""
+"""Meanings of the last line of a traceback, by the exception and its message."""
 
 from __future__ import annotations
 

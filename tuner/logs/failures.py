@@ -45,12 +45,12 @@ class Sighting:
 
     @property
     def remedy(self) -> str:
-        """What to do about it; empty if that depends on the line."""
+        """What to do about the failure; empty if that depends on the line."""
         return REMEDIES.get(self.meaning, "")
 
     @property
     def is_cause(self) -> bool:
-        """Whether the line explains the failure, and does not only report it."""
+        """Whether the line explains the failure instead of only reporting it."""
         return self.weight <= CAUSE
 
 
@@ -122,7 +122,7 @@ _ABORTED: Final = "communicator was aborted"
 
 @dataclass(slots=True)
 class _Traceback:
-    """A traceback that is being read; its lines share a prefix that names the rank."""
+    """A traceback while it is read; its lines share a prefix that names the rank."""
 
     prefix: re.Pattern[str]
     line: int
@@ -173,11 +173,11 @@ class Failures:
 
     @property
     def awaits_lines(self) -> bool:
-        """Whether the next line counts, whatever its words."""
+        """Whether the next line counts even without a keyword."""
         return bool(self._open) or self._ignored
 
     def expect(self, words: frozenset[str]) -> None:
-        """Restrict the signatures to those that lines with no other words can match."""
+        """Restrict the signatures to those that can match lines with only these keywords."""
         self._signatures = [signature for signature in SIGNATURES if not words.isdisjoint(signature.words)]
 
     def see(self, number: int, text: str) -> Sighting | None:
@@ -209,7 +209,7 @@ class Failures:
         return None
 
     def end(self) -> list[Sighting]:
-        """Return the tracebacks that the end of the log has cut off."""
+        """Return the tracebacks that are incomplete at the end of the log."""
         meaning = "an exception ended a rank"
         return [
             _sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, ENDED, passing=True)
@@ -218,7 +218,7 @@ class Failures:
         ]
 
     def _in_traceback(self, number: int, text: str) -> tuple[bool, Sighting | None]:
-        """Return whether the line is part of a traceback, and its failure where it is the last line."""
+        """Return whether the line is part of a traceback, and its failure if it is the last line."""
         rich = _RICH_TRACEBACK.search(text)
         prefix, found = (text[: rich.start()], True) if rich else (text.partition(_TRACEBACK)[0], _TRACEBACK in text)
         if found:
@@ -254,7 +254,7 @@ def _is_raised(text: str) -> bool:
 
 
 def cause(sightings: Sequence[Sighting]) -> Sighting | None:
-    """Return the failure of a job: of the sightings nearest to the cause the first."""
+    """Return the failure of a job: the first of the sightings closest to the cause."""
     explained = {sighting.instead_of for sighting in sightings}
     seen = sorted(
         (sighting for sighting in sightings if sighting.line not in explained),
@@ -263,7 +263,7 @@ def cause(sightings: Sequence[Sighting]) -> Sighting | None:
     if seen and _FAILED_OR_TIMED_OUT in seen[0].failure.evidence:
         errors = (one for one in seen if one.meaning == NCCL and _ABORTED not in one.failure.evidence)
         return next(errors, seen[0])
-    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL failed or that died
+    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one that died or whose NCCL failed
         ends = (one for one in seen if one.weight == SIGNAL or (one.meaning == NCCL and one.weight <= LOST))
         return next((one for one in ends if one.line < seen[0].line), seen[0])
     return seen[0] if seen else None
@@ -306,7 +306,7 @@ def _raised(number: int, evidence: str) -> Sighting:
 
 
 def _bare(number: int, text: str, evidence: str) -> Sighting | None:
-    """Return the failure of an exception without a traceback, unless the line is only a warning or about recovery."""
+    """Return the failure of an exception without a traceback, unless the line is a warning or describes a recovery."""
     if _WARNS.search(text) or _GOES_ON.search(text):
         return None
     seen = _raised(number, evidence)
@@ -322,7 +322,7 @@ def _sighting(
 
 
 def _like(prefix: str) -> re.Pattern[str]:
-    """Return the pattern of a prefix with other numbers, such as times, of which trailing zeros may be left out."""
+    """Return a pattern for a prefix with other numbers, such as times, possibly without trailing zeros."""
     return _pattern(_DIGITS.sub("0", prefix))
 
 

@@ -1,4 +1,4 @@
-"""The figures of a log line: numbers with the name before and the unit after them, and their possible meaning."""
+"""The figures of a log line: numbers with the name before them, the unit after them, and their possible meaning."""
 
 from __future__ import annotations
 
@@ -94,22 +94,22 @@ class Figure:
 
     @property
     def title(self) -> str:
-        """Its name for messages, with the bracket that was stripped from it, or else its unit."""
+        """The name for messages, including a stripped bracket; or else the unit."""
         return f"{self.name})" if "(" in self.name and ")" not in self.name else self.name or self.unit
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of its name."""
+        """The words of the name."""
         return words_of(self.name)
 
     @property
     def value(self) -> float:
-        """The number."""
+        """The numeric value."""
         return float(self.text) if self.seconds is None else self.seconds
 
     @property
     def step_rank(self) -> int:
-        """How likely it is the number of a step; 0: it is not."""
+        """How likely the figure is the number of a step; 0 if it is not."""
         whole = self.text.isdecimal() or (self.text.endswith(".0") and self.text[:-2].isdecimal())
         if not whole or self.unit or self.seconds is not None:
             return 0
@@ -120,7 +120,7 @@ class Figure:
 
     @property
     def kind(self) -> Kind | None:
-        """What it tells of the time of a step, by its name and unit."""
+        """The role of the figure in the time of a step, by its name and unit."""
         over, _, under = self.unit.partition("/")
         words = {*self.words} - {""}
         if over in _STEP_RANKS and under:
@@ -157,27 +157,27 @@ class Figure:
 
     @property
     def is_of_a_step(self) -> bool:
-        """Whether its name or unit marks it as the time of one step."""
+        """Whether name or unit marks the figure as the time of one step."""
         return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6)
 
     @property
     def names_a_step(self) -> bool:
-        """Whether its name or unit has a step and a time: `step time`, `s/it`."""
+        """Whether name or unit has a step and a time: `step time`, `s/it`."""
         return not _STEP_RANKS.keys().isdisjoint(self.words) or "/" in self.unit
 
     @property
     def is_average(self) -> bool:
-        """Whether its name marks it as the mean of several steps."""
+        """Whether the name marks a mean of several steps."""
         return not _AVERAGES.isdisjoint(self.words)
 
     @property
     def is_loss(self) -> bool:
-        """Whether its name marks it as a loss."""
+        """Whether the name marks a loss."""
         return _LOSS.search(self.name) is not None and "scale" not in self.words
 
     @property
     def is_of_evaluation(self) -> bool:
-        """Whether its name marks it as part of an evaluation."""
+        """Whether the name marks an evaluation."""
         return not _EVALUATION.isdisjoint(self.words)
 
 
@@ -208,7 +208,7 @@ def figures(text: str) -> list[Figure]:
         printed = match["unit"] or ""
         unit = "" if is_name(printed, name, text[end:]) else _unit(printed)
         if not unit and printed:
-            end = match.start("unit")  # `2 step 100`, `3.21 sec/step 1.01`: of the next figure
+            end = match.start("unit")  # of the next figure: `2 step 100`, `3.21 sec/step 1.01`
         elif not unit and text[end : end + 1] and (text[end].isalpha() or text[end] == "%"):
             unit = _OTHER_UNIT
         name = name or (FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
@@ -227,7 +227,7 @@ def name_of(before: str) -> str:
 
 
 def is_name(printed: str, name: str, behind: str) -> bool:
-    """Whether what stands behind a figure is the name of the next: `loss 3.21 sec/step 1.010`, `lr 0.1 ms=500`."""
+    """Whether the text after a figure is the name of the next one: `loss 3.21 sec/step 1.010`, `lr 0.1 ms=500`."""
     following = _NEXT_VALUE.match(behind)
     if not printed[:1].isspace() or following is None:
         return False
@@ -235,7 +235,7 @@ def is_name(printed: str, name: str, behind: str) -> bool:
 
 
 def _unit(printed: str) -> str:
-    """Return a unit in one spelling: ms, s, step/s, s/step; empty for none."""
+    """Normalise a unit to ms, s, step/s or s/step; empty for none."""
     words = printed.casefold().replace(" per ", "/").split()
     over, slash, under = "".join(words).partition("/")
     over, under = (_unit_of_time(word) or word for word in (over, under))

@@ -1,4 +1,4 @@
-"""The runs of a log: how a part of it that was read becomes one."""
+"""The runs of a log, and how the lines of a part become a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class LogRun:
 
     @property
     def interval(self) -> int | None:
-        """Return the number of iterations between two lines; Megatron prints the mean over them."""
+        """Return the number of iterations between two lines, over which Megatron prints the mean."""
         numbers = [iteration.number for iteration in self.iterations]
         gaps = [after - before for before, after in pairwise(numbers)]
         said = self.arguments.get("log_interval") or self.arguments.get("steps_per_print") or ""
@@ -46,7 +46,7 @@ class LogRun:
 
 @dataclass(slots=True)
 class RunPart:
-    """A run that is being read."""
+    """A run while it is read."""
 
     arguments: dict[str, str]
     by_source: dict[Source, dict[int, Iteration]] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class RunPart:
 
     @property
     def iterations(self) -> dict[int, Iteration]:
-        """Those of that source, by number."""
+        """The iterations of that source, by number."""
         return self.by_source[self.source] if self.source else {}
 
 
@@ -90,13 +90,13 @@ def _source(part: RunPart) -> Source | None:
 
 
 def run_of(part: RunPart, batches: int) -> LogRun:
-    """Return the run of a part, whose steps have so many batches."""
+    """Return the run of a part, with the given number of batches per step."""
     source = _source(part)
     iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
     if batches > 1 and source in _OF_BATCHES:
         iterations = tuple(_of_batches(iteration, batches) for iteration in iterations)
     if source == "flops profiler":
-        iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
+        iterations = iterations[-1:]  # it prints the accumulated time after each microbatch
     failures = [
         seen
         for seen, before in part.failures
@@ -117,7 +117,7 @@ def run_of(part: RunPart, batches: int) -> LogRun:
 
 
 def _of_batches(iteration: Iteration, batches: int) -> Iteration:
-    """Return an iteration that is a batch with the time of a step."""
+    """Return a batch as an iteration with the time of a step."""
     if not iteration.seconds:
         return iteration
     derived = f"a batch, {batches} of which make a step"
@@ -131,7 +131,7 @@ def _of_batches(iteration: Iteration, batches: int) -> Iteration:
 
 
 def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting]) -> list[Sighting]:
-    """Return the sighting of a loss that became NaN and stayed so."""
+    """Return the sighting of a loss that became NaN and stayed NaN."""
     streak: list[Sighting] = []
     for iteration in iterations:
         streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []
