@@ -214,9 +214,7 @@ def cost(key: str, seconds: float, **terms: float) -> Any:
 
 
 def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixture[str]) -> None:
-    """8 s are 20% less than 10 s, due to 3 s of bubble and despite 1 s of sends; the order of the topologies is
-    irrelevant.
-    """
+    """8 s are 20% less than 10 s, due to 3 s of bubble and despite 1 s of sends, in either order of the topologies."""
     slow, fast = cost("slow", 10.0, bubble=5.0, sends=1.0), cost("fast", 8.0, bubble=2.0, sends=2.0)
     for pair in ((slow, fast), (fast, slow)):
         explain._print_comparison(*pair)

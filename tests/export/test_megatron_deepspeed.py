@@ -84,9 +84,7 @@ def test_omitted_flags_have_the_defaults_of_the_repository() -> None:
 
 
 def test_deepspeeds_fork_supports_neither_rotary_positions_nor_grouped_queries() -> None:
-    """Its `RotaryEmbedding` returns cosines and sines, which are then used as angles, and it splits the QKV projection
-    into three equal parts.
-    """
+    """Rotary embeddings use cosines and sines as angles, and the QKV projection is split into three equal parts."""
     options = ExportOptions(fork="deepspeed")
     llama = bloom("tp8-pp1-dp4-mbs1-z1", model="llama-7b", nodes=4, global_batch=512, precision="bf16")
     assert MEGATRON_DEEPSPEED.refused(llama, options) == ["positions"]

@@ -84,9 +84,7 @@ def test_fsdp_offloads_parameters_gradients_and_states_only_together() -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_ranked_topologies_with_offload_are_exported(framework: Framework) -> None:
-    """The first hundred of each framework are supported by all of its formats except Bridge's, which refuses offload by
-    name.
-    """
+    """All formats of a framework support its first hundred topologies; Bridge's refuses offload of the optimizer."""
     space = space_for(
         **LLAMA, framework=framework, global_batch=512, settings=["offload=optimizer,optimizer+parameters"]
     )

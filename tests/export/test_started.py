@@ -111,9 +111,7 @@ def check(folder: Path, chosen: Topology, run: Run) -> None:
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
 def test_all_launch_scripts_start_the_same_job(name: str, tmp_path: Path) -> None:
-    """The slow tests below run only some topologies per script, which suffices because all scripts start the worker
-    alike.
-    """
+    """All scripts start the worker alike, so the slow tests below run only some topologies per script."""
     chosen, usual = topology(**TOPOLOGIES[name]), topology(**TOPOLOGIES["tp"])
     for format_name in STARTERS:
         export(tmp_path / format_name, chosen, format_name)
@@ -202,9 +200,7 @@ pathlib.Path(os.environ["TUNER_FOLDER"], f"rank{os.environ['RANK']}.json").write
 @pytest.mark.slow
 @pytest.mark.parametrize("starter", ["", "torchrun "])
 def test_a_users_program_receives_the_topology(starter: str, tmp_path: Path) -> None:
-    """Every rank receives it as arguments and environment variables, in the folder of the program, whatever the name of
-    the folder.
-    """
+    """Every rank receives it as arguments and variables, in the program's folder, whatever the folders' names."""
     needs_deepspeed()
     home, folder = tmp_path / "it's home", tmp_path / 'a "b" $c'
     home.mkdir()

@@ -135,9 +135,7 @@ def test_a_traceback_continues_in_the_next_block_of_lines() -> None:
 
 
 def test_a_bar_within_a_step_does_not_count_steps() -> None:
-    """A bar whose description numbers the step counts the work within it; a loop over steps is numbered by the bar
-    itself.
-    """
+    """A bar whose description numbers the step counts the work within it; a loop over steps numbers its own."""
     within = [f"Running training step {step}: 100%|##########| 8/8 [00:31<00:00,  3.9{step}s/it]" for step in (1, 2, 3)]
     assert not read_log(within).runs
     loop = [f"step {step}:   {step}%|          | {step}/100 [00:{4 * step:02}<06:00,  4.00s/it]" for step in (1, 2, 3)]
@@ -208,9 +206,7 @@ def test_the_first_print_after_an_evaluation_is_read_separately() -> None:
 
 
 def test_a_bar_truncated_late_is_smoothed_print_by_print() -> None:
-    """After a minute, a rate that agrees with the clock is not from a resumed run, whose smoothing weight would be
-    unknown.
-    """
+    """After a minute, a rate that agrees with the clock is not that of a resumed run with unknown smoothing."""
     late = [bar(2086, 1561, "1.49it/s", 2120), bar(2087, 1562, "1.48it/s", 2120), bar(2088, 1562, "1.47it/s", 2120)]
     second = read(late)[1]
     assert second.seconds == pytest.approx((1 / 1.48 - 0.7 / 1.49) / 0.3)
@@ -254,9 +250,7 @@ def test_a_notebook_bar_gives_the_mean_of_the_steps_of_this_job(printed: str, se
 
 
 def test_a_bar_of_epochs_does_not_count_steps() -> None:
-    """A bar whose description repeats its number counts epochs; a bar in a loop over epochs counts the batches of one
-    epoch.
-    """
+    """A bar whose description repeats its number counts epochs; one in a loop over epochs counts batches."""
     line = "Epoch {0}/1000:  46%|████      | {0}/1000 [14:{1:02}<16:28,  1.84s/it, v_num=1, train_loss_step=2.36e+3]"
     assert not read_log([line.format(462 + n, 9 + 2 * n) for n in range(3)]).runs
     line = "Epoch 2/1000:  46%|████      | {0}/1000 [14:{1:02}<16:28,  1.84s/it, loss=2.36]"

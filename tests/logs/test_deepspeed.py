@@ -22,9 +22,7 @@ def only(text: str, before: str = "") -> LogRecord:
 
 
 def test_deepspeed_lines_are_read() -> None:
-    """Seconds of the pipeline engine, current rather than mean samples/s of the timer, and the three times of a
-    breakdown.
-    """
+    """The pipeline engine prints seconds, the timer current and mean samples/s, and the breakdown three times in ms."""
     pipe = only("rank0: steps: 2 loss: 5.5000 iter time (s): 0.046 samples/sec: 87.500")
     assert (pipe.source, pipe.speaker) == ("pipeline engine", "rank0:")
     assert (pipe.iteration.number, pipe.iteration.seconds, pipe.iteration.loss) == (2, 0.046, 5.5)

@@ -183,8 +183,7 @@ def test_an_existing_study_of_something_else_is_refused(
 
 @pytest.mark.slow
 def test_a_full_disk_loses_no_measurement(tmp_path: Path) -> None:
-    """A disk that fills up during a study exits with code 1 and a remedy; with free space, the same command continues
-    with all measurements."""
+    """A disk that fills up during a study exits with code 1 and a remedy; with free space, the study continues."""
     with small_disk(tmp_path / "runs", "640k") as disk:
         said = optimize("--budget", "40", "--study", "full", folder=tmp_path)
         assert said.code == 1, said.err

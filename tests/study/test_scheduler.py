@@ -205,8 +205,7 @@ def test_repeating_the_command_of_a_finished_study_launches_nothing(tmp_path: Pa
 @given(st.floats(1.0, 1000.0), st.floats(1.0, 600.0))
 @settings(max_examples=30)
 def test_a_job_counts_as_hung_by_its_own_estimate(seconds: float, start: float) -> None:
-    """A job counts as hung after six estimated iterations without progress, plus three times the longest start before
-    its first iteration, and never earlier."""
+    """The limit is six estimated iterations, and before the first one also three times the longest start."""
     watch = Watchdog.of(seconds, [start / 2, start])
     allowed = max(30.0, MAX_STALLED_ITERATIONS * seconds)
     assert watch.start == pytest.approx(allowed + MAX_START_RATIO * start)

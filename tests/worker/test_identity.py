@@ -93,9 +93,7 @@ def test_rotary_positions_rotate_pairs_with_the_models_fraction_and_base(interle
 
 
 def test_rotary_scaling_is_linear_or_llama_3s() -> None:
-    """Wavelengths above original / low are scaled, those below original / high are kept, and those between
-    interpolated.
-    """
+    """Wavelengths above original / low are scaled, those below original / high kept, and those between interpolated."""
     plain = rotary_rates(tiny(rotary_base=5e5), 128).double()
     linear = tiny(rotary_base=5e5, rotary_scaling=RotaryScaling(kind="linear", factor=4.0))
     torch.testing.assert_close(rotary_rates(linear, 128).double(), plain / 4)

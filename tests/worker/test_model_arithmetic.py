@@ -272,9 +272,7 @@ def test_a_sharded_model_trains_as_the_whole_one(
 
 
 def test_frozen_tensors_get_no_gradient(threads: Callable[..., list[Any]]) -> None:
-    """A column product computes only the requested gradients: of the input, which may be sharded, the weight or the
-    bias.
-    """
+    """A column product computes only the requested gradients: of the input (or its shard), the weight or the bias."""
     from tuner.worker.parallel import column_product
 
     for sequence in (False, True):

@@ -30,9 +30,7 @@ WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, voca
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
 def test_the_flops_of_an_iteration_follow_narayanan(gated: bool, recompute: Recompute) -> None:
-    """3 x (layers + scores + logits) and recomputation; 4 samples of 16 tokens are 64 tokens, and 120 is the padded
-    vocabulary.
-    """
+    """3 x (layers + scores + logits) and recomputation, for 64 tokens and a vocabulary padded to 120."""
     workload = replace(WORKLOAD, model=replace(WIDE, gated_mlp=gated), global_batch=4)
     layers = 2 * 64 * 2 * (2 * 8 * (8 + 4) + (3 if gated else 2) * 8 * 16)
     scores, logits = 4 * 64 * 2 * 16 * 8, 2 * 64 * 8 * 120

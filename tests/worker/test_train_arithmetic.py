@@ -32,9 +32,7 @@ def parameter(*gradient: float, counts: bool = True, expert: bool = False) -> An
 def test_gradients_are_clipped_by_their_norm_over_all_ranks(
     stages: int, pipe: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Squares are summed over expert parallel ranks for experts, and over tensor and pipeline ranks for dense
-    parameters.
-    """
+    """Squares are summed over expert parallel ranks for experts, and over tp and pp ranks for dense parameters."""
     groups = {"experts": 3.0, "model": 5.0, "pipe": 7.0}
     monkeypatch.setattr("tuner.worker.train.dist.all_reduce", lambda squares, group: squares.add_(groups[group]))
     dense, copied, expert = parameter(3.0, 4.0), parameter(100.0, counts=False), parameter(6.0, expert=True)

@@ -263,9 +263,7 @@ def test_a_shard_does_not_depend_on_the_pieces_in_which_it_is_drawn(monkeypatch:
 def test_stages_divide_the_list_of_layers(
     layers: int, pp: int, partition: Partition, final_norm: bool, bounds: list[int]
 ) -> None:
-    """The list is embedding, positions, layers, final norm, head; partition=embedding counts embedding and head as
-    layers.
-    """
+    """The list is embedding, positions, layers, final norm, head; partition=embedding counts its ends as layers."""
     chosen = topology(pp=pp, partition=partition)
     assert model.stage_bounds(tiny(layers=layers, final_norm=final_norm), chosen) == bounds
 
