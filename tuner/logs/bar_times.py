@@ -21,16 +21,16 @@ from tuner.logs.cut_bars import KEPT, SMOOTHING, Course, CutBar, beyond
 from tuner.logs.records import Iteration, digit_of, figure_of
 
 _CLOCK_SLACK: Final = 1.5
-"""Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
+"""Maximum difference in seconds between the time of steps and that between two clocks with whole seconds."""
 
 _CLOCK_ERROR: Final = 0.05
-"""Seconds by which a bar's clock may differ from the time of its rate, beside the fraction that it does not print."""
+"""Maximum difference in seconds between a bar's clock and the time of its rate, besides the truncated fraction."""
 _COARSE: Final = 10.0
-"""Seconds between two clocks below which they say less of a step than a printed rate with which they agree."""
+"""Seconds between two clocks below which an agreeing printed rate is more precise."""
 _FAR: Final = 100
-"""Number of prints after which a mean since the beginning is that of the last steps."""
+"""Number of prints after which a mean since the beginning approximates the time of the last steps."""
 _COARSE_DIGIT: Final = 0.2
-"""Share of a step above which the digits of two totals may say less of it than the rate itself."""
+"""Share of a step above which the digits of two totals may be less precise than the rate itself."""
 
 
 @dataclass(slots=True)
@@ -39,11 +39,11 @@ class Bar:
 
     total: int
     is_cut: bool = False
-    """Whether its beginning may not be in the log."""
+    """Whether the beginning of the bar may be missing in the log."""
     cut: CutBar | None = None
     prints: int = 0
     decay: float = 1.0
-    """Weight that smoothing leaves to what was before its first print: 0.7 to the power of the prints."""
+    """Weight in the smoothing of everything before the first print: 0.7 to the power of the prints."""
     number: int = 0
     elapsed: float = 0.0
     ema_steps: float = 0.0

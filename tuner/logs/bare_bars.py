@@ -70,4 +70,4 @@ class BareBars:
 
 
 _MAX_TEXT: Final = 1 << 12
-"""Characters of a line in which bars are searched."""
+"""Characters of a line that are searched for bars."""

@@ -33,13 +33,13 @@ _BAR: Final = re.compile(
     rf"(?:, *((?:[0-9.]{{1,12}}|\?) ?(?:{_STEPS}/s|s/{_STEPS})))?"
     r"([^\]]{0,2000})(?:\]|$)"
 )
-"""A notebook's has no bar, and one of unknown length no percentage; a terminal may cut its end off."""
+"""A notebook prints no bar, and a bar of unknown length no percentage; a terminal may truncate its end."""
 _PLAIN: Final = re.compile(
     r"^[ \r]{0,8}[0-9]{1,3}%\|[^|\n]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
     r", *([0-9.]{1,12} ?(?:it/s|s/it))\]\s*?$",
     re.MULTILINE,
 )
-"""A bar alone on its line."""
+"""A bar on a line of its own."""
 _RICH: Final = re.compile(
     r"Epoch [0-9]{1,9}/[-0-9]{1,9} [^0-9]{1,400}([0-9]{1,9})/([0-9]{1,9}|--) ([0-9]{1,4}:[0-9]{2}:[0-9]{2}) • "
     r"[-0-9:]{4,12} ([0-9.]{1,12}it/s)([^\n]{0,2000})"
@@ -48,12 +48,12 @@ _UNBOUNDED: Final = re.compile(
     r"Epoch [0-9]{1,9}: : ([0-9]{1,9})it (\[)([0-9:]{1,9}:[0-9]{2}), *([0-9.]{1,12}(?:it/s|s/it))([^\]]{0,2000})"
     r"(?:\]|$)"
 )
-"""Lightning's of unknown length, with a bracket instead of the total."""
+"""Lightning's bar of unknown length, with a bracket instead of the total."""
 _EPOCH: Final = re.compile(r"\bEpoch {1,8}([0-9]{1,9})\b")
 _EPOCH_OF: Final = re.compile(r"\bEpochs? {1,8}([0-9]{1,9})/([0-9]{1,9})\b", re.IGNORECASE)
 _OTHER_UNIT: Final = re.compile(r", *[0-9.?]{1,12} ?[A-Za-z]{1,20}/s\b")
 _INNER: Final = re.compile(r"\bstep {1,4}([0-9]{1,12})[: ]*$", re.IGNORECASE)
-"""A description with the number of a step, whose parts the bar counts."""
+"""A description with the number of a step whose parts the bar counts."""
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
 _LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
 OTHER_WORK: Final = re.compile(
@@ -63,16 +63,16 @@ OTHER_WORK: Final = re.compile(
 )
 """Text before the figures of a bar or line that is not about training steps."""
 _DICTIONARY: Final = re.compile(r"(?:\{|^)[^{}]*': [^{}]*(?:\}|$)")
-"""A line of HF Trainer before a bar, which may be truncated and describes nothing."""
+"""A line of HF Trainer before a bar, possibly truncated, that is not a description."""
 _MAX_HEAD: Final = 200
-"""Characters before a bar in which its description is searched."""
+"""Characters before a bar that are searched for its description."""
 _MAX_TEXT: Final = 1 << 12
-"""Characters of a line in which bars are searched: a carriage return separates one print from the next."""
+"""Characters of a line that are searched for bars; a carriage return separates two prints."""
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
 _COARSE_RATE: Final = 0.01
-"""Relative value of a rate's last digit above which the time left may say more."""
+"""Relative value of a rate's last digit above which the remaining time may be more precise."""
 _SAME_RATE: Final = 0.05
-"""Relative difference up to which a time left is that of a rate whose unit is upside down."""
+"""Relative difference up to which the remaining time shows that the unit of a rate is inverted."""
 
 
 BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "s/it, ", "it/s, ", "/? [", ": : ")

@@ -22,18 +22,18 @@ _LITGPT: Final = re.compile(
 )
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _OLMO_RATES: Final = ("throughput/device/BPS", "throughput/device/batches_per_second")
-"""Of the last step, and never of the first."""
+"""Rates of the last step; the first step has none."""
 _OLMO_LINE: Final = re.compile(rf"^(?:\S{{1,60}} )?\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
 _COMPOSER: Final = re.compile(
     r"^(?:\S{1,60} )?(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?(?:\s+Train (.+)|\s*$)"
 )
 _COMPOSER_LINE: Final = re.compile(r"^\S{0,60}\s+Train (.+)")
 _COMPOSER_FIGURE: Final = re.compile(rf"(?:^|\s{{2,}})([a-z_/]{{1,80}}): ({LOSS})(?=\s{{2,}}|\s*$)")
-"""One to a line, or several of a line that was condensed."""
+"""One per line, or several in a condensed line."""
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
 """Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
 _MAX_FIGURES: Final = 1 << 12
-"""Characters of a line in which figures are searched."""
+"""Characters of a line that are searched for figures."""
 
 
 class Blocks:
@@ -97,7 +97,7 @@ class LitGpt:
         self._stepped = (0, 0)
         """Number of batches and steps at the end of the last step."""
         self._seconds: float | None = None
-        """Of the batches since then; None where not all of them are logged."""
+        """Seconds of the batches since then; None unless all of them are logged."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the step that ends with a line."""

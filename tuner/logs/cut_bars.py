@@ -13,9 +13,9 @@ SMOOTHING: Final = 0.3
 """tqdm's default."""
 KEPT: Final = 1 - SMOOTHING
 _RESUMED: Final = 60.0
-"""Seconds in which a resumed bar has reached its first step; later its rate agrees with the clock only if smoothed."""
+"""Seconds within which a resumed bar reaches its first step; a later rate that agrees with the clock is smoothed."""
 _AGREE: Final = 1e-3
-"""Relative difference from which both courses count as one."""
+"""Relative difference below which both cases count as one."""
 
 
 def beyond(seconds: float, between: float) -> float:
@@ -51,7 +51,7 @@ class CutBar:
     done: int
     """Steps at its first print."""
     rate: float
-    """Seconds of a step by the rate of that print."""
+    """Seconds per step by the rate of that print."""
     clock: float
     courses: tuple[Course, Course] | None = None
 

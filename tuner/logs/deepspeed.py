@@ -38,7 +38,7 @@ _RATES_OF_STEP: Final = re.compile(r"\bstep=([0-9]{1,12}), skipped=[0-9]{1,12}, 
 _OVERFLOWED: Final = re.compile(r"\bGrad overflow on iteration:? ([0-9]{1,12})\b")
 _BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.{0,400}? (?:bwd|backward): ([0-9.]+) \|")
 _WHOLE_BATCH: Final = re.compile(r"time \(ms\) \| train_batch: ([0-9]*[1-9][0-9]*\.[0-9]+) \|")
-"""Of the pipeline engine; today it prints 0.00."""
+"""Rate of the pipeline engine, which current releases print as 0.00."""
 _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
 _LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")

@@ -14,7 +14,7 @@ _ERROR: Final = (
 )
 """The text before an error message of the runtime (`cudaGetErrorString`, `hipGetErrorString`)."""
 _FAILED: Final = r"Cuda failure (?:\S{1,200} )?'"
-"""The same of NCCL, which goes on after errors of what it only tries."""
+"""The same for NCCL, which continues after errors of mere attempts."""
 _LIBRARIES: Final = ("cuBLAS", "cuBLASLt", "cuDNN", "cuFFT", "cuSOLVER", "cuSPARSE", "cuRAND")
 _ERROR_WORDS: Final = (
     "CUDA error: ",

@@ -34,7 +34,7 @@ _SUMMARY_LINE: Final = re.compile(
     r"(?:^|[->\]:] )\W{0,12}train_(runtime|steps_per_second)['\"]? {0,40}[:=] {0,40}['\"]?(?:([0-9]{1,4}):([0-9]{2}):)?"
     rf"({NUMBER})['\"]?,?\s*$"
 )
-"""Of a summary with a line per figure: `  train_runtime            = 0:10:00.12`, or JSON."""
+"""A summary with one figure per line: `  train_runtime            = 0:10:00.12`, or JSON."""
 _RATE_DIGIT: Final = 1e-3
 """Value of the last digit of HF Trainer's rates, which are rounded without printing zeros."""
 _ELAPSED_STEP: Final = re.compile(
@@ -61,7 +61,7 @@ class Dictionaries:
 
     def __init__(self) -> None:
         self._clock = self._evaluated = 0.0
-        """Seconds of the clock at the last line, and those of all evaluations until then."""
+        """Seconds of the clock at the last line, and of all evaluations so far."""
         self._runtime: tuple[float, float] | None = None
         """Seconds of a summary's first line, and the value of their last digit."""
 

@@ -22,7 +22,7 @@ _MAX_LINE: Final = 200
 _REPEATED: Final = 2
 """Added to a line's score if others differ from it only in their figures."""
 _MAX_KEPT: Final = 20_000
-"""Lines that are read by the names of their figures."""
+"""Lines to read by the names of their figures."""
 _MAX_CANDIDATES: Final = 1000
 """Lines of an unread log that are compared."""
 
@@ -47,7 +47,7 @@ _PARTS: Final = frozenset(
         *("remaining", "left", "eta", "eval", "val", "validation", "test", "save", "checkpoint", "comm"),
     }
 )
-"""Words of a time that is a part of a step's, or none of a step."""
+"""Words of a time that belongs to a part of a step, or to none."""
 _NUMBER_WITH_UNIT: Final = re.compile(r"[0-9][\w.]*")
 _LOSS: Final = re.compile(r"\bloss\b", re.IGNORECASE)
 
@@ -68,7 +68,7 @@ class LogExplanation:
 
     readers: tuple[ReaderExplanation, ...]
     likely: tuple[tuple[int, str], ...]
-    """Of an unread log the lines that are most likely about an iteration."""
+    """The lines of an unread log that are most likely about an iteration."""
     pattern: str
     """A step pattern for the likeliest of them; empty if none has a time."""
 

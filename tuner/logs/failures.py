@@ -70,11 +70,11 @@ _CERTAIN: Final = re.compile(
 _BELOW_ERROR: Final = re.compile(
     r"^(?:\[[\w-]{1,20}\]:)?\s{0,4}\[?[WI](?:[0-9]{3,4} [0-9]{2}:[0-9]{2}:| \w{1,60}\.\w{2,3}:[0-9])"
 )
-"""Levels of PyTorch's and glog's lines: what they say may be tried again, as a connection is."""
+"""Levels of PyTorch's and glog's lines about operations that may be retried, such as a connection."""
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
-"""Text before a traceback on its line that is not part of its other lines: a bar, the user's signal."""
+"""Text before a traceback on its line that is missing in its other lines: a bar, the user's signal."""
 _DEBUG: Final = re.compile(r"\bDEBUG\b")
 """The level at which programs log recoverable errors."""
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
@@ -82,7 +82,7 @@ _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)"
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$|(?=  File \"))")
 _FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')
-"""A line of a traceback, of which the beginning may be lost."""
+"""A line of a traceback whose beginning may be missing."""
 _GOES_ON: Final = re.compile(
     r"\b(?:(?-i:INFO|DEBUG)|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying"
     r"|disabl(?:ed|ing)|continu(?:e|ing)|optional)\b",
@@ -96,7 +96,7 @@ _BARE: Final = re.compile(
     r"|(?:\w{1,60}\.){1,9}(?:(?:[Ee]x\w{1,60}|_?errors?)\.[A-Z]\w{1,60}"
     rf"|[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)}))): \S.*|(?:\w{{1,60}}\.){{1,9}}[A-Z]\w{{0,60}}(?:Error|Exception):\s*)$"
 )
-"""An exception that begins its line."""
+"""An exception at the beginning of a line."""
 _LOGGED: Final = re.compile(
     r"\b(?:CRITICAL|FATAL|Uncaught|Unhandled|ERROR\b[^|]{0,120}?\b(?:[Ff]ailed|[Ee]xception|[Cc]rashed|[Aa]borted))\b"
     r"[^|]{0,120}?[ :]((?:\w{1,60}\.){0,9}[A-Z]\w{0,60}(?:Error|Exception): \S.*)$"
@@ -105,7 +105,7 @@ _LOGGED: Final = re.compile(
 _FRAME: Final = "│╭╰├┃"
 """First characters of the lines that rich draws around a traceback."""
 _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.)?Empty)$")
-"""An exception whose handler says better what was looked for."""
+"""An exception whose handler explains better what was missing."""
 _DURING: Final = "During handling of the above exception"
 _MAX_LINES_TO_HANDLER: Final = 3
 _UNSAID: Final = re.compile(
@@ -128,9 +128,9 @@ class _Traceback:
     line: int
     read: int = 0
     headless: bool = False
-    """Whether its first line is lost, so that only what follows its frames directly can belong to it."""
+    """Whether its first line is missing, so that only what follows its frames directly can belong to it."""
     ignored: bool = False
-    """Whether Python goes on after it."""
+    """Whether Python continues after it."""
 
 
 FAILURE_WORDS: Final = tuple(
@@ -169,7 +169,7 @@ class Failures:
         self._lookup = 0
         """Line of the last exception of a lookup."""
         self._handled = 0
-        """Line of the one that is being handled."""
+        """Line of the exception that is being handled."""
 
     @property
     def awaits_lines(self) -> bool:

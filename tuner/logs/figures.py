@@ -11,10 +11,11 @@ from tuner.logs.lines import without_stamps
 
 Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
 """How a figure gives the time of a step: as a time, seconds per step, steps per second, the time since some moment, or
-the line's time stamp."""
+the line's time stamp.
+"""
 
 MAX_TEXT: Final = 2048
-"""Characters of a line in which figures are searched."""
+"""Characters of a line that are searched for figures."""
 _MAX_NAME: Final = 48
 
 _STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
@@ -38,10 +39,10 @@ _FIGURE: Final = re.compile(
     r"(?![\w/%]))?)",
 )
 _OTHER_UNIT: Final = "?"
-"""A unit that is none of time, directly behind its number: `10k`, `45%`."""
+"""A unit other than one of time, directly after its number: `10k`, `45%`."""
 _DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
 _ASIDE: Final = re.compile(rf" ?\((?!(?:ms|{_SECONDS}|{_STEPS}/s|s/{_STEPS})\))[^()]*\)")
-"""What a name has in brackets, unless it is a unit."""
+"""Bracketed text in a name, unless it is a unit."""
 _NEXT_VALUE: Final = re.compile(r"['\"]?(?P<sign>\s*[:=])?\s*-?[0-9.]")
 _WORDS: Final = re.compile(r"[a-z]+")
 
@@ -51,9 +52,9 @@ _STEP_RANKS: Final = {
     **dict.fromkeys(("it", "batch", "batches"), 1),
 }
 FRACTION: Final = "/"
-"""Name of a figure without one that has a total: `[200/5005]`."""
+"""Name of an unnamed figure with a total: `[200/5005]`."""
 _FIRST: Final = "^"
-"""Name of a figure without one that begins its line."""
+"""Name of an unnamed figure at the beginning of its line."""
 UNNAMED: Final = frozenset({FRACTION, _FIRST})
 _NOT_STEPS: Final = frozenset(
     {
@@ -63,16 +64,16 @@ _NOT_STEPS: Final = frozenset(
         *("eta", "decay", "interval", "length", "norm", "grad", "gpu", "device", "dt", "took", "samples", "tokens"),
     }
 )
-"""Words that a number of steps has, and the number of a step has not."""
+"""Words that occur in a number of steps, but not in the number of a step."""
 _TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
 _RATES: Final = frozenset({"speed", "rate", "throughput"})
 _AVERAGES: Final = frozenset({"avg", "average", "mean"})
 _BESIDE_TIME: Final = frozenset(
     {*_TIMES, *_STEP_RANKS, *_AVERAGES, "train", "training", "per", "the", "in", "gpu", "last", "this"}
 )
-"""Words of which the name of a step's time consists."""
+"""Words that make up the name of a step's time."""
 _ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
-"""Words of a time since the beginning."""
+"""Words of a cumulative time."""
 _EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout"})
 _LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
 
@@ -82,15 +83,15 @@ class Figure:
     """A number in a line, with the text around it."""
 
     name: str
-    """As printed, in small letters; `/` for a fraction without one."""
+    """As printed, in lower case; `/` for an unnamed fraction."""
     text: str
     start: int = 0
-    """Where its number begins in the line without its time stamp."""
+    """Position of the number in the line without its time stamp."""
     total: int = 0
     """After a slash; 0 if there is none."""
     unit: str = ""
     seconds: float | None = None
-    """Of a figure such as 1:02:03 or 1m02s."""
+    """Seconds of a figure such as 1:02:03 or 1m02s."""
 
     @property
     def title(self) -> str:

@@ -38,7 +38,7 @@ _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _GROUPS: Final = ("iteration", "seconds", "ms", "tokens_per_sec", "loss", "memory")
 """Named groups of a step pattern."""
 _MAX_PATTERN_TEXT: Final = 4096
-"""Characters of a line that a user's pattern is applied to, as it may take quadratic time."""
+"""Characters of a line to which a user's pattern is applied, as it may take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

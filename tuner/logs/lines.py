@@ -10,13 +10,13 @@ MAX_LINE_CHARS: Final = 1 << 16
 """Characters of a line that are read."""
 
 _BLOCK_CHARS: Final = 1 << 17
-"""Characters of lines that are searched together for the words of all readers: most lines of a log have none."""
+"""Characters of lines that are searched together for keywords: most lines of a log have none."""
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 400
 """Columns of the terminals whose wrapped lines are joined."""
 _FULL_LINES: Final = 3
-"""Number of lines as long as the longest that show a terminal's width."""
+"""Number of lines of maximum length that show a terminal's width."""
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 """Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
@@ -30,9 +30,9 @@ _TANGLE: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.]*?(?:Error|Exception))(?P=name)+(?:: ){2,}(?P<words>.+?)(?P=words)+"
 )
 _MAX_LABEL: Final = 400
-"""Characters."""
+"""Maximum number of characters."""
 _LONGEST_TANGLE: Final = 2000
-"""Characters: the time to compare all beginnings grows with their square."""
+"""Maximum number of characters: the time to compare all prefixes grows quadratically."""
 
 _STAMP: Final = re.compile(
     r"\b([0-9]{4})[-/]([0-9]{2})[-/]([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
@@ -40,9 +40,9 @@ _STAMP: Final = re.compile(
 _SHORT_STAMP: Final = re.compile(
     r"^\W{0,3}(?:([0-9]{2})[-/]([0-9]{2}) )?([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?(?![0-9:])"
 )
-"""Without a year, or a day, at the beginning of a line."""
+"""A time stamp without a year or a date, at the beginning of a line."""
 _MAX_STAMP_AT: Final = 120
-"""Characters at a line's beginning in which its time stamp is searched."""
+"""Characters at the beginning of a line that are searched for a time stamp."""
 
 
 def kind_of(text: str) -> str:

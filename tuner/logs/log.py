@@ -29,18 +29,17 @@ from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, LogRecord, PeakMe
 from tuner.logs.runs import BARS_OF_BATCHES, LogRun, RunPart, run_of
 
 _BEFORE_FIRST: Final = -1
-"""Below every iteration's number: some trainers begin at 0."""
+"""Below the number of any iteration: some trainers start at 0."""
 _PLAIN_BAR: Final[tuple[Source, str]] = ("progress bar", "")
-"""Source and speaker of bars alone on their lines."""
+"""Source and speaker of bars on lines of their own."""
 _NEW_STREAM: Final = (_BEFORE_FIRST, 0)
 _NOTHING: Final[Mapping[int, Iteration]] = {}
 _BARS: Final = frozenset(BAR_WORDS)
-"""Lines without another word can hold only the iterations of a progress bar."""
+"""Lines with only these keywords can contain only the iterations of a progress bar."""
 _MAX_STAMPED: Final = 1024
-"""Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
+"""Lines whose time stamps are kept: a misread unit shows in the first ones."""
 _MAX_KEPT_CHARS: Final = 1 << 20
-"""Characters in which a log shows that it was copied from a terminal, with its lines broken, or how lines are read that
-no reader knows."""
+"""Characters to read before deciding whether a terminal wrapped the lines, or how an unknown log is read."""
 _ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")
 _STEPS_OF_EPOCH: Final = re.compile(r"Epoch 0, global step ([0-9]{1,9})\b")
 _EVEN: Final = 0.02
@@ -126,7 +125,7 @@ class _Reader:
         self._failures = Failures()
         self._overflows = 0
         self._overflowed: int | None = None
-        """The last optimizer step that was skipped, where a line has its number."""
+        """The last skipped optimizer step, if a line has its number."""
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
 
@@ -316,7 +315,7 @@ _STEMS: Final = (
     *("xception", "imed out", "GPU", "CUDA", "rgument", "ption", "failed", "fatal", "ound", "was ", "orrupt", "ERROR"),
     *("ermission", "ccess", "loc(", "illed", "bort", "orker", "onnect", "ib", " to ", "ile", "er ", "es "),
 )
-"""Parts that many of the words below share, so that they are searched first."""
+"""Parts that many of the words below share and that are searched first."""
 
 
 def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:

@@ -25,12 +25,12 @@ from tuner.logs.lines import kind_of, loose_stamp_of, without_stamps
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_of
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-"""What tells the time of a step, the most reliable first."""
+"""Figures that determine the time of a step, the most reliable first."""
 
 MOST_LINES: Final = 4096
 """Lines with a step that are examined to determine the meaning of their figures."""
 _FIGURE_WORDS: Final = ("step", "iter", "update", "batch", "it", "/")
-"""Each line with a step contains one of these words in small letters, or begins with it."""
+"""Each line with a step contains one of these words in lower case, or starts with a digit."""
 _OTHER_WORK: Final = re.compile(
     rf"(?<![A-Za-z])(?:(?:down|up|re|pre|un)[-_]?)?(?:{OTHER_WORK.pattern}|bench|bandwidth|all.?reduce|auto.?tun"
     r"|g?emm\b|k-?means|profil)",
@@ -38,19 +38,19 @@ _OTHER_WORK: Final = re.compile(
 )
 """Text before the figures of a line that is not about a training step."""
 _NAMED: Final = 2
-"""Lines with the same figures that make them those of a training."""
+"""Lines with the same figures that are needed to recognise a training."""
 _MOST_KEPT: Final = 256
-"""Lines of a running job that are kept until it is clear how to read them."""
+"""Maximum number of lines of a running job that are kept until they can be interpreted."""
 _STAMPED: Final = 3
-"""The same, where time stamps tell the time."""
+"""The same if only time stamps determine the time."""
 _SAMPLES: Final = 8
-"""Lines of a kind without a step after which none has one."""
+"""Lines of a kind without a step after which the kind is ignored."""
 _MOST_KINDS: Final = 10_000
 _DAY: Final = 86400.0
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
 _AGREE_ON_AVERAGE: Final = 1.2
-"""The same for what may be the mean of all steps until then."""
+"""The same for a figure that may be the mean of all steps so far."""
 _BAR: Final = re.compile(r"[0-9]<[0-9:?]{1,12}, *[0-9.?]{1,12} ?(?:it/s|s/it)")
 """A progress bar, which has its own readers."""
 _TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
@@ -62,10 +62,10 @@ class _Line:
     """A line with the number of a step."""
 
     number: int
-    """With the steps of the epochs before it, counted from epoch 0."""
+    """Number of the step, including those of earlier epochs from epoch 0 on."""
     step: Figure
     epoch: int | None
-    """Where steps are counted in each epoch."""
+    """The epoch, if steps are counted within epochs."""
     stamp: float | None
     stamp_digit: float
     figures: tuple[Figure, ...]
@@ -125,7 +125,7 @@ class _StepLines:
     def __init__(self) -> None:
         self._midnights, self._stamp = 0, 0.0
         self._without: dict[str, int] = {}
-        """By kind, its lines without a step; kinds with one are never given up."""
+        """Lines without a step by kind; a kind with a step is never ignored."""
 
     def may_be(self, kind: str) -> bool:
         """Whether a kind of line may have a step."""
@@ -160,15 +160,15 @@ class Interpretation:
     scale: float = 1.0
     """Seconds of the figure's unit."""
     is_of_interval: bool = False
-    """Whether the figure is the time of all steps since the line before."""
+    """Whether the figure is the time of all steps since the previous line."""
     is_clock: bool = False
-    """Whether a time is that of all steps until then."""
+    """Whether a time is that of all steps so far."""
     derived: str = ""
     """The note on the source of the seconds."""
     lines: int = 0
-    """Lines that it was found by."""
+    """Number of lines from which it was derived."""
     first_epoch: int = 0
-    """Number of the epoch whose steps begin at 1."""
+    """Number of the epoch whose steps start at 1."""
     _last: int | None = field(default=None, init=False)
     _steps: _StepLines = field(default_factory=_StepLines, init=False, repr=False)
 

@@ -50,7 +50,7 @@ SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 """Sources of iterations, the most reliable first; the profiler slows down what it measures."""
 
 LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "nanogpt", "litgpt"})
-"""Sources whose lines, where they appear every n-th iteration, have the time of the last iteration and not the mean."""
+"""Sources that, if they print every n-th iteration, print the time of the last iteration instead of the mean."""
 
 
 @dataclass(kw_only=True)
@@ -63,7 +63,7 @@ class Iteration:
 
     number: int
     seconds: float | None
-    """None if the line has only samples a second, and the batch is unknown."""
+    """None if the line has only samples per second and the batch is unknown."""
     seconds_digit: float = 0.0
     """Value of one unit of the last printed digit of the seconds."""
     tflops: float | None = None
@@ -85,12 +85,12 @@ class Iteration:
     derived: str = ""
     """Figures from which the seconds are derived; empty if the line has them."""
     seq: int | None = None
-    """Sequence length, where the line has it."""
+    """Sequence length, if the line has it."""
     loss: float | None = None
     memory_share: float | None = None
     """Fraction of the GPU's memory in use."""
     skipped: int | None = None
-    """Number of iterations without an optimizer step, where the line has it."""
+    """Number of iterations without an optimizer step, if the line has it."""
     spread: float = 0.0
     """Relative excess of the slowest rank over the fastest."""
     line: int = 0
@@ -197,7 +197,7 @@ _FIELDS: Final = frozenset(
         *("number of skipped iterations", "number of nan iterations"),
     }
 )
-"""Keys of a line that are read; it has others, whose values are not looked at."""
+"""Keys of a line whose values are read."""
 
 
 @lru_cache(1024)

@@ -14,7 +14,7 @@ from tuner.logs.signature import BARE, PEER
 
 BARS_OF_BATCHES: Final[tuple[Source, ...]] = ("progress bar", "training summary")
 _OF_BATCHES: Final[frozenset[Source]] = frozenset({"mmengine", *BARS_OF_BATCHES})
-"""Sources whose iterations are batches, where there may be several in a step."""
+"""Sources whose iterations are batches, of which a step may have several."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
 
@@ -24,7 +24,7 @@ class LogRun:
     """One start of the program."""
 
     iterations: tuple[Iteration, ...]
-    """In order of their numbers, which are unique."""
+    """Ordered by their unique numbers."""
     source: Source | None
     line: int
     """Line of its first iteration."""
@@ -33,7 +33,7 @@ class LogRun:
     """Peak memory of the fullest rank."""
     failure: Sighting | None
     bar: tuple[Iteration, ...] = ()
-    """Those of a progress bar beside another source, for where the size that its rates need is unknown."""
+    """Iterations of a progress bar, for use if the rates of another source need an unknown batch size."""
 
     @property
     def interval(self) -> int | None:
@@ -55,7 +55,7 @@ class RunPart:
     """Each with the number of iterations before it."""
     peak: PeakMemory = field(default_factory=PeakMemory)
     batches: int | None = None
-    """Batches that make an optimizer step, where a line says so of iterations that are batches."""
+    """Batches per optimizer step, if a line states them for iterations that are batches."""
 
     @property
     def source(self) -> Source | None:
@@ -74,7 +74,9 @@ class RunPart:
 
 
 _BESIDE_PASSES: Final = 1.2
-"""Times of a step over its passes above which these are not all of it, as where samples are generated first."""
+"""Ratio of a step's time to that of its passes above which these do not cover the step, as if samples are generated
+first.
+"""
 
 
 def _source(part: RunPart) -> Source | None:

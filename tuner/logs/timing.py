@@ -14,9 +14,9 @@ from tuner.logs.runs import LogRun
 
 _MOST_ABOVE: Final = 3.0
 _MOST_BELOW: Final = 30.0
-"""Factors by which printed times may exceed the time between their lines, and fall short of it, as where a checkpoint
-comes between. A misread unit is off by 60 at least; a rate of one GPU that is taken for that of all makes times too
-long by the number of GPUs."""
+"""Factors by which printed times may exceed the time between their lines, or fall below it, for example because of a
+checkpoint. A misread unit changes times by a factor of 60 or more, and a rate of one GPU taken for that of all GPUs by
+their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
