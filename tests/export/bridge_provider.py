@@ -34,7 +34,7 @@ OPTIONAL: tuple[str, ...] = (
 )
 OPTIONAL = (*OPTIONAL, "qwen_vl_utils", "tensorboard", "megatron.energon")
 DATA = ("megatron.bridge.data", "megatron.bridge.training.tokenizers")
-"""Parts of Bridge that need packages of data sets; configs of a training are read after all models."""
+"""Parts of Bridge that need packages for data sets; training configs are read after all models."""
 
 
 def fields(provider: Any) -> dict[str, Any]:

@@ -29,7 +29,7 @@ COMPARED = (
     *("rotary_interleaved", "attention_dropout", "hidden_dropout", "share_embeddings_and_output_weights"),
     *("init_method_std", "rope_scaling", "rope_scaling_factor", "softmax_scale"),
 )
-"""Fields that decide what is trained."""
+"""Fields that determine what is trained."""
 EXPERTS = (
     *("num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
     *("moe_router_score_function", "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
@@ -153,7 +153,7 @@ NAMED = {
     "llama-2-70b": "llama.llama_provider:Llama2ModelProvider70B",
     "qwen3-8b": "qwen.qwen_provider:Qwen3ModelProvider8B",
 }
-"""Models that Bridge knows by name, apart from any config: they check the configs of these tests too."""
+"""Models that Bridge provides by name, independent of any config; they check the configs of these tests as well."""
 
 STATED = (
     *(*COMPARED, *EXPERTS, *LATENT, "moe_layer_freq", "moe_aux_loss_coeff", "moe_router_load_balancing_type"),
@@ -167,7 +167,7 @@ OTHERWISE = {
     "moe_router_bias_update_rate": "GLM-4.5's provider is for fine-tuning",
     "mtp_loss_scaling_factor": "GLM-4.5's first 15T tokens; Kimi K2 predicts one token",
 }
-"""Fields in which Bridge's recipes leave the configs, with the reason; a topology decides none of them."""
+"""Fields in which Bridge's recipes deviate from the configs, with the reason; none depends on the topology."""
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +241,7 @@ def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
 
 
 READ_AS_512 = ("deepseek-v2-lite", "moonlight-16b-a3b")
-"""Bridge 0.3.1 leaves its default rank of 512 and its yarn in place where these configs have null."""
+"""Bridge 0.3.1 keeps its default rank of 512 and its yarn if these configs have null."""
 
 
 def test_a_mixture_with_latent_attention_has_these_fields() -> None:

@@ -31,7 +31,7 @@ CASES = [
     *(("torchtitan", model) for model in (catalog_model("llama-3-8b"), UNBALANCED)),
     ("torchrun", catalog_model("tiny-moe")),
 ]
-"""Every mixture of the catalog, and a dense model of each family, whose members differ in sizes alone."""
+"""All mixtures of the catalog, and one dense model per family, whose members differ only in sizes."""
 
 
 def variants(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -65,7 +65,7 @@ SCALED_BY = {
     **dict.fromkeys(("beta_fast", "beta_slow", "truncate"), ("yarn",)),
     "attention_factor": ("yarn", "longrope"),
 }
-"""Kinds of rotary scaling that have a field."""
+"""Kinds of rotary scaling that use a field."""
 
 
 def unused(label: str, model: Model) -> bool:

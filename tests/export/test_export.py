@@ -80,7 +80,7 @@ def example(format_name: str, **given: Any) -> ProductionRun:
 
 
 SITE = SiteProfile(image="registry.example/training:2026.11")
-"""What Kubernetes cannot do without."""
+"""The minimum that Kubernetes needs."""
 
 
 def exported(run: ProductionRun, format_name: str, **options: Any) -> dict[str, str]:

@@ -162,7 +162,7 @@ def test_a_recipe_in_fp8_converts_the_linears(recipe: str | None, converter: str
 
 
 QWEN = replace(catalog.model("qwen3-30b-a3b"), seq=4096)
-"""As in its config.json, which has a load-balancing loss."""
+"""With a load-balancing loss, as in its config.json."""
 
 
 def mixture(key: str, model: Model | None = None, **changes: Any) -> ProductionRun:
@@ -304,7 +304,7 @@ assert type(made["parallelism"]) is configs.ParallelismConfig, made
 assert type(made["training"]) is configs.TrainingConfig
 assert model.layers[0].attention.rope.theta == {"llama3": 5e5, "qwen3": 1e6}[family]
 """
-"""Runs a recipe with torchtitan's own configuration classes; its other modules want a GPU's packages."""
+"""Runs a recipe with torchtitan's own configuration classes; its other modules need packages for GPUs."""
 
 
 @pytest.mark.skipif(not TITAN, reason="TORCHTITAN names no checkout of pytorch/torchtitan")

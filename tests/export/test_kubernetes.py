@@ -28,7 +28,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     for kind, file in {"PyTorchJob": "pytorchjob", "JobSet": "jobset"}.items()
 }
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe loader in C where PyYAML has it: ten times as fast."""
+"""PyYAML's safe loader in C, if available: ten times as fast."""
 FULL = SiteProfile(
     image="registry.example/training:2026.11",
     volumes=("training-data:/data", "/scratch:/scratch"),
@@ -36,7 +36,7 @@ FULL = SiteProfile(
     environment=(("NCCL_SOCKET_IFNAME", "ib0"), ("QUOTED", 'it\'s "x" $(HOME)')),
 )
 QUANTITY = r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?"
-"""A number with a unit, as Kubernetes writes amounts of memory, or a whole one."""
+"""An integer, or a number with a unit as Kubernetes writes memory sizes."""
 TYPES: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),

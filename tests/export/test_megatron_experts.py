@@ -117,8 +117,10 @@ REFUSED = {
     "ernie-4.5-21b-a3b": "64 experts, 6 per token (a balancing bias under softmax)",
     "minimax-m2": "query and key norm over each width",
 }
-"""Published models, and what Megatron cannot train of them: DeepSeek-V2 ranks groups by one score where Megatron takes
-two."""
+"""Published models with the properties that Megatron does not support.
+
+DeepSeek-V2 ranks groups by one score, Megatron by two.
+"""
 
 
 @pytest.mark.parametrize("name", REFUSED)

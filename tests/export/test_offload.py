@@ -22,7 +22,7 @@ from tuner.space.build import space_for
 
 LLAMA: dict[str, Any] = {"model": "tests/data/huggingface/llama-3.1-8b.json", "gpu": "H100-80GB-SXM", "nodes": 2}
 BY_BRIDGE = "megatron-bridge"
-"""The format that expresses no offload."""
+"""The format that does not support offload."""
 
 
 def offloading(offload: Offload, framework: Framework, **topology: Any) -> ProductionRun:

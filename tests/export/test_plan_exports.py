@@ -21,7 +21,7 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 
 LACKS_THE_MODEL = {("bloom", "torchtitan"), ("llama", "megatron-deepspeed")}
-"""Frameworks that refuse every topology, for the model has a property that they lack."""
+"""Frameworks that refuse every topology, because they lack a property of the model."""
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)

@@ -42,7 +42,7 @@ LLAMA = tiny(
     mlp_bias=False,
     attention_bias=False,
 )
-"""A model of which each property differs from the worker's defaults."""
+"""A model in which every property differs from the worker's defaults."""
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
     "tp": {"tp": 2, "sequence_parallel": True},
@@ -57,7 +57,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
     "offload-parameters": {"dp": 2, "micro_batch": 2, "zero": 3, "offload": "optimizer+parameters"},
 }
 FIRST_LOSS = 4.84
-"""Of an untrained model with a vocabulary of 128: log 128 = 4.85."""
+"""Loss of an untrained model with a vocabulary of 128: log 128 = 4.85."""
 
 
 def run_of(chosen: Topology) -> ProductionRun:

@@ -45,7 +45,7 @@ FAILURES = {
     "worker-host-memory": (Outcome.CRASHED, 25, "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0."),
     "worker-killed": (Outcome.CRASHED, 36, "worker: rank 1 was killed by signal 9"),
 }
-"""Of each log what the job died of, and the line of the log that says so with how it begins."""
+"""Outcome of each log, and the number and beginning of the line that shows it."""
 
 
 def failure_of(*lines: str) -> Sighting | None:

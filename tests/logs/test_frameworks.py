@@ -47,7 +47,7 @@ FRAMEWORKS = {
     "lightning-rich": ("progress bar", 2, 0.44, 0.03),
     "deepspeed-timer-2021": ("throughput timer", 20, 64 / 127.5, 0.0),
 }
-"""Of each log its reader, the number of the second iteration, its seconds, and how far off they may be."""
+"""Reader of each log, and number, seconds and precision of its second iteration."""
 
 
 def only_run(name: str, pattern: StepPattern | None = None) -> LogRun:

@@ -53,7 +53,7 @@ FORMATS = {
     "colours": ("megatron", 3, 2, 120.0, 102.0),
     "truncated": ("megatron", 3, 2, 120.0, 102.0),
 }
-"""Of each file: who prints its iterations, how many they are, and of one its number, seconds and TFLOPs."""
+"""Source and number of iterations of each file; number, seconds and TFLOPs of one of them."""
 
 
 @pytest.mark.parametrize("name", FORMATS)

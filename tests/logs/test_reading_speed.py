@@ -13,10 +13,10 @@ from tuner.logs import StepPattern, read_log
 
 LOGS = sorted((ROOT / "tests/data/logs").glob("*.log"))
 SHORT = 4096
-"""Bytes of a line, a sixteenth of what is read of a long one."""
+"""Bytes of a line: a sixteenth of what is read of a long one."""
 
 UNUSED = StepPattern.parse(r"this matches nothing (?P<seconds>[0-9]+)")
-"""With a pattern of the user's, every line is read."""
+"""A user's pattern, with which every line is read."""
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)

@@ -46,7 +46,7 @@ VALUES: Final = {
     "hidden": (48, 96, 192, 384, 1024, 3072),
     "layers": (4, 5, 6, 8, 12, 13),
 }
-"""What each axis may be; the values of an axis follow one another at a step that no other axis has."""
+"""Values of each axis; each axis runs through them with a period of its own."""
 STEPS: Final = (7919, 104729, 1299709, 15485863, 32452843, 49979687, 67867967, 86028121, 104395301, 122949823)
 
 

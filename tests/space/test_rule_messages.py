@@ -96,7 +96,7 @@ MESSAGES = {
     "than the average",
     "interleaving-needs-megatron-lm": "vpp=2 needs Megatron-LM as the trainer",
 }
-"""Of the topologies of `BREAKS`."""
+"""Messages for the topologies of `BREAKS`."""
 
 OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
     (
@@ -153,7 +153,7 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     ("batch-by-dp", "tp8-pp12-mbs3-z1", {}, "global batch 2048 is not divisible by micro_batch x dp = 3 x 4 = 12"),
 ]
-"""What breaks a rule in another way."""
+"""Topologies that break a rule in another way."""
 
 
 @pytest.mark.parametrize(

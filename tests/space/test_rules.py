@@ -185,7 +185,7 @@ BREAKS = {
     "uneven-stages": ("tp8-pp12-mbs1-z1", {}),
     "interleaving-needs-megatron-lm": ("tp8-pp12-mbs1-z1-vpp2", {"framework": "any"}),
 }
-"""For each rule a topology that breaks it, on the default study or on one described by these arguments."""
+"""A topology that breaks each rule, in the default study or in one with these arguments."""
 
 
 @pytest.mark.parametrize("name", BY_NAME)

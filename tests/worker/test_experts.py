@@ -204,11 +204,11 @@ def test_flops_are_those_of_the_cost_model() -> None:
 
 SGD = replace(WORKLOAD, model=mixture(), optimizer="sgd")
 CLIP = 0.5
-"""Some gradients are longer and some shorter, so that their norm over all experts counts."""
+"""Some gradients are longer and some shorter than this, so that their norm over all experts matters."""
 PRECISE = 1e-5
-"""Relative, fp32; measured over all cases: 2e-7."""
+"""Relative tolerance in fp32; the largest measured difference is 2e-7."""
 COARSE = 1e-3
-"""Relative, bf16; measured: 6e-5."""
+"""Relative tolerance in bf16; measured: 6e-5."""
 
 
 def check(workload: Workload, ranks: Ranks, base: dict[str, Any], within: float, **axes: Any) -> None:

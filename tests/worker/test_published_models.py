@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }
-"""Sizes in place of a config's own; the window is shorter than a sequence."""
+"""Sizes that replace those of a config; the window is shorter than a sequence."""
 NAMES = (
     *("llama-3.1-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "gemma-2-9b", "gemma-3-1b", "glm-4-9b"),
     *("glm-4-9b-0414", "olmo-2-7b", "minitron-4b", "stablelm-2-1.6b", "command-r", "command-r7b", "smollm3-3b"),
@@ -57,7 +57,7 @@ NORMS: dict[str, Mapping[str, str]] = {
         "post_mlp_layernorm": "after_mlp",
     },
 }
-"""Names of a layer's norms in transformers and in the worker, by placement; two families have norms around."""
+"""Names of a layer's norms in transformers and in the worker, by placement; two families have norms on both sides."""
 PARTS = {
     "self_attn.o_proj": "attention.out",
     **{f"self_attn.{name}_norm": f"attention.norms.{index}" for index, name in enumerate("qk")},

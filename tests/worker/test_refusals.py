@@ -95,7 +95,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
         "head size 512 is more than the 256 of flash2",
     ),
 }
-"""For each law a job that breaks it, and what the worker says."""
+"""A job that breaks each law, and the worker's message."""
 
 ELSEWHERE = {
     "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
