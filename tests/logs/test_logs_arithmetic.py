@@ -310,6 +310,7 @@ def test_arguments_determine_batch_precision_and_kernel(printed: Mapping[str, st
 def test_a_mixture_of_experts_needs_its_top_k(experts: str, lacks: bool) -> None:
     found = described({**PRINTED, "num_experts": experts}, 8)
     assert ("mixture of experts" in found.lacks) == lacks
+    assert (found.workload is None) == lacks
     assert found.workload is None or found.workload.model.experts is None
 
 

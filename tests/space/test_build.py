@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from tests.workers import tiny
-from tuner.core.catalog import cluster, gpu
+from tuner.core.catalog import gpu
 from tuner.core.errors import InputError
 from tuner.space.build import _model, _usual, of_a_job, space_for
-
-BLOOM = cluster("bloom-48")
 
 
 @pytest.mark.parametrize(
