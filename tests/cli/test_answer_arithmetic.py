@@ -1,4 +1,4 @@
-"""The answer of a search and what is shown while it runs, from results that are nothing but these values."""
+"""The answer of a search and its live output, from stand-ins for results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tuner.study.store.trial import Proposal, Trial
 
 
 def ranked(candidate: int, days: float, **fields: Any) -> RankedTrial:
-    """A measured topology."""
+    """Return a measured topology."""
     usual: dict[str, Any] = {
         "seconds": days / 4,
         "low": days * 0.9,
@@ -42,12 +42,12 @@ def ranked(candidate: int, days: float, **fields: Any) -> RankedTrial:
 
 
 def trial(number: int, **fields: Any) -> Trial:
-    """A measured trial."""
+    """Return a measured trial."""
     return replace(ended(candidate=number, number=number), **fields)
 
 
 def study(*ranking: RankedTrial, **fields: Any) -> Any:
-    """A study of topologies of which 2 changes the model."""
+    """Return a study in which topology 2 changes the model."""
 
     def model(heads: int) -> Any:
         return SimpleNamespace(heads=heads, hidden=1024, layers=24)
@@ -81,7 +81,7 @@ def study(*ranking: RankedTrial, **fields: Any) -> Any:
     return SimpleNamespace(**{**usual, **fields})
 
 
-def test_the_answer_is_the_best_topology_of_the_model_as_it_is() -> None:
+def test_the_answer_is_the_best_topology_of_the_specified_model() -> None:
     first, second, other = ranked(0, 10.0), ranked(1, 12.0), ranked(2, 8.0)
     assert _answer(study(first, second)) == [
         "t0 finishes soonest: 2.50 s per iteration, 10.0 days (9.0 to 12.0) for 2T tokens.",
@@ -102,7 +102,7 @@ def test_the_answer_is_the_best_topology_of_the_model_as_it_is() -> None:
     assert alone[-1].endswith("8.0 days (7.2 to 9.6).")
 
 
-def test_the_gain_is_on_the_first_measured_topology_where_the_first_choice_failed() -> None:
+def test_the_gain_is_relative_to_the_first_measured_topology_if_the_first_choice_failed() -> None:
     own, other = ranked(0, 10.0), ranked(1, 8.0)
     failed = ended(Outcome.OOM, candidate=5)
     assert _gain(study(own, other, launched=[failed, trial(1)]), own) == [
@@ -125,11 +125,11 @@ def test_the_gain_is_on_the_first_measured_topology_where_the_first_choice_faile
         (True, "takes", "is predicted to take"),
     ],
 )
-def test_what_was_not_measured_is_predicted(extrapolated: bool, verb: str, words: str) -> None:
+def test_an_extrapolated_topology_is_predicted_to_finish(extrapolated: bool, verb: str, words: str) -> None:
     assert _finishes(ranked(0, 10.0, extrapolated=extrapolated), verb) == words
 
 
-def test_another_shape_is_named_beside_the_heads() -> None:
+def test_another_shape_is_named_after_the_heads() -> None:
     made = study(ranked(2, 8.0))
     assert _model(made, made.best) == "16 heads"
     made.workload.model.layers = 30
@@ -143,7 +143,7 @@ def test_jobs_are_counted_by_outcome_and_size() -> None:
     assert _outcomes(study(outcomes={}, running=[ended()])) == "1 running"
 
 
-def test_the_rules_that_removed_most_are_named() -> None:
+def test_the_rules_that_removed_most_topologies_are_named() -> None:
     removed = {"a": 5, "b": 0, "c": 7000, "d": 6, "e": 1}
     tally = SimpleNamespace(removed=removed, legal=1234, grid=56789, unused=["x"], advice=lambda: "Advice.")
     loop: Any = SimpleNamespace(tally=tally)
@@ -155,7 +155,7 @@ def test_the_rules_that_removed_most_are_named() -> None:
     assert _removed(loop) == ""
 
 
-def test_the_table_of_an_answer_has_the_first_five(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_an_answer_has_the_first_five_topologies(capsys: pytest.CaptureFixture[str]) -> None:
     ranking = [ranked(number, 10.0 + number, chance_sooner=0.0 if number == 3 else 0.25) for number in range(3, 10)]
     period = SimpleNamespace(sentence=lambda: "Slower.")
     loop: Any = SimpleNamespace(tally=None, settings=SimpleNamespace(limits=SimpleNamespace(budget=7)))
@@ -176,7 +176,7 @@ def test_the_table_of_an_answer_has_the_first_five(capsys: pytest.CaptureFixture
     assert printed[-2:] == ["Saved to runs/s. Rerun with a larger --budget to continue.", "Next: report s or export s"]
 
 
-def test_a_trial_is_a_document_of_its_proposal_and_its_result() -> None:
+def test_a_trial_is_written_as_its_proposal_and_result() -> None:
     small = Measurement(seconds=6.0, batch_seconds=(4.0, 6.0), peak_memory=3 * GIB, tflops=7.0, note="n")
     reduced = ended(fidelity=SMALL, measurement=small, forecast=9.0, node_hours=2.0, retried="again")
     document = trial_document(reduced)
@@ -197,12 +197,12 @@ def test_a_trial_is_a_document_of_its_proposal_and_its_result() -> None:
 
 
 def event(kind: str, text: str, about: Trial | None = None) -> Any:
-    """Something that happened."""
+    """Return an event."""
     return SimpleNamespace(kind=kind, text=text, trial=about)
 
 
 @pytest.mark.parametrize("simulated", [True, False])
-def test_events_are_printed_as_lines_but_for_starts(
+def test_events_other_than_starts_are_printed_as_lines(
     simulated: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "opening", lambda _: ["first"])
@@ -251,7 +251,9 @@ def test_a_live_view_shows_the_best_the_cost_and_the_last_events(
 
 
 @pytest.mark.parametrize("extrapolated", [True, False])
-def test_an_extrapolated_answer_says_so_first(extrapolated: bool, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_extrapolated_answer_is_labelled_in_its_first_sentence(
+    extrapolated: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
     made = study(ranked(0, 10.0, extrapolated=extrapolated), simulated=True)
     loop: Any = SimpleNamespace(tally=None, settings=SimpleNamespace(limits=SimpleNamespace(budget=7)))
     with pytest.MonkeyPatch.context() as patch:

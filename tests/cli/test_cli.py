@@ -1,4 +1,4 @@
-"""The command line: parse, call, print; errors are one sentence; figures are labelled; nothing heavy is loaded."""
+"""The command line: help, plans, rules, catalog and errors; no heavy imports."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_every_command_has_one_sentence_of_help_and_an_example(command: str, run
 def test_the_example_of_every_command_runs(
     command: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A search for two jobs only; the machine is probed where `tuner doctor` itself is tested."""
+    """A search runs only two jobs; `tuner doctor`, which probes the machine, has tests of its own."""
     monkeypatch.setattr("tuner.study.doctor.probe", lambda **_: {"torch": "2.8", "accelerator": "cpu"})
     example = app.commands[command].epilog or ""
     options = {option for parameter in app.commands[command].params for option in parameter.opts}
@@ -44,7 +44,7 @@ def test_the_example_of_every_command_runs(
     assert run(*example.removeprefix("Example: tuner ").split(), *kept).code == 0
 
 
-def test_the_help_lists_every_command_once_by_section_and_cuts_no_sentence(run: Run) -> None:
+def test_the_help_lists_every_command_once_with_a_whole_sentence(run: Run) -> None:
     printed = run("--help").out
     for section in ("Search:", "Plan:", "Measure:", "Reference:"):
         assert f"\n{section}\n" in printed
@@ -61,7 +61,7 @@ def test_every_option_has_help() -> None:
             assert parameter.param_type_name == "argument" or getattr(parameter, "help", None), (name, parameter.name)
 
 
-def test_plan_prints_counts_and_rows_for_people(run: Run) -> None:
+def test_plan_prints_counts_and_rows(run: Run) -> None:
     said = run("plan", "--nodes", "48")
     assert said.code == 0
     assert said.err == ""
@@ -73,7 +73,7 @@ def test_plan_prints_counts_and_rows_for_people(run: Run) -> None:
     assert sum(line.startswith("tp") for line in said.out.splitlines()) == 10
 
 
-def test_plan_keeps_its_json_contract(run: Run) -> None:
+def test_plan_has_a_stable_json_schema(run: Run) -> None:
     document = json.loads(run("plan", "--nodes", "48", "--json").out)
     assert document["schema"] == "tuner/plan/1"
     assert document["legal"] == 14_538
@@ -103,8 +103,8 @@ def test_plan_prints_the_same_rows_as_csv(run: Run) -> None:
 
 
 @pytest.mark.parametrize("tokens", ["1T", "1000B", "1e12", "1_000_000M"])
-def test_days_assume_the_tokens_that_are_given(tokens: str, run: Run) -> None:
-    """Days are proportional to tokens; the header names the number and, by default, its rule."""
+def test_days_are_proportional_to_the_tokens(tokens: str, run: Run) -> None:
+    """The header states the number of tokens and, by default, the rule behind it."""
     arguments = ("plan", "--set", "tp=8", "--set", "heads=64")
     own, usual = (json.loads(run(*arguments, *more, "--json").out) for more in (("--tokens", tokens), ()))
     assert own["workload"]["tokens"] == 1e12
@@ -120,15 +120,15 @@ def test_days_are_printed_without_an_exponent(run: Run) -> None:
     assert "," in next(line for line in printed.splitlines() if line.startswith("tp")).split()[6]
 
 
-def test_mfu_is_the_models_flops_per_second_over_the_peak(run: Run) -> None:
-    """MFU counts no recompute: it is TFLOPs over peak where nothing is recomputed, and less elsewhere."""
+def test_mfu_is_model_flops_over_peak_flops(run: Run) -> None:
+    """MFU does not count recomputation: it equals TFLOPs over peak without recompute, and is lower otherwise."""
     document = json.loads(run("plan", "--set", "tp=8", "--set", "heads=64", "--top", "0", "--json").out)
     for row in document["top"]:
         share = row["tflops"] / 312
         assert row["mfu"] == pytest.approx(share) if row["topology"]["recompute"] == "none" else row["mfu"] < share
 
 
-def test_what_is_unlikely_to_fit_stands_apart(run: Run) -> None:
+def test_topologies_that_are_unlikely_to_fit_are_listed_separately(run: Run) -> None:
     arguments = ("plan", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "1", "--set", "tp=1,2")
     printed = run(*arguments, "--set", "micro_batch=4,8", "--top", "20").out
     above, below = printed.split("Unlikely to fit in memory:")
@@ -139,8 +139,8 @@ def test_what_is_unlikely_to_fit_stands_apart(run: Run) -> None:
     assert "Unlikely to fit" not in run(*arguments, "--set", "micro_batch=4,8", "--top", "2").out
 
 
-def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
-    """The key says it all, so that the other columns can go."""
+def test_a_table_fits_a_narrow_terminal_and_names_hidden_columns() -> None:
+    """The key contains the hidden columns."""
     width = 60
     said = in_a_terminal(width, "plan", "--nodes", "48")
     table = said[said.index("Key ") :].splitlines()
@@ -152,7 +152,7 @@ def test_a_table_fits_a_narrow_terminal_and_says_what_it_left_out() -> None:
 
 
 @pytest.mark.slow
-def test_long_texts_are_broken_on_a_narrow_terminal_and_their_words_kept_whole() -> None:
+def test_long_texts_are_wrapped_between_words_on_a_narrow_terminal() -> None:
     narrow, wide = in_a_terminal(120, "doctor"), in_a_terminal(400, "doctor")
     assert len(narrow.splitlines()) > len(wide.splitlines())
     assert all(len(line) <= 120 for line in narrow.splitlines())
@@ -160,7 +160,7 @@ def test_long_texts_are_broken_on_a_narrow_terminal_and_their_words_kept_whole()
 
 
 def in_a_terminal(columns: int, *arguments: str) -> str:
-    """What a command prints on a terminal of so many columns."""
+    """Return what a command prints on a terminal of so many columns."""
     import pty
 
     outer, inner = pty.openpty()
@@ -172,7 +172,7 @@ def in_a_terminal(columns: int, *arguments: str) -> str:
         while True:
             try:
                 chunk = os.read(outer, 65536)
-            except OSError:  # Linux's way to say that the terminal's other end is closed
+            except OSError:  # on Linux, the other end of the terminal is closed
                 break
             if not chunk:
                 break
@@ -182,13 +182,13 @@ def in_a_terminal(columns: int, *arguments: str) -> str:
     return b"".join(chunks).decode().replace("\r\n", "\n")
 
 
-def test_plan_lists_all_rows_when_asked_for_none(run: Run) -> None:
+def test_top_0_lists_all_rows(run: Run) -> None:
     arguments = ("--set", "tp=8", "--set", "recompute=full", "--set", "zero=1", "--set", "heads=64", "--exact-nodes")
     document = json.loads(run("plan", *arguments, "--top", "0", "--json").out)
     assert len(document["top"]) == document["legal"] > 10
 
 
-def test_plan_of_an_empty_space_leaves_with_1_and_the_way_out(run: Run) -> None:
+def test_an_empty_plan_exits_with_1_and_suggests_a_change(run: Run) -> None:
     said = run("plan", "--model", "bloom-14400x80", "--exact-nodes")
     assert said.code == 1
     assert said.out == ""
@@ -197,7 +197,7 @@ def test_plan_of_an_empty_space_leaves_with_1_and_the_way_out(run: Run) -> None:
     assert said.err.count("\n") == 1
 
 
-def test_allowing_a_policy_opens_what_it_removed(run: Run) -> None:
+def test_allowing_a_policy_restores_the_topologies_that_it_removed(run: Run) -> None:
     settings = ("--set", "micro_batch=6", "--global-batch", "2016", "--set", "heads=64", "--json")
     assert run("plan", *settings).code == 1
     allowed = run("plan", *settings, "--allow", "micro-batch-power-of-two")
@@ -205,8 +205,8 @@ def test_allowing_a_policy_opens_what_it_removed(run: Run) -> None:
     assert json.loads(allowed.out)["legal"] > 0
 
 
-def test_the_header_describes_what_is_planned(run: Run) -> None:
-    """A pinned shape, batch or head count is the model's, and reported as another model."""
+def test_the_header_describes_the_planned_model(run: Run) -> None:
+    """A fixed shape, batch or number of heads replaces the model's own, and is reported as another model."""
     pinned = ("--set", "heads=64", "--set", "global_batch=1024", "--set", "shape=5120x40")
     said = run("plan", "--model", "llama-3-8b", *pinned)
     assert "40 layers, hidden 5120, 64 heads" in said.out
@@ -217,13 +217,13 @@ def test_the_header_describes_what_is_planned(run: Run) -> None:
     assert "237K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
 
 
-def test_an_empty_space_at_the_edge_of_what_is_taken_is_still_explained(run: Run) -> None:
+def test_an_empty_space_with_the_largest_batch_is_explained(run: Run) -> None:
     said = run("plan", "--global-batch", "99999999")
     assert said.code == 1
     assert "try " in said.err
 
 
-def test_names_that_a_terminal_cannot_show_are_refused_or_escaped(tmp_path: Path, run: Run) -> None:
+def test_names_are_printable_and_escaped_for_an_ascii_terminal(tmp_path: Path, run: Run) -> None:
     text = '{"layers": 4, "hidden": 64, "heads": 4, "vocab": 99, "seq": 64, "name": "\\ud800"}'
     (tmp_path / "m.json").write_text(text)
     said = run("plan", "--model", str(tmp_path / "m.json"))
@@ -237,7 +237,7 @@ def test_names_that_a_terminal_cannot_show_are_refused_or_escaped(tmp_path: Path
     assert ascii_only.stdout.startswith(b"\\u6a21: ")
 
 
-def test_rules_and_catalog_list_what_there_is(run: Run) -> None:
+def test_rules_and_catalog_are_listed(run: Run) -> None:
     names = {rule["name"] for rule in json.loads(run("rules", "--json").out)["rules"]}
     assert {"fill-nodes", "fused-softmax", "wave-quantisation"} <= names
     gpus = json.loads(run("catalog", "gpus", "--json").out)["gpus"]
@@ -315,7 +315,7 @@ BAD_INPUT = [
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), BAD_INPUT, ids=lambda value: " ".join(value)[:40])
-def test_bad_input_leaves_with_2_and_one_sentence(arguments: tuple[str, ...], sentence: str, run: Run) -> None:
+def test_bad_input_exits_with_2_and_one_sentence(arguments: tuple[str, ...], sentence: str, run: Run) -> None:
     said = run(*arguments)
     assert said.code == 2
     assert said.out == ""
@@ -324,8 +324,8 @@ def test_bad_input_leaves_with_2_and_one_sentence(arguments: tuple[str, ...], se
     assert sentence in said.err
 
 
-def test_help_and_version_need_nothing_heavy() -> None:
-    """A login node answers at once: the imports of `tuner --help` are click and the standard library."""
+def test_help_imports_no_heavy_packages() -> None:
+    """`tuner --help` imports only click and the standard library, so that it is fast on a login node."""
     program = (
         "import sys\nfrom tuner.cli import main\n"
         "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
@@ -337,7 +337,7 @@ def test_help_and_version_need_nothing_heavy() -> None:
     assert "Find the parallelism topology that finishes training soonest." in said.stdout
 
 
-def test_planning_needs_no_torch_optuna_or_plotting() -> None:
+def test_planning_imports_neither_torch_nor_optuna_nor_plotting() -> None:
     program = (
         "import sys\nfrom tuner.cli import main\n"
         "try:\n    main(['plan', '--json'])\nexcept SystemExit:\n    pass\n"
@@ -349,8 +349,8 @@ def test_planning_needs_no_torch_optuna_or_plotting() -> None:
 
 
 @pytest.mark.slow
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
-    """`tuner plan --top 0 | head` ends quietly."""
+def test_a_closed_pipe_is_no_error(tmp_path: Path) -> None:
+    """`tuner plan --top 0 | head` ends without a message."""
     errors = tmp_path / "stderr"
     command = [sys.executable, "-m", "tuner", "plan", "--top", "0", "--csv"]
     with errors.open("w") as stderr, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr) as process:
@@ -363,7 +363,7 @@ def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="only Linux has a device that is always full")
 @pytest.mark.parametrize("arguments", [["--help"], ["plan"], ["plan", "--json"], ["rules"]])
-def test_output_that_cannot_be_written_leaves_with_1_and_one_sentence(arguments: list[str]) -> None:
+def test_unwritable_output_exits_with_1_and_one_sentence(arguments: list[str]) -> None:
     with Path("/dev/full").open("w") as full:
         said = subprocess.run(
             [sys.executable, "-m", "tuner", *arguments], stdout=full, stderr=subprocess.PIPE, text=True, check=False
@@ -372,16 +372,16 @@ def test_output_that_cannot_be_written_leaves_with_1_and_one_sentence(arguments:
     assert said.stderr == "tuner: cannot write the output: No space left on device.\n"
 
 
-def test_no_command_at_all_shows_the_help(run: Run) -> None:
+def test_without_a_command_the_help_is_shown(run: Run) -> None:
     said = run()
     assert said.code == 2
     assert said.err.startswith("Usage: tuner [OPTIONS] COMMAND")
 
 
-def test_an_interrupt_leaves_with_130_and_one_sentence() -> None:
+def test_an_interrupt_exits_with_130_and_one_sentence() -> None:
     program = (
         "import os, signal, sys, threading\nfrom tuner.cli import main\n"
-        # who runs the tests in the background has SIGINT ignored, and children inherit that
+        # SIGINT is ignored in background jobs of a shell, and child processes inherit that
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "import tuner.planning.plan\n"
         "threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT)).start()\n"

@@ -1,4 +1,4 @@
-"""A shell completes commands, flags, names and topology keys, with the lines of docs/install.md."""
+"""Shell completion of commands, flags, names and topology keys, set up as in docs/install.md."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _printed(environment: dict[str, str]) -> str:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_there_is_a_script_for_each_shell_and_the_install_page_names_it(shell: str) -> None:
+def test_every_shell_has_a_script_that_the_install_page_names(shell: str) -> None:
     assert "_tuner_completion" in _printed({"_TUNER_COMPLETE": f"{shell}_source"})
     assert f"_TUNER_COMPLETE={shell}_source tuner" in (ROOT / "docs/install.md").read_text()
 
@@ -47,7 +47,7 @@ def test_flags_are_completed() -> None:
 
 
 def _completions(*words: str) -> list[tuple[str, str]]:
-    """The kind and value of what is offered for the last word."""
+    """Return kind and value of the completions of the last word."""
     args, incomplete = list(words[:-1]), words[-1]
     found = ShellComplete(app, {}, "tuner", "_TUNER_COMPLETE").get_completions(args, incomplete)
     return [(item.type, item.value) for item in found]
@@ -69,11 +69,11 @@ def test_names_are_completed(words: tuple[str, ...], offered: list[str]) -> None
     assert _completions(*words) == [("plain", name) for name in offered]
 
 
-def test_a_model_that_no_preset_starts_with_is_completed_as_a_file() -> None:
+def test_a_model_that_matches_no_preset_is_completed_as_a_file() -> None:
     assert _completions("plan", "--model", "./my") == [("file", "./my")]
 
 
-def test_studies_are_completed_from_the_folder_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_studies_are_completed_from_the_given_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("first", "second", "no-study"):
         (tmp_path / "runs" / name).mkdir(parents=True)
     for name in ("first", "second"):
@@ -84,7 +84,7 @@ def test_studies_are_completed_from_the_folder_that_is_given(tmp_path: Path, mon
     assert _completions("report", "--runs", str(tmp_path), "") == []
 
 
-def test_keys_are_completed_for_the_space_on_the_command_line() -> None:
+def test_keys_are_completed_for_the_space_of_the_command_line() -> None:
     offered = _completions("explain", "--model", "gpt-1.3b", "--nodes", "1", "--set", "tp=2", "tp2-pp1-")
     assert offered
     assert all(kind == "plain" and key.startswith("tp2-pp1-") for kind, key in offered)
@@ -92,8 +92,8 @@ def test_keys_are_completed_for_the_space_on_the_command_line() -> None:
 
 
 @pytest.mark.skipif(BASH is None, reason="no bash on the path")
-def test_bash_itself_completes(tmp_path: Path) -> None:
-    """With the very line of the page, in a shell of its own."""
+def test_bash_completes_with_the_documented_line(tmp_path: Path) -> None:
+    """A real bash runs the line of the page."""
     (line,) = re.findall(r"^eval .*bash_source.*$", (ROOT / "docs/install.md").read_text(), re.MULTILINE)
     program = tmp_path / "tuner"
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m tuner "$@"\n')

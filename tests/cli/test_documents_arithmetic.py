@@ -1,4 +1,4 @@
-"""Figures of calibrations, catalogs, logs and comparisons, for people and for scripts."""
+"""Calibrations, catalogs, logs and comparisons as text, JSON and CSV."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
 
 
 def catalog_site() -> Any:
-    """Factors of a site."""
+    """Return the factors of a site."""
     from tuner.costmodel.site_factors import SiteFactors
 
     return SiteFactors(products=1.25)
 
 
-def test_the_catalog_lists_figures_in_the_units_of_its_headers(run: Run) -> None:
+def test_the_catalog_is_printed_in_the_units_of_its_headers(run: Run) -> None:
     gpus = {row["name"]: row for row in json.loads(run("catalog", "gpus", "--json").out)["gpus"]}
     card = catalog.gpu("H100-80GB-SXM")
     assert gpus[card.name] == {
@@ -105,7 +105,7 @@ def test_terms_that_differ_are_printed_in_their_unit(capsys: pytest.CaptureFixtu
     assert lines(capsys) == ["  time: a 10 -> 12 ms, 0 0 -> 1000 ms, 1 0 -> 1000 ms", "  memory: equal terms"]
 
 
-def test_a_tried_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_tried_batch_is_printed_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     seen: Any = SimpleNamespace(micro_batch=4, outcome="MEASURED", peak_memory=3 * GIB)
     max_batch._show(seen)
     seen.peak_memory = None
@@ -114,7 +114,7 @@ def test_a_tried_batch_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def measured(count: int, chosen: tuple[int, ...], **fields: Any) -> Any:
-    """A log of so many iterations of 2 s at 150 TFLOPs."""
+    """Return a log with so many iterations of 2 s at 150 TFLOPs."""
     rows = [
         SimpleNamespace(
             iteration=SimpleNamespace(number=number, tflops=140.0, loss=1.25),
@@ -141,7 +141,7 @@ def measured(count: int, chosen: tuple[int, ...], **fields: Any) -> Any:
     return SimpleNamespace(**{**usual, **fields})
 
 
-def test_a_measured_log_is_printed_with_what_was_measured_first(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measured_log_is_printed_with_the_measured_iteration_first(capsys: pytest.CaptureFixture[str]) -> None:
     most = measure._MAX_ROWS
     measure._print_text("log", measured(most + 2, (most + 1, most + 2)))
     printed = lines(capsys)
@@ -161,7 +161,7 @@ def test_a_measured_log_is_printed_with_what_was_measured_first(capsys: pytest.C
     assert not any("more; list" in line for line in printed)
 
 
-def test_a_failure_and_a_difference_of_a_log_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_failures_of_a_log_and_differences_from_the_key_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
     failure = SimpleNamespace(
         failure=SimpleNamespace(kind="OOM", evidence="line of it"), meaning="out of memory", line=7, remedy="less"
     )
@@ -188,7 +188,7 @@ def test_a_failure_and_a_difference_of_a_log_are_told(capsys: pytest.CaptureFixt
     assert (measure._tflops(1.5e14), measure._tflops(None), measure._finite(float("inf"))) == (150.0, None, None)
 
 
-def test_a_memory_budget_is_a_document_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_memory_budget_is_written_in_gib(capsys: pytest.CaptureFixture[str]) -> None:
     request = SimpleNamespace(
         frozen=[SimpleNamespace(name="a", parameters=7)],
         trainable=100,
@@ -216,7 +216,7 @@ def test_a_memory_budget_is_a_document_in_gib(capsys: pytest.CaptureFixture[str]
     assert (document["trainable"], document["checkpointing"], document["written"]) == (100, True, ["f"])
 
 
-def test_a_measured_log_is_a_document_of_its_iterations(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_measured_log_is_written_with_its_iterations(capsys: pytest.CaptureFixture[str]) -> None:
     made = measured(2, (1, 2), runs=3, run=1)
     for number, row in enumerate(made.rows):
         row.iteration.line = 10 + number
@@ -261,7 +261,7 @@ def test_a_measured_log_is_a_document_of_its_iterations(capsys: pytest.CaptureFi
 
 
 def way(label: str, rate: float, **fields: Any) -> Any:
-    """One way to train a model, by its best batch."""
+    """Return a way to train a model, by its best batch."""
     best = SimpleNamespace(micro_batch=2, step_batch=16, acc_steps=3, tokens_per_second=rate, days=5.0)
     found = SimpleNamespace(
         attempts=[SimpleNamespace(micro_batch=2, seconds=0.5, peak_memory=None, fits=True, outcome="", evidence="")],
@@ -285,7 +285,7 @@ def way(label: str, rate: float, **fields: Any) -> Any:
 
 
 def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two ways, of which the second is faster; matched at batches of 8 and 16."""
+    """Return two ways, the second faster, matched at batches of 8 and 16."""
     pairs = [
         SimpleNamespace(step_batch=8, slower=1.25, fuller=0.5),
         SimpleNamespace(step_batch=16, slower=1.5, fuller=None),
@@ -308,7 +308,7 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
 def test_the_fastest_way_is_compared_with_the_others(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At matched batches, and by the terms at the largest of them."""
+    """They are compared at matched batches, and by the terms at the largest of them."""
     made = compared(monkeypatch)
     compare._print_text(made)
     printed = lines(capsys)
@@ -333,10 +333,10 @@ def test_the_fastest_way_is_compared_with_the_others(
         (None, False, ": far from the memory limit, so not allocator pressure"),
     ],
 )
-def test_slow_batches_of_a_comparison_have_a_cause(
+def test_slow_batches_in_a_comparison_have_a_cause(
     share: float | None, near: bool, words: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 4 replicas, a micro batch of 2 is a batch of 8."""
+    """On 4 replicas, a micro batch of 2 is a batch of 8."""
     made = compared(monkeypatch)
     (made.models[0],) = [made.models[0][:1]]
     made.models[0][0].answer.pressures = [SimpleNamespace(micro_batch=2, slower=0.25, share=share, near_limit=near)]
@@ -344,7 +344,7 @@ def test_slow_batches_of_a_comparison_have_a_cause(
     assert lines(capsys)[-1] == f"m, slow: batch 8 is 25% slower than the trend of smaller batches{words}"
 
 
-def test_a_comparison_is_a_document_of_ways_and_pairs(
+def test_a_comparison_is_written_as_ways_and_pairs(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = compared(monkeypatch)

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, its one sentence, and what it prints for scripts."""
+"""Exit codes, error sentences, and output for scripts."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_an_error_is_one_sentence_and_an_exit_code(
     assert bool(silenced) == isinstance(error, streams.StdoutError)
 
 
-def test_a_usage_error_names_the_help_of_its_command() -> None:
+def test_a_usage_error_refers_to_the_help_of_its_command() -> None:
     context: Any = SimpleNamespace(command_path="tuner plan", command=click.Command("plan"))
     error = click.UsageError("Got unexpected extra argument (x)")
     error.ctx = context
@@ -79,14 +79,14 @@ def test_a_usage_error_names_the_help_of_its_command() -> None:
         ("compare --default gpu=H100-80GB-SXM", "--default completes the rows of a table: add --table."),
     ],
 )
-def test_an_option_without_the_one_that_it_needs_is_refused(words: str, sentence: str, run: Run) -> None:
+def test_an_option_without_its_prerequisite_is_refused(words: str, sentence: str, run: Run) -> None:
     said = run(*words.split())
     assert (said.code, said.out) == (2, "")
     assert sentence in said.err
 
 
-def test_streams_that_were_closed_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no file that is opened later is taken for one of them."""
+def test_closed_streams_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a file that is opened later could take their descriptors."""
     opened: list[Any] = []
     monkeypatch.setattr("tuner.cli.os.open", lambda *given: opened.append(given))
     cli._open_streams()
@@ -100,15 +100,17 @@ def test_streams_that_were_closed_are_replaced(monkeypatch: pytest.MonkeyPatch) 
     sys.stderr.close()
 
 
-def test_a_stream_is_silenced_at_its_descriptor(tmp_path: Path) -> None:
+def test_a_stream_is_silenced_by_its_descriptor(tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as stream:
         cli._silence(stream)
         stream.write("lost")
     assert (tmp_path / "out").read_text() == ""
 
 
-def test_frameworks_are_compared_alike_in_csv_and_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1,234 of 5,678 fit; 2 days, 30 GiB."""
+def test_frameworks_are_compared_with_the_same_figures_in_csv_and_json(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1,234 of 5,678 topologies fit; the best takes 2 days and 30 GiB."""
     best = SimpleNamespace(
         topology=SimpleNamespace(key="k"), seconds=2.5, training=2 * 86400.0, memory=30 * 2.0**30, fits=True
     )
@@ -138,7 +140,7 @@ def test_frameworks_are_compared_alike_in_csv_and_json(run: Run, monkeypatch: py
     assert all(given["nodes"] == 2 and "framework" not in given for given in asked)
 
 
-def test_stopped_and_recovered_trials_are_listed_for_scripts(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_and_recovered_trials_are_listed_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = Trial(number=3, proposal=Proposal(key="k", params={}, topology={}))
     found = SimpleNamespace(trials=[done, done], open=[done], unreadable=[Path("a"), Path("b")])
     monkeypatch.setattr("tuner.study.manage.stop_study", lambda *_, **__: [done])
@@ -153,7 +155,7 @@ def test_stopped_and_recovered_trials_are_listed_for_scripts(run: Run, monkeypat
 
 
 @pytest.mark.parametrize(("options", "opened"), [((), True), (("--no-browser",), False)])
-def test_a_dashboard_shows_its_address_and_opens_it(
+def test_a_dashboard_prints_its_address_and_opens_it(
     options: tuple[str, ...], opened: bool, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = SimpleNamespace(name="s", url="u", folder=tmp_path, trials=[1, 2, 3])
@@ -178,14 +180,14 @@ def test_a_dashboard_shows_its_address_and_opens_it(
     assert run(*given, "--check").out == "s: wrote plots and the notes of 3 trials\n"
 
 
-def test_a_log_is_explained_for_scripts(run: Run, tmp_path: Path) -> None:
+def test_the_explanation_of_a_log_is_available_as_json(run: Run, tmp_path: Path) -> None:
     (tmp_path / "log").write_text(" iteration 1/ 9 | elapsed time per iteration (s): 2.0 | lm loss: 2.0 |\n")
     document = json.loads(run("measure", str(tmp_path / "log"), "--explain", "--json").out)
     assert document["log"] == str(tmp_path / "log")
     assert [reader["lines"] for reader in document["readers"]] == [1]
 
 
-def test_a_measured_machine_is_written_for_other_commands(
+def test_a_measured_machine_is_written_as_a_calibration(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = SimpleNamespace(findings=(), speeds={}, calibration="calibration")
@@ -212,7 +214,7 @@ def test_a_search_has_the_same_defaults_in_python() -> None:
     assert inspect.signature(tuner.explain).parameters["most"].default == 3
 
 
-def test_an_evaluation_is_printed_for_people_or_for_scripts(run: Run, tmp_path: Path) -> None:
+def test_an_evaluation_is_printed_as_text_or_json(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
     file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,1\n")
@@ -224,7 +226,7 @@ def test_an_evaluation_is_printed_for_people_or_for_scripts(run: Run, tmp_path: 
     assert listed[2].split()[0] == "2"
 
 
-def test_a_calibration_is_printed_for_scripts(run: Run, tmp_path: Path) -> None:
+def test_a_calibration_is_printed_as_json(run: Run, tmp_path: Path) -> None:
     file, out = tmp_path / "t.csv", tmp_path / "site.toml"
     header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
     file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,1\n")
@@ -236,8 +238,8 @@ def test_a_calibration_is_printed_for_scripts(run: Run, tmp_path: Path) -> None:
     assert (said.code, said.err) == (2, "tuner: t.csv has no column 'month'.\n")
 
 
-def test_a_calibration_warns_of_a_unit_that_is_another(run: Run, tmp_path: Path) -> None:
-    """Seconds that are milliseconds: 1,000 times 1.02 s as long as estimated."""
+def test_calibrate_warns_of_a_likely_wrong_unit(run: Run, tmp_path: Path) -> None:
+    """Seconds that are really milliseconds take 1,000 times the estimate of 1.02 s."""
     file, out = tmp_path / "t.csv", tmp_path / "site.toml"
     header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
     for seconds, warned in ((1, False), (5, False), (1000, True), (0.01, True)):
@@ -246,8 +248,8 @@ def test_a_calibration_warns_of_a_unit_that_is_another(run: Run, tmp_path: Path)
         assert ("times the estimates (median): check their unit with tuner audit" in said) == warned
 
 
-def test_what_was_simulated_is_marked_wherever_it_is_learnt_from(run: Run, tmp_path: Path) -> None:
-    """Of a study, of its measurements as a file, in a plan and in another study."""
+def test_simulated_measurements_are_labelled_in_everything_derived_from_them(run: Run, tmp_path: Path) -> None:
+    """The label is on a study, the file of its measurements, a plan, and a search that starts from the study."""
     where, site = ("--runs", str(tmp_path / "runs")), str(tmp_path / "site.toml")
     described = ("--model", "gpt-1.3b", "--nodes", "2", "--global-batch", "64")
     made = run("optimize", *described, "--launcher", "simulated", "--budget", "2", "--study", "invented", *where)
@@ -272,8 +274,10 @@ def test_what_was_simulated_is_marked_wherever_it_is_learnt_from(run: Run, tmp_p
         (("--cluster", "bloom-48", "--nvlink-domain", "16"), "A100-80GB-SXM", "400", "16"),
     ],
 )
-def test_a_log_is_a_row_of_a_table(options: tuple[str, ...], gpu: str, rate: str, domain: str | None, run: Run) -> None:
-    """With the machines only where they were given."""
+def test_a_measured_log_is_written_as_a_row_of_a_table(
+    options: tuple[str, ...], gpu: str, rate: str, domain: str | None, run: Run
+) -> None:
+    """The row has the machine only if one was specified."""
     log = str(ROOT / "tests" / "data" / "logs" / "megatron-lm.log")
     header, row = run("measure", log, "--csv", *options).out.splitlines()
     found = dict(zip(header.split(","), row.split(","), strict=True))
@@ -281,8 +285,10 @@ def test_a_log_is_a_row_of_a_table(options: tuple[str, ...], gpu: str, rate: str
     assert found.get("nvlink_domain") == domain
 
 
-def test_what_is_no_file_may_be_a_study(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By its database in the folder of studies, or wherever a storage is named; a file comes first."""
+def test_the_name_of_a_study_is_accepted_in_place_of_a_file(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A study is found by its database in the folder of studies or by --storage; a file takes precedence."""
     asked: list[Any] = []
 
     def table(*given: Any) -> Any:

@@ -7,7 +7,7 @@ import json
 from tests.conftest import Run
 
 
-def test_explain_says_what_is_broken_and_what_would_mend_it(run: Run) -> None:
+def test_explain_names_broken_rules_and_their_remedies(run: Run) -> None:
     said = run("explain", "tp8-pp5-mbs2-z1")
     assert said.code == 0
     assert "tp8-pp5-dp9-mbs2-z1: not legal" in said.out
@@ -16,7 +16,7 @@ def test_explain_says_what_is_broken_and_what_would_mend_it(run: Run) -> None:
     assert "nearest legal: tp8-pp6-dp8-mbs2-z1  (pp 5 -> 6, dp 9 -> 8)" in said.out
 
 
-def test_explain_keeps_its_json_contract(run: Run) -> None:
+def test_explain_has_a_stable_json_schema(run: Run) -> None:
     document = json.loads(run("explain", "tp8-pp12-dp4-mbs2-z2", "--json").out)
     assert document["schema"] == "tuner/explain/1"
     assert document["legal"] is False
@@ -27,14 +27,14 @@ def test_explain_keeps_its_json_contract(run: Run) -> None:
     assert document["nearest"][0]["changes"] == {"zero": [2, 1]}
 
 
-def test_explain_of_a_legal_topology_still_gives_advice(run: Run) -> None:
+def test_explain_gives_advice_on_a_legal_topology(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs2-z1")
     assert "tp8-pp12-dp4-mbs2-z1: legal on 48 nodes" in said.out
     assert "! advice  uneven-stages: the output layer is as much work as 1.42 layers" in said.out
     assert "nearest legal" not in said.out
 
 
-def test_explain_shows_the_verdict_and_the_estimate_before_any_rule(run: Run) -> None:
+def test_verdict_and_estimate_precede_the_rules(run: Run) -> None:
     printed = run("explain", "tp8-pp12-dp4-mbs2-z2").out
     order = [printed.index(text) for text in ("not legal", "estimate: ", "memory: ", "x law ", "! advice", "Time per")]
     assert order == sorted(order)
@@ -42,7 +42,7 @@ def test_explain_shows_the_verdict_and_the_estimate_before_any_rule(run: Run) ->
     assert "not applicable" not in printed
 
 
-def test_explain_lists_the_rules_that_hold_on_request(run: Run) -> None:
+def test_rules_that_hold_are_listed_on_request(run: Run) -> None:
     few, every = (run("explain", "tp8-pp12-dp4-mbs2-z1", *more).out for more in ((), ("--rules",)))
     holding = sum(line.startswith(". ") for line in every.splitlines())
     assert f"{holding} rules hold and " in few
@@ -50,7 +50,7 @@ def test_explain_lists_the_rules_that_hold_on_request(run: Run) -> None:
     assert "list them with" not in every
 
 
-def test_explain_says_when_a_legal_topology_is_not_among_those_searched(run: Run) -> None:
+def test_a_legal_topology_outside_the_search_space_is_reported(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs2-z1", "--set", "tp=4", "--set", "dp=8")
     assert "tp8-pp12-dp4-mbs2-z1: legal, but not searched, on 48 nodes" in said.out
     assert "x space   tp is not among the values searched: 4\n" in said.out
@@ -60,18 +60,18 @@ def test_explain_says_when_a_legal_topology_is_not_among_those_searched(run: Run
     assert document["nearest"][0]["topology"]["tp"] == 4
 
 
-def test_a_key_without_dp_follows_the_nodes_and_the_dp_that_are_set(run: Run) -> None:
+def test_a_key_without_dp_follows_the_given_nodes_or_dp(run: Run) -> None:
     assert "tp8-pp3-dp8-mbs2-z1: legal on 24 nodes" in run("explain", "tp8-pp3-mbs2-z1", "--set", "nodes=24").out
     assert "tp8-pp3-dp8-mbs2-z1: legal on 24 nodes" in run("explain", "tp8-pp3-mbs2-z1", "--set", "dp=8").out
 
 
-def test_explain_says_what_a_policy_that_is_switched_off_would_have_said(run: Run) -> None:
+def test_explain_states_the_violation_of_a_disabled_policy(run: Run) -> None:
     arguments = ("explain", "tp8-pp6-dp8-mbs6-z1", "--global-batch", "2016", "--allow", "micro-batch-power-of-two")
     said = run(*arguments)
     assert "- policy  micro-batch-power-of-two: disabled; micro_batch=6 is not a power of two\n" in said.out
 
 
-def test_a_huge_batch_is_explained_at_once(run: Run) -> None:
+def test_a_huge_batch_is_explained_quickly(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs3-z1", "--global-batch", "99999999")
     assert said.code == 0
     assert "global_batch may be " in said.out

@@ -1,4 +1,4 @@
-"""Figures and words of each command's output, from results that are nothing but these values."""
+"""Figures and sentences of each command's output, from stand-ins for results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ GIB = 2.0**30
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """What was printed."""
+    """Return the printed lines."""
     return capsys.readouterr().out.splitlines()
 
 
@@ -28,7 +28,7 @@ def test_a_count_of_parameters_has_its_unit(number: float, words: str) -> None:
     assert output._parameters(int(number)) == words
 
 
-def test_the_header_tells_model_cluster_and_tokens() -> None:
+def test_the_header_has_model_cluster_and_tokens() -> None:
     space = space_for(model="mixtral-8x7b", nodes=2, gpu="H100-80GB-SXM", gpus_per_node=8, tokens=2e12)
     model, machines, tokens, *notes = output.space_lines(space)
     own = space.workload.model
@@ -66,7 +66,7 @@ def test_a_cluster_names_its_nvlink_domain(domain: int | None, words: str) -> No
         ),
     ],
 )
-def test_a_framework_is_named_with_the_recipe_of_fp8(given: dict[str, Any], words: str) -> None:
+def test_a_framework_is_named_with_its_fp8_recipe(given: dict[str, Any], words: str) -> None:
     space = space_for(model="gpt-1.3b", gpu="H100-80GB-SXM", nodes=1, **given)
     assert output.framework_words(space.workload) == words
 
@@ -79,7 +79,7 @@ def test_a_framework_is_named_with_the_recipe_of_fp8(given: dict[str, Any], word
         (4096, 131072, ""),
     ],
 )
-def test_a_model_that_allows_longer_sequences_says_so(seq: int, positions: int, words: str) -> None:
+def test_the_maximum_sequence_length_of_a_model_is_stated(seq: int, positions: int, words: str) -> None:
     model: Any = SimpleNamespace(seq=seq, max_positions=positions)
     assert output._seq_origin(model) == words
 
@@ -90,7 +90,7 @@ def test_csv_has_a_header_and_a_line_for_each_row(capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "x", "1e30", "inf"])
-def test_a_number_is_positive_and_no_larger_than_a_training_needs(text: str) -> None:
+def test_a_number_must_be_positive_and_plausible(text: str) -> None:
     number = options.Positive()
     assert number.convert("0.5", None, None) == 0.5
     assert number.convert("9e29", None, None) == 9e29
@@ -98,7 +98,7 @@ def test_a_number_is_positive_and_no_larger_than_a_training_needs(text: str) -> 
         number.convert(text, None, None)
 
 
-def test_a_row_of_evaluate_has_its_estimate_and_its_error() -> None:
+def test_a_row_of_evaluate_has_the_estimate_and_its_error() -> None:
     guess = SimpleNamespace(
         seconds=2.2, low=2.0, high=2.5, memory=30 * GIB, need=31 * GIB, out_of_memory=0.25, fits=True
     )
@@ -193,7 +193,7 @@ def test_a_waterfall_starts_each_bar_where_the_last_one_ends(capsys: pytest.Capt
 
 
 def cost(key: str, seconds: float, **terms: float) -> Any:
-    """The cost of a topology."""
+    """Return the cost of a topology."""
     estimate = SimpleNamespace(
         time=SimpleNamespace(terms=terms), memory=SimpleNamespace(terms={"weights": 10 * GIB, "states": 5 * GIB})
     )
@@ -214,7 +214,7 @@ def cost(key: str, seconds: float, **terms: float) -> Any:
 
 
 def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixture[str]) -> None:
-    """8 s against 10: a fifth less, by 3 s of bubble and against 1 s of sends, whichever is named first."""
+    """8 s are 20% less than 10 s, due to 3 s of bubble and despite 1 s of sends, in either order of the topologies."""
     slow, fast = cost("slow", 10.0, bubble=5.0, sends=1.0), cost("fast", 8.0, bubble=2.0, sends=2.0)
     for pair in ((slow, fast), (fast, slow)):
         explain._print_comparison(*pair)
@@ -239,7 +239,7 @@ def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixtur
         ("moot", "law", "- law     r: not applicable: sentence"),
     ],
 )
-def test_a_rule_is_one_line(word: str, level: str, line: str) -> None:
+def test_a_rule_is_printed_as_one_line(word: str, level: str, line: str) -> None:
     verdict: Any = SimpleNamespace(
         word=word,
         level=level,
@@ -273,7 +273,7 @@ def test_rules_that_hold_are_counted_or_listed(capsys: pytest.CaptureFixture[str
 
 
 def budget(gpu: str, ranks: int, sample: float = 2e9) -> Any:
-    """A budget of a GPU of 80 GB."""
+    """Return the budget of a GPU of 80 GB."""
     parts = {"frozen": 16e9, "trainable": 1e9, "gradients": 2e9, "optimizer": 3e9, "overhead": 4e9}
     return SimpleNamespace(
         gpu=gpu,

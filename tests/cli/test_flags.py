@@ -1,4 +1,4 @@
-"""The flags of every command: people's scripts hold on to them."""
+"""The flags of every command, on which scripts depend."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ FLAGS = {
 }
 
 
-def test_the_flags_of_every_command_are_these() -> None:
-    """People's scripts hold on to them: a flag may be added here, never renamed or removed."""
+def test_the_flags_of_every_command_are_stable() -> None:
+    """A flag may be added, but never renamed or removed."""
     found = {
         name: {option for parameter in command.params for option in parameter.opts if option.startswith("--")}
         for name, command in app.commands.items()

@@ -1,4 +1,4 @@
-"""Commands on studies take the one that changed last when no name is given."""
+"""Without a name, commands on studies use the study that changed last."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.found_studies import study_in
 from tuner.cli.arguments import study_command, takes_a_study
 
 
-def test_a_report_without_a_name_is_of_the_study_that_changed_last(run: Run, tmp_path: Path) -> None:
+def test_a_report_without_a_name_uses_the_latest_study(run: Run, tmp_path: Path) -> None:
     for number, name in enumerate(("bloom-48", "replayed")):
         study_in(tmp_path, name)
         for file in (tmp_path / name).glob("study.db*"):
@@ -27,7 +27,7 @@ def test_a_report_without_a_name_is_of_the_study_that_changed_last(run: Run, tmp
     assert printed.out.startswith("SIMULATED: study bloom-48, ")
 
 
-def test_without_any_study_the_remedy_is_named(run: Run, tmp_path: Path) -> None:
+def test_without_studies_the_remedy_is_named(run: Run, tmp_path: Path) -> None:
     for command in ("report", "export", "dashboard"):
         printed = run(command, "--runs", str(tmp_path))
         assert printed.code == 2
@@ -38,7 +38,7 @@ def test_without_any_study_the_remedy_is_named(run: Run, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(("given", "opened"), [([], "new"), (["old"], "old"), (["absent"], "absent")])
-def test_a_name_is_used_as_it_is_given(
+def test_a_given_name_is_used_unchanged(
     given: list[str], opened: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for number, name in enumerate(("old", "new", "away")):
@@ -70,13 +70,13 @@ def test_a_name_is_used_as_it_is_given(
         ({"runs": "r", "storage": "sqlite:///s.db"}, "tuner report a --runs r --storage sqlite:///s.db"),
     ],
 )
-def test_a_command_on_a_study_names_where_it_is(given: dict[str, str], line: str) -> None:
+def test_a_command_on_a_study_names_its_folder(given: dict[str, str], line: str) -> None:
     with click.Context(click.Command("optimize")) as context:
         context.params = given
         assert study_command("report", "a") == line
 
 
-def test_studies_are_listed_with_a_line_for_each(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_studies_are_listed_with_one_line_each(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cells = ("s", "idle", "local", "3", "tp8", "2 days", "5 node-hours", "today")
     monkeypatch.setattr("tuner.study.manage.list_studies", lambda **where: [where] if where["runs"] == "r" else [])
     monkeypatch.setattr("tuner.study.manage.cells_of", lambda _: cells)

@@ -1,4 +1,4 @@
-"""What a search shows on a terminal while it runs."""
+"""Live output of a search on a terminal."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.studies import ENVIRONMENT, SMALL
 
 
 def shown(*words: str) -> list[str]:
-    """The lines that a command draws on a terminal of 80 columns without colours, those that it takes back too."""
+    """Return all lines, including overwritten ones, that a command draws on a terminal of 80 columns."""
     screen, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 80, 0, 0))
     environment = {**ENVIRONMENT, "NO_COLOR": "1", "TERM": "xterm"}
@@ -39,8 +39,8 @@ def shown(*words: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_a_report_on_a_terminal_shows_progress_and_elapsed_time(tmp_path: Path) -> None:
-    """And none of it where nobody looks."""
+def test_a_report_shows_progress_and_elapsed_time_on_a_terminal(tmp_path: Path) -> None:
+    """Without a terminal, stderr stays empty."""
     study_in(tmp_path)
     bars = [line for line in shown("report", "bloom-48", "--runs", str(tmp_path)) if line.startswith("drawing ")]
     assert any(re.search(r"\d/\d \d:\d\d:\d\d$", line) for line in bars)
@@ -48,8 +48,8 @@ def test_a_report_on_a_terminal_shows_progress_and_elapsed_time(tmp_path: Path) 
     assert subprocess.run(quiet, env=ENVIRONMENT, capture_output=True, check=True).stderr == b""
 
 
-def test_a_narrow_terminal_without_colours_shows_every_line_with_its_name(tmp_path: Path) -> None:
-    """On 80 columns the lines of the live view keep their names and are cut, not wrapped; the label stays."""
+def test_the_live_view_fits_a_terminal_of_80_columns(tmp_path: Path) -> None:
+    """Its lines keep their names and are cut instead of wrapped."""
     lines = shown("optimize", *SMALL, "--budget", "6", "--runs", str(tmp_path / "runs"))
     for name in ("SIMULATED best", "finishes in", "cost", "last", "next", "trials"):
         drawn = [line for line in lines if line.startswith(f"{name} ")]

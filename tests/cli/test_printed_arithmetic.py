@@ -1,4 +1,4 @@
-"""The figures that commands print, from results that are nothing but these values."""
+"""Figures printed by commands, from stand-ins for results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GIB = 2.0**30
 
 
 def attempt(batch: int, memory: float | None, seconds: float | None, *, fits: bool = True) -> Any:
-    """A batch that was tried."""
+    """Return a batch that was tried."""
     outcome = "MEASURED" if fits else "OOM"
     return SimpleNamespace(
         micro_batch=batch, peak_memory=memory, seconds=seconds, fits=fits, outcome=outcome, evidence="" if fits else "x"
@@ -33,14 +33,14 @@ def attempt(batch: int, memory: float | None, seconds: float | None, *, fits: bo
 
 
 def value(batch: int, rate: float | None = None, days: float | None = None) -> Any:
-    """What a batch is worth."""
+    """Return the value of a batch."""
     return SimpleNamespace(
         micro_batch=batch, step_batch=8, acc_steps=8 // batch, exact=True, tokens_per_second=rate, days=days
     )
 
 
 def answer(**fields: Any) -> Any:
-    """The largest batch of a GPU of 80 GiB, of which 76 are usable: 2, at 20 GiB and 0.5 s."""
+    """Return the largest batch, 2, of a GPU with 80 GiB, 76 of them usable, at 20 GiB and 0.5 s."""
     attempts = [attempt(1, 10 * GIB, 0.25), attempt(2, 20 * GIB, 0.5), attempt(4, 90 * GIB, 1.0, fits=False)]
     usual: dict[str, Any] = {
         "found": SimpleNamespace(attempts=attempts, largest=2, open_end=False, stopped=None),
@@ -59,7 +59,7 @@ def answer(**fields: Any) -> Any:
     return SimpleNamespace(**usual | fields)
 
 
-def test_a_largest_batch_is_written_in_gib_and_seconds_of_what_fits() -> None:
+def test_a_largest_batch_is_written_in_gib_and_seconds() -> None:
     document = answer_document(answer())
     assert [(one["peak_memory_gib"], one["sec_per_iter"]) for one in document["attempts"]] == [
         (10.0, 0.25),
@@ -82,8 +82,8 @@ def test_a_largest_batch_is_written_in_gib_and_seconds_of_what_fits() -> None:
     assert answer_document(answer(fit=line))["fit"]["stderr"] is None
 
 
-def test_a_largest_batch_is_printed_with_its_headroom_and_its_line(capsys: pytest.CaptureFixture[str]) -> None:
-    """4 days at 1000 tokens a second are 345.6M tokens; a claim of 11 GiB a sample is 10% off."""
+def test_a_largest_batch_is_printed_with_its_headroom_and_fit(capsys: pytest.CaptureFixture[str]) -> None:
+    """345.6M tokens take 4 days at 1000 tokens/s; a claimed 11 GiB per sample is 10% off."""
     print_answer(answer(), claim=11.0)
     out = capsys.readouterr().out
     header, table, rest = out.split("\n\n", 2)
@@ -116,13 +116,13 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_its_line(capsys: pytes
     assert _tokens_assumed(made) == ""
 
 
-def test_a_largest_batch_is_a_document(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_largest_batch_is_written_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer_json(answer())
     assert json.loads(capsys.readouterr().out) == {"schema": "tuner/max-batch/1", **answer_document(answer())}
 
 
 def option(**fields: Any) -> Any:
-    """One way to train, on 4 ranks: a micro batch of 2, 3 steps of accumulation, half a second."""
+    """Return a way to train on 4 ranks, with micro batch 2, 3 accumulation steps and half a second."""
     found = SimpleNamespace(attempts=[attempt(1, None, 9.0), attempt(2, None, 0.5)], open_end=True)
     fit = SimpleNamespace(per_sample=8 * GIB)
     best = SimpleNamespace(micro_batch=2, step_batch=24, acc_steps=3, tokens_per_second=12345.0, days=1234.56)
@@ -136,7 +136,7 @@ def option(**fields: Any) -> Any:
     return SimpleNamespace(**usual | fields)
 
 
-def test_a_compared_option_is_a_row_of_its_largest_batch() -> None:
+def test_a_compared_option_is_printed_as_a_row() -> None:
     row = compare._row(option())
     assert row == ("tp2", 4, "24+", 2, 3, "500", "12.3", "1,234.6", "20.00", "2.000", "48 by the fit")
     best = SimpleNamespace(micro_batch=2, step_batch=24, acc_steps=3, tokens_per_second=None, days=None)
@@ -147,7 +147,7 @@ def test_a_compared_option_is_a_row_of_its_largest_batch() -> None:
 
 
 def view(done_before: int, budget: int, began: float) -> Any:
-    """A live view of a study."""
+    """Return the live view of a study."""
     made: Any = LiveView.__new__(LiveView)
     limits = SimpleNamespace(budget=budget)
     made._loop = SimpleNamespace(settings=SimpleNamespace(limits=limits))
@@ -159,10 +159,10 @@ def view(done_before: int, budget: int, began: float) -> Any:
     ("done", "words"),
     [(2, ""), (4, "at most 0:00:30 left"), (10, "at most 0:00:00 left"), (12, "at most 0:00:00 left"), (1, "")],
 )
-def test_the_time_left_is_that_of_the_rest_of_the_budget(
+def test_the_remaining_time_is_that_of_the_remaining_budget(
     done: int, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two trials in 10 s, of which 6 of 10 are left."""
+    """Two trials took 10 s, and 6 of 10 are left."""
     monkeypatch.setattr("tuner.cli.live.time.monotonic", lambda: 110.0)
     assert view(2, 10, 100.0)._time_left(done) == words
 
@@ -170,7 +170,7 @@ def test_the_time_left_is_that_of_the_rest_of_the_budget(
 def begun(
     *, table: str | None = None, trial_nodes: int | None = None, fidelity: str | None = None, **fields: Any
 ) -> Any:
-    """A study of twelve topologies that begins."""
+    """Return the start of a study of twelve topologies."""
     settings = SimpleNamespace(
         table=SimpleNamespace(name=table) if table else None,
         calibration=None,
@@ -208,7 +208,7 @@ def begun(
         ((1, 1), 1, None, ["on 1 node, where that saves time, the result is extrapolated"]),
     ],
 )
-def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
+def test_a_search_starts_with_its_space_launcher_and_sizes(
     launcher: str,
     table: str | None,
     resumed: int,
@@ -239,7 +239,7 @@ def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
 
 
 class Selected(list[int]):
-    """Candidates that were selected from a larger space."""
+    """Candidates selected from a larger space."""
 
     values: Any = None
 
@@ -252,15 +252,15 @@ class Selected(list[int]):
         ({}, None, "12 legal topologies; up to 3 jobs with the local launcher"),
     ],
 )
-def test_a_search_of_some_topologies_says_so(values: Any, tally: Any, words: str) -> None:
+def test_a_search_of_a_selection_is_labelled(values: Any, tally: Any, words: str) -> None:
     pool = Selected(range(12))
     pool.values = values
     (line,) = opening(begun(table="t.csv", pool=pool, tally=tally))
     assert line.startswith(words)
 
 
-def test_a_plan_is_printed_as_it_was_computed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GiB, TFLOPs and days of each row, in JSON and in CSV."""
+def test_plans_are_written_with_the_computed_figures(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JSON and CSV have the GiB, TFLOPs and days of each row."""
     made: list[Any] = []
     original = plan_module.plan
 
@@ -295,7 +295,7 @@ def test_a_plan_is_printed_as_it_was_computed(run: Run, monkeypatch: pytest.Monk
 def test_a_plan_names_the_six_rules_that_removed_most(
     rules: int, rest: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that removed nothing are not named; what does not fit stands apart, with the remedy where nothing does."""
+    """Rules that removed nothing are omitted; topologies that do not fit are separate, with a remedy if none fits."""
     monkeypatch.setattr(plan_module, "removal", lambda name, count, _: f"{name} {count}")
     monkeypatch.setattr(plan, "_print_rows", lambda rows, unit: click.echo(f"{[row.key for row in rows]} {unit[0]}"))
     space = space_for(model="gpt-1.3b", nodes=1)

@@ -1,4 +1,4 @@
-"""Streams that are closed, full or interrupted: a command says one sentence or none, and never a traceback."""
+"""Streams that are closed, full or interrupted cause one sentence or none, and never a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TUNER = (sys.executable, "-m", "tuner")
 
 
 def in_shell(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
-    """A program as a shell starts it: `>&-` closes its stdout."""
+    """Run a program from a shell, with redirections such as `>&-`, which closes stdout."""
     command = ["sh", "-c", f'exec "$@" {redirected}', "sh", *words]
     return subprocess.run(
         command,
@@ -27,38 +27,38 @@ def in_shell(redirected: str, *words: str) -> subprocess.CompletedProcess[str]:
         check=False,
         timeout=120,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        # who runs the tests in the background has SIGINT ignored, and children inherit that
+        # SIGINT is ignored in background jobs of a shell, and child processes inherit that
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
 @pytest.mark.parametrize("words", [["plan"], ["plan", "--json"], ["rules"]])
 @pytest.mark.parametrize("redirected", [">&-", "<&- >&- 2>&-"])
-def test_a_command_whose_stdout_is_closed_ends_as_quietly(redirected: str, words: list[str]) -> None:
+def test_a_command_with_closed_stdout_ends_without_a_message(redirected: str, words: list[str]) -> None:
     said = in_shell(redirected, *TUNER, *words)
     assert (said.returncode, said.stdout, said.stderr) == (0, "", "")
 
 
-def test_who_reads_a_closed_stdin_is_told_that_there_is_none() -> None:
+def test_reading_a_closed_stdin_is_an_error() -> None:
     said = in_shell("<&- >&-", *TUNER, "measure", "-")
     assert said.returncode == 2
     assert "there is no standard input to read" in said.stderr
 
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>/dev/full"])
-def test_a_search_that_cannot_write_to_stderr_still_prints_what_it_found(redirected: str, tmp_path: Path) -> None:
+def test_a_search_with_unwritable_stderr_prints_its_result(redirected: str, tmp_path: Path) -> None:
     said = in_shell(redirected, *TUNER, "optimize", "--nodes", "8", "--budget", "2", "--runs", str(tmp_path))
     assert said.returncode == 0
     assert "finishes" in said.stdout or "s an iteration" in said.stdout
 
 
-def test_a_refusal_that_nobody_can_read_keeps_its_code() -> None:
+def test_an_unwritable_error_keeps_its_exit_code() -> None:
     assert in_shell("2>/dev/full", *TUNER, "plan", "--nodes", "0").returncode == 2
 
 
 @pytest.mark.slow
-def test_a_report_whose_streams_are_closed_is_written_whole(tmp_path: Path) -> None:
-    """No file that tuner opens takes the place of a closed stream, and with it what a command prints."""
+def test_a_report_with_closed_streams_is_complete(tmp_path: Path) -> None:
+    """No opened file takes the descriptor of a closed stream and thereby the output of the command."""
     runs = study_in(tmp_path)
     said = in_shell("<&- >&- 2>&-", *TUNER, "report", "bloom-48", "--runs", str(runs))
     assert said.returncode == 0
@@ -68,8 +68,8 @@ def test_a_report_whose_streams_are_closed_is_written_whole(tmp_path: Path) -> N
         assert closed == (tmp_path / "open" / name).read_text()
 
 
-def test_what_fails_beside_the_output_is_not_told_as_the_output(tmp_path: Path) -> None:
-    """A folder that is gone under the command's feet is no fault of stdout, which is open."""
+def test_an_error_of_the_current_folder_is_not_reported_as_one_of_stdout(tmp_path: Path) -> None:
+    """The current folder was deleted, while stdout is open."""
     gone, runs = tmp_path / "gone", tmp_path / "runs"
     gone.mkdir()
     own = ("--launcher", "local", "--model", "tiny", "--nodes", "1", "--gpus-per-node", "4", "--command", "sleep 1")
@@ -98,8 +98,8 @@ def test_an_interrupt_during_imports_exits_130_with_one_sentence(begin: str, mom
     assert (said.returncode, said.stdout, said.stderr) == (130, "", "tuner: interrupted.\n")
 
 
-def test_a_second_interrupt_while_the_first_is_answered_loses_nothing(tmp_path: Path) -> None:
-    """The job sends the first one while it runs, and the second while it is being ended."""
+def test_a_second_interrupt_during_shutdown_loses_nothing(tmp_path: Path) -> None:
+    """The job sends the first interrupt while it runs, and the second while it is being stopped."""
     job = 'trap "kill -INT $1; exit" TERM; sleep 0.5; kill -INT $1; while :; do sleep 0.1; done'
     own = ("--launcher", "local", "--model", "tiny", "--nodes", "1", "--gpus-per-node", "4", "--runs", str(tmp_path))
     start = f'exec "$@" --command "sh {tmp_path / "job"} $$"'

@@ -34,11 +34,11 @@ OPTIONAL: tuple[str, ...] = (
 )
 OPTIONAL = (*OPTIONAL, "qwen_vl_utils", "tensorboard", "megatron.energon")
 DATA = ("megatron.bridge.data", "megatron.bridge.training.tokenizers")
-"""Parts of Bridge that need packages of data sets; configs of a training are read after all models."""
+"""Parts of Bridge that need packages for data sets; training configs are read after all models."""
 
 
 def fields(provider: Any) -> dict[str, Any]:
-    """Return a provider's fields in plain values."""
+    """Return a provider's fields as plain values."""
     return {name: _plain(value) for name, value in vars(provider).items()}
 
 
@@ -51,7 +51,7 @@ def _plain(value: Any) -> Any:
 
 
 def derived(path: str) -> dict[str, Any]:
-    """Return what Bridge derives from a Hugging Face config."""
+    """Return the fields that Bridge derives from a Hugging Face config."""
     transformers = importlib.import_module("transformers")
     bridge = importlib.import_module("megatron.bridge").AutoBridge
     config = json.loads(Path(path).read_text())
@@ -63,7 +63,7 @@ def derived(path: str) -> dict[str, Any]:
 
 
 def named(name: str) -> dict[str, Any]:
-    """Return what Bridge states of a model in the module of its provider."""
+    """Return the fields that Bridge states for a model in the module of its provider."""
     module, kind = name.split(":")
     provider = getattr(importlib.import_module(f"megatron.bridge.models.{module}"), kind)
     own = [parent for parent in provider.__mro__ if parent.__module__ == provider.__module__]
@@ -72,7 +72,7 @@ def named(name: str) -> dict[str, Any]:
 
 
 def training(recipe: str) -> dict[str, Any]:
-    """Return the fields of optimizer and schedule, which start with the weight decay of Bridge's common recipe."""
+    """Return the fields of optimizer and schedule, starting with the weight decay of Bridge's common recipe."""
     config = importlib.import_module("megatron.bridge.training.config")
     sharding = importlib.import_module("megatron.core.distributed").DistributedDataParallelConfig()
     parts = {"optimizer": config.OptimizerConfig(), "train": config.TrainingConfig(), "logger": config.LoggerConfig()}

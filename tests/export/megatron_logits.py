@@ -114,7 +114,7 @@ def megatron(flags: list[str]) -> Any:
 
 
 def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield transformers' weights by the names of Megatron."""
+    """Yield the weights of transformers under Megatron's names."""
     yield "embedding.word_embeddings.weight", state["model.embed_tokens.weight"]
     if not model.tied_embeddings:
         yield "output_layer.weight", state["lm_head.weight"]
@@ -150,7 +150,7 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
                 if f"{block}experts.down_proj{suffix}" not in state:
                     continue
                 inner, outer = (state[f"{block}experts.{one}_proj{suffix}"][number] for one in ("gate_up", "down"))
-                if f"{block}experts.down_proj_bias" in state:  # gpt-oss: transposed, gate and input take turns
+                if f"{block}experts.down_proj_bias" in state:  # gpt-oss: transposed, with gate and input interleaved
                     inner, outer = (one.t() if one.dim() == 2 else one for one in (inner, outer))
                     inner = torch.cat([inner[0::2], inner[1::2]])
                 yield f"{expert}1{part}", inner
@@ -158,7 +158,7 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
 
 
 def difference(name: str) -> float:
-    """Return the largest difference of a logit."""
+    """Return the largest difference between two logits."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = {key: value for key, value in small(name).items() if key != "quantization_config"}
@@ -194,7 +194,7 @@ def difference(name: str) -> float:
 
 
 def main() -> None:
-    """Answer for the configs in the arguments."""
+    """Print the differences for the configs in the arguments."""
     names = sys.argv[1:]
     prepared()
     with contextlib.redirect_stdout(io.StringIO()):

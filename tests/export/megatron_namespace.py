@@ -1,4 +1,4 @@
-"""What Megatron-LM trains with parsed arguments, and what a run asks for, in the same terms."""
+"""The model and run that Megatron-LM trains with parsed arguments, and those requested, in common terms."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ PARSER = TABLE.parser
 
 
 def parsed(flags: Settings) -> Namespace:
-    """What Megatron reads, defaults included."""
+    """Return Megatron's parsed arguments, including defaults."""
     return PARSER.parse_args([word for flag in flags for word in flag])
 
 
 def trained(ns: Namespace) -> dict[str, Any]:
-    """What Megatron-LM at the recorded commit trains with these arguments, as its code reads them."""
+    """Return what Megatron-LM at the recorded commit trains with these arguments."""
     rotary = ns.position_embedding_type in ("rope", "yarn")
     latent = ns.multi_latent_attention
     kinds = [("silu", ns.swiglu), ("relu2", ns.squared_relu), ("quick_gelu", ns.quick_geglu)]
@@ -41,12 +41,12 @@ def trained(ns: Namespace) -> dict[str, Any]:
         factor = usual / (0.1 * ns.mscale_all_dim * math.log(max(ns.rotary_scaling_factor, 1)) + 1)
         scaling = ("yarn", ns.rotary_scaling_factor, ns.yarn_original_max_position_embeddings, factor)
         scaling += (ns.yarn_beta_fast, ns.yarn_beta_slow, ns.yarn_correction_range_round_to_int is not False)
-    elif latent and ns.rope_type != "rope":  # MLATransformerConfig's original length and betas
+    elif latent and ns.rope_type != "rope":  # original length and betas of MLATransformerConfig
         step = 0.1 * math.log(ns.rotary_scaling_factor)
         factor = (ns.mscale * step + 1) / (ns.mscale_all_dim * step + 1)
         scaling = ("yarn", ns.rotary_scaling_factor, 4096, factor, 32.0, 1.0, True)
     elif ns.use_rope_scaling:
-        scaling = ("llama3", 8.0, 8192, 1.0, 4.0)  # --rope-scaling-factor never reaches the model
+        scaling = ("llama3", 8.0, 8192, 1.0, 4.0)  # --rope-scaling-factor does not reach the model
     elif ns.rotary_seq_len_interpolation_factor:
         scaling = ("linear", float(ns.rotary_seq_len_interpolation_factor))
     multiple = ns.make_vocab_size_divisible_by * ns.tensor_model_parallel_size
@@ -125,10 +125,10 @@ def trained(ns: Namespace) -> dict[str, Any]:
 
 
 def starts(ns: Namespace, activation: str, *, fused: bool) -> bool:
-    """Whether modules and config classes at the recorded commit take the values together.
+    """Return whether modules and config classes at the recorded commit accept the combination of values.
 
-    megatron/core/transformer: moe/experts.py, moe/shared_experts.py, mlp.py and transformer_config.py;
-    megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py asserts yarn's halves.
+    The checks are in megatron/core/transformer: moe/experts.py, moe/shared_experts.py, mlp.py, transformer_config.py;
+    megatron/core/models/common/embeddings/yarn_rotary_pos_embedding.py asserts that yarn is not interleaved.
     """
     biased, shared = ns.num_experts and ns.add_bias_linear, ns.moe_shared_expert_intermediate_size
     clamped = activation == "silu" and ns.activation_func_clamp_value
@@ -160,7 +160,7 @@ def _chunks_asked(layers: int, mtp_layers: int, topology: Topology) -> list[str]
 
 
 def _experts_trained(ns: Namespace) -> dict[str, Any]:
-    """What experts, latent attention and multi-token prediction Megatron trains."""
+    """Return the experts, latent attention and multi-token prediction that Megatron trains."""
     frequency = ns.moe_layer_freq
     pattern = eval(frequency) if "[" in str(frequency) else [int(i % int(frequency) == 0) for i in range(ns.num_layers)]  # noqa: S307
     flex = ns.moe_token_dispatcher_type == "flex"  # noqa: S105 - no password
@@ -195,7 +195,7 @@ def _experts_trained(ns: Namespace) -> dict[str, Any]:
 
 
 def _experts_asked(run: ProductionRun) -> dict[str, Any]:
-    """The same of what a run asks for."""
+    """Return the experts, latent attention and multi-token prediction that a run requests."""
     model, topology = run.workload.model, run.topology
     experts, latent = model.experts, model.latent
     found: dict[str, Any] = {"experts": None, "shared": (0, False), "router": None, "expert_parallel": None}
@@ -226,7 +226,7 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
 
 
 def asked(run: ProductionRun) -> dict[str, Any]:
-    """What a run asks for, in the same terms."""
+    """Return what a run requests, in the terms of `trained`."""
     model, workload, topology = run.workload.model, run.workload, run.topology
     rotary = model.positions == "rotary"
     scaling: tuple[Any, ...] | None = None
@@ -323,7 +323,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
 
 
 def assert_exact_or_refused(run: ProductionRun) -> None:
-    """Megatron's own parser reads back from an export what was asked for, or a property of the run is refused."""
+    """Check that Megatron's parser reads an export as requested, or that a property of the run is refused."""
     try:
         flags = megatron_core_flags(run)
     except InputError:

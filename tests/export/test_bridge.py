@@ -1,4 +1,4 @@
-"""A Megatron Bridge recipe is the model that was asked for, and what Bridge derives from the same config."""
+"""A Megatron Bridge recipe describes the requested model and agrees with Bridge's own configs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ COMPARED = (
     *("rotary_interleaved", "attention_dropout", "hidden_dropout", "share_embeddings_and_output_weights"),
     *("init_method_std", "rope_scaling", "rope_scaling_factor", "softmax_scale"),
 )
-"""Fields that decide what is trained."""
+"""Fields that determine what is trained."""
 EXPERTS = (
     *("num_moe_experts", "moe_router_topk", "moe_ffn_hidden_size", "moe_shared_expert_intermediate_size"),
     *("moe_router_score_function", "moe_router_enable_expert_bias", "moe_router_num_groups", "moe_router_group_topk"),
@@ -39,16 +39,16 @@ LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "
 
 
 def neutral(value: Any) -> Any:
-    """A value, zero for None and for the number one: no groups and one group are the same, and no factor and one."""
+    """Map None and one to zero: no groups equal one group, and no factor equals a factor of one."""
     return 0 if value is None or (value == 1 and not isinstance(value, bool)) else value
 
 
 def settings_of(run: ProductionRun) -> dict[str, str]:
-    """The fields of the model's config."""
+    """Return the fields of the model's config."""
     return {name: value for name, value in MEGATRON_BRIDGE.settings(run, ExportOptions())}  # noqa: C416
 
 
-def test_a_llama_in_its_topology_has_these_fields() -> None:
+def test_a_llama_has_these_fields() -> None:
     run = bloom("tp8-pp4-vpp2-dp4-mbs2-z1-sp-rsel", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16")
     found = settings_of(run)
     expected = {
@@ -76,12 +76,12 @@ def test_a_llama_in_its_topology_has_these_fields() -> None:
     ("name", "refused"),
     [("gemma-7b", "embedding multiplier"), ("gpt-neox-20b", "parallel attention"), ("bloom", "ALiBi")],
 )
-def test_what_bridge_has_no_field_for_is_refused(name: str, refused: str) -> None:
+def test_properties_without_a_field_in_bridge_are_refused(name: str, refused: str) -> None:
     assert refused in "; ".join(MEGATRON_BRIDGE.refusals(hugging_face_run(name), ExportOptions()))
 
 
-def test_the_vocabulary_is_padded_for_bridge_which_pads_none_that_a_model_states() -> None:
-    """training/setup.py: `should_pad_vocab` is off where the model has a vocabulary."""
+def test_the_exported_vocabulary_is_padded_because_bridge_does_not_pad_it() -> None:
+    """training/setup.py switches `should_pad_vocab` off if the model states a vocabulary size."""
     run = bloom("tp8-pp4-dp4-mbs1-z1", model="gpt3-175b", nodes=16, global_batch=512, precision="bf16")
     found = settings_of(run)
     assert (found["vocab_size"], found["should_pad_vocab"]) == ("-(-50257 // 1024) * 1024", "False")
@@ -97,8 +97,8 @@ def test_the_vocabulary_is_padded_for_bridge_which_pads_none_that_a_model_states
         ("mxfp8", {"fp8": "'e4m3'", "reuse_grad_buf_for_mxfp8_param_ag": "False"}),
     ],
 )
-def test_fp8_has_the_number_formats_and_layers_of_the_export_for_megatron_lm(recipe: Any, fields: Any) -> None:
-    """Bridge's own recipes leave the outer layers in bf16 (tensorwise) and take hybrid numbers (blockwise)."""
+def test_fp8_formats_and_layers_are_those_of_the_megatron_lm_export(recipe: Any, fields: Any) -> None:
+    """Bridge's own recipes differ: tensorwise keeps the outer layers in bf16, and blockwise uses hybrid formats."""
     run = hugging_face_run("llama-3-8b")
     run = replace(run, workload=replace(run.workload, precision="fp8", precision_recipe=recipe))
     text = exported(run, "megatron-bridge")["recipe.py"]
@@ -109,7 +109,7 @@ def test_fp8_has_the_number_formats_and_layers_of_the_export_for_megatron_lm(rec
 
 
 def test_fp4_is_nvfp4_in_all_layers_with_weights_in_bf16() -> None:
-    """As in the export for Megatron-LM; later versions of Bridge gather weights in fp4 unless it is switched off."""
+    """The Megatron-LM export does the same; later versions of Bridge gather weights in fp4 by default."""
     run = hugging_face_run("llama-3-8b")
     run = replace(run, workload=replace(run.workload, precision="fp4"))
     text = exported(run, "megatron-bridge")["recipe.py"]
@@ -123,7 +123,7 @@ def test_fp4_is_nvfp4_in_all_layers_with_weights_in_bf16() -> None:
 @pytest.mark.parametrize("name", ["megatron-core", "megatron-bridge"])
 @pytest.mark.parametrize(("framework", "recipe"), [(None, "rowwise"), ("torchtitan", None)])
 def test_rowwise_scaling_is_refused(name: str, framework: Any, recipe: Any) -> None:
-    """Also if it is the default of the framework that was measured."""
+    """Rowwise scaling is also refused as the default of the measured framework."""
     run = hugging_face_run("llama-3-8b")
     fp8 = replace(run.workload, precision="fp8", precision_recipe=recipe, framework=framework)
     with pytest.raises(InputError, match="fp8 precision"):
@@ -131,7 +131,7 @@ def test_rowwise_scaling_is_refused(name: str, framework: Any, recipe: Any) -> N
 
 
 def test_a_clamped_swiglu_is_not_fused() -> None:
-    """megatron-core 0.16.1 clamps only in `glu`, fusions/fused_bias_swiglu.py does not."""
+    """megatron-core 0.16.1 clamps only in `glu`, not in fusions/fused_bias_swiglu.py."""
     run = hugging_face_run("mixtral-8x7b")
     clamped = replace(run, workload=replace(run.workload, model=replace(run.workload.model, glu_clamp=7.0)))
     assert settings_of(run)["bias_activation_fusion"] == "True"
@@ -153,7 +153,7 @@ NAMED = {
     "llama-2-70b": "llama.llama_provider:Llama2ModelProvider70B",
     "qwen3-8b": "qwen.qwen_provider:Qwen3ModelProvider8B",
 }
-"""Models that Bridge knows by name, apart from any config: they check the configs of these tests too."""
+"""Models that Bridge provides by name, independent of any config; they check the configs of these tests as well."""
 
 STATED = (
     *(*COMPARED, *EXPERTS, *LATENT, "moe_layer_freq", "moe_aux_loss_coeff", "moe_router_load_balancing_type"),
@@ -167,12 +167,12 @@ OTHERWISE = {
     "moe_router_bias_update_rate": "GLM-4.5's provider is for fine-tuning",
     "mtp_loss_scaling_factor": "GLM-4.5's first 15T tokens; Kimi K2 predicts one token",
 }
-"""Fields in which Bridge's recipes leave the configs, with the reason; a topology decides none of them."""
+"""Fields in which Bridge's recipes deviate from the configs, with the reason; none depends on the topology."""
 
 
 @pytest.fixture(scope="module")
 def answers() -> dict[str, dict[str, Any]]:
-    """What Bridge makes of every committed model that the format does not refuse."""
+    """What Bridge builds from the recipes of all committed models that the format accepts."""
     names = [one for one in DENSE if not MEGATRON_BRIDGE.refusals(hugging_face_run(one), ExportOptions())]
     cases = [
         {
@@ -190,7 +190,7 @@ def answers() -> dict[str, dict[str, Any]]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
-def test_a_recipe_is_the_model_that_bridge_has_by_that_name(answers: dict[str, dict[str, Any]]) -> None:
+def test_a_recipe_agrees_with_the_model_that_bridge_provides_by_name(answers: dict[str, dict[str, Any]]) -> None:
     for name in NAMED:
         exported, stated = answers[name]["exported"], answers[name]["named"]
         for field in set(STATED) & set(stated) - set(OTHERWISE):
@@ -204,7 +204,7 @@ def test_a_recipe_is_the_model_that_bridge_has_by_that_name(answers: dict[str, d
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
 def test_a_recipe_trains_with_the_optimizer_of_the_other_formats(answers: dict[str, dict[str, Any]]) -> None:
-    """Bridge's scheduler sets the weight decay, and its common recipe has 0.033 there."""
+    """Bridge's scheduler sets the weight decay, which is 0.033 in Bridge's common recipe."""
     flags = {name: value for name, *value in megatron_core_flags(hugging_face_run("deepseek-v3"))}
     for name, answer in answers.items():
         found = answer["training"]
@@ -218,7 +218,7 @@ def test_a_recipe_trains_with_the_optimizer_of_the_other_formats(answers: dict[s
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge, here or in MEGATRON_PYTHON")
-def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config(
+def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
     answers: dict[str, dict[str, Any]],
 ) -> None:
     derived = {name: answer for name, answer in answers.items() if answer["derived"]}
@@ -226,7 +226,9 @@ def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config
     for name, answer in derived.items():
         assert 0 <= answer["exported"]["vocab_size"] - answer["derived"]["vocab_size"] < 128, name  # padded
         for field in COMPARED:
-            if field != "ffn_hidden_size" or not answer["exported"]["num_moe_experts"]:  # unused where all have experts
+            if (
+                field != "ffn_hidden_size" or not answer["exported"]["num_moe_experts"]
+            ):  # unused if all layers have experts
                 assert answer["exported"][field] == answer["derived"][field], (name, field)
     mixtures = {name: answer for name, answer in derived.items() if answer["exported"]["num_moe_experts"]}
     assert {"qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3", "deepseek-v2-lite", "glm-4.5"} <= set(mixtures)
@@ -239,7 +241,7 @@ def test_bridges_own_provider_takes_recipes_and_derives_the_same_from_the_config
 
 
 READ_AS_512 = ("deepseek-v2-lite", "moonlight-16b-a3b")
-"""Bridge 0.3.1 leaves its default rank of 512 and its yarn in place where these configs have null."""
+"""Bridge 0.3.1 keeps its default rank of 512 and its yarn if these configs have null."""
 
 
 def test_a_mixture_with_latent_attention_has_these_fields() -> None:

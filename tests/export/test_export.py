@@ -1,4 +1,4 @@
-"""What goes to production: a config that DeepSpeed takes, scripts that a shell takes, flags that Megatron knows."""
+"""Production exports: DeepSpeed accepts the configs, shells the scripts, and Megatron the flags."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ EXPECTED = ExpectedPerformance(
 def bloom(
     key: str = "tp4-pp12-dp8-mbs2-z1", *, model: str = "bloom-176b", name: str = "bloom", **given: Any
 ) -> ProductionRun:
-    """The run that trained BLOOM, or one near it."""
+    """Return the run that trained BLOOM, with changes."""
     space = space_for(model=model, **given)
     topology = parse_key(key, **space.key_context)
     workload = replace(space.workload.as_in(topology), tokens=366e9)
@@ -74,22 +74,22 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def example(format_name: str, **given: Any) -> ProductionRun:
-    """A run that the format can express: BLOOM, or the model of the framework."""
+    """Return a run that the format supports: BLOOM, or a model of the framework."""
     key, own = EXAMPLES.get(format_name, ("tp4-pp12-dp8-mbs2-z1", {}))
     return bloom(key, **{**own, **given})
 
 
 SITE = SiteProfile(image="registry.example/training:2026.11")
-"""What Kubernetes cannot do without."""
+"""The minimum that Kubernetes needs."""
 
 
 def exported(run: ProductionRun, format_name: str, **options: Any) -> dict[str, str]:
-    """The files of a format for a site that has an image."""
+    """Return the files of a format for a site that has an image."""
     return bundle(run, format_name, ExportOptions(**{"site": SITE, **options}))
 
 
 def any_run(workload: Workload, cluster: Cluster, topology: Topology) -> ProductionRun:
-    """A run of these, in the size of the topology."""
+    """Return a run on as many nodes as the topology has."""
     whole = workload.as_in(topology)
     return ProductionRun(name="any", workload=whole, cluster=cluster, topology=topology, expected=EXPECTED)
 
@@ -102,13 +102,13 @@ BLOOM_FLAGS = partial(megatron_deepspeed_flags, options=ExportOptions(fork="bloo
 
 
 def flags_in(text: str) -> list[str]:
-    """The flags of the array `arguments`, and the words that a user sets."""
+    """Return the flags of the array `arguments`."""
     (block,) = re.findall(r"^arguments=\(\n(.*?)^\)", text, re.DOTALL | re.MULTILINE)
     return re.findall(r"^\s*(--[\w-]+)", block, re.MULTILINE)
 
 
-def test_the_command_that_trained_bloom_comes_out_of_its_topology() -> None:
-    """tp 4 x pp 12 x dp 8 on 48 nodes of 8 A100-80GB, micro batch 2, bf16, ALiBi, embedding and head as layers."""
+def test_the_command_that_trained_bloom_is_exported() -> None:
+    """BLOOM used tp 4 x pp 12 x dp 8 on 48 nodes of 8 A100-80GB, with embedding and output layer counted as layers."""
     text = bundle(bloom(), "megatron-deepspeed")["launch.sbatch"]
     for words in (
         "--tensor-model-parallel-size 4",
@@ -132,8 +132,8 @@ def test_the_command_that_trained_bloom_comes_out_of_its_topology() -> None:
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_the_files_of_each_format_are_these(format_name: str) -> None:
-    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+def test_the_files_of_each_format_match_the_golden_files(format_name: str) -> None:
+    """`TUNER_GOLDEN=1` rewrites the golden files."""
     for name, text in exported(example(format_name), format_name).items():
         path = GOLDEN / format_name / name
         if os.environ.get("TUNER_GOLDEN"):
@@ -147,8 +147,8 @@ def flag_values(run: ProductionRun) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("pp", "vpp", "layers"), [(12, 1, None), (12, 2, "3"), (12, 3, "2"), (6, 4, "3"), (4, 9, "2")])
-def test_virtual_stages_hold_layers_over_pp_times_vpp(pp: int, vpp: int, layers: str | None) -> None:
-    """72 layers / (pp x vpp); without virtual stages, no flag."""
+def test_a_virtual_stage_has_layers_over_pp_times_vpp(pp: int, vpp: int, layers: str | None) -> None:
+    """The flag is 72 layers / (pp x vpp), and absent without virtual stages."""
     interleaved = f"-vpp{vpp}" if vpp > 1 else ""
     dp = 4 * 12 // pp
     flags = flag_values(bloom(f"tp8-pp{pp}{interleaved}-dp{dp}-mbs2-z1", model="bloom-14336x72"))
@@ -156,7 +156,7 @@ def test_virtual_stages_hold_layers_over_pp_times_vpp(pp: int, vpp: int, layers:
     assert flags["--pipeline-model-parallel-size"] == str(pp)
 
 
-def test_every_megatron_golden_file_with_virtual_stages_has_the_flag() -> None:
+def test_every_megatron_golden_file_with_virtual_stages_sets_their_layers() -> None:
     documents = [json.loads(path.read_text()) for path in sorted(GOLDEN.glob("megatron-[cd]*/topology.json"))]
     interleaved = [document for document in documents if document["topology"]["vpp"] > 1]
     assert interleaved
@@ -166,8 +166,8 @@ def test_every_megatron_golden_file_with_virtual_stages_has_the_flag() -> None:
         assert (flag in (folder / "launch.sbatch").read_text()) == (topology["vpp"] > 1)
 
 
-def test_the_flags_of_a_llama_are_these() -> None:
-    """Grouped-query attention, RMSNorm, SwiGLU, rotary positions, no biases, an untied output layer."""
+def test_a_llama_has_these_flags() -> None:
+    """Llama has grouped-query attention, RMSNorm, SwiGLU, rotary positions, no biases, and an untied output layer."""
     run = bloom("tp8-pp4-dp4-mbs1-z1-sp-rsel", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16")
     flags = flag_values(run)
     expected = {
@@ -204,13 +204,13 @@ def test_the_flags_of_a_llama_are_these() -> None:
         (megatron_core_flags, "tp4-pp12-dp8-mbs2-z1", {"model": "bloom-176b"}, "embedding norm"),
     ],
 )
-def test_a_property_without_a_flag_is_refused_by_name(make: Any, key: str, given: dict[str, str], missing: str) -> None:
+def test_an_unsupported_property_is_refused_by_name(make: Any, key: str, given: dict[str, str], missing: str) -> None:
     with pytest.raises(InputError, match=missing):
         make(bloom(key, **({"model": "bloom-14336x72"} | given)))
 
 
 @pytest.mark.parametrize("zero", range(4))
-def test_the_config_of_each_zero_stage_is_this(zero: int) -> None:
+def test_the_config_of_each_zero_stage_matches_its_golden_file(zero: int) -> None:
     run = bloom(f"tp8-pp{1 if zero > 1 else 12}-dp4-mbs2-z{zero}", model="bloom-14336x72", precision="fp16")
     text = json.dumps(production_config(run, with_optimizer=True), indent=2) + "\n"
     path = GOLDEN / f"ds_config-zero{zero}.json"
@@ -219,7 +219,7 @@ def test_the_config_of_each_zero_stage_is_this(zero: int) -> None:
     assert text == path.read_text()
 
 
-def test_flags_that_the_templates_write_are_known_too() -> None:
+def test_flags_written_by_the_templates_are_known() -> None:
     for format_name, run in (
         ("megatron-deepspeed-bloom", bloom(ramp="192,16")),
         ("megatron-core", bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72", ramp="32,32")),
@@ -232,7 +232,7 @@ def test_flags_that_the_templates_write_are_known_too() -> None:
 @given(drawn=runs())
 @settings(max_examples=80)
 def test_every_exported_config_passes_the_strict_schema(drawn: tuple[Workload, Cluster, Topology]) -> None:
-    """And says in its side file where each value comes from."""
+    """The notes beside the config state the source of every value."""
     workload, cluster, topology = drawn
     run = any_run(workload, cluster, topology)
     for written in (True, False):
@@ -257,8 +257,8 @@ HOSTILE = 'it\'s; rm -rf $HOME `x` "y" \\'
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
-def test_names_are_quoted_wherever_they_stand(format_name: str, tmp_path: Path) -> None:
-    """A shell reads the script, YAML the manifest, and neither runs what a name says; shellcheck finds nothing."""
+def test_names_are_quoted_everywhere(format_name: str, tmp_path: Path) -> None:
+    """Scripts, manifests and documents stay valid with a name that contains shell syntax."""
     ramp = {"ramp": "32,32"} if format_name in ("megatron-core", "megatron-deepspeed") else {}
     files = exported(example(format_name, name=HOSTILE, **ramp), format_name)
     for name, text in files.items():
@@ -279,13 +279,13 @@ def test_names_are_quoted_wherever_they_stand(format_name: str, tmp_path: Path) 
 
 @pytest.mark.skipif(not SHELLCHECK, reason="apt-get install shellcheck")
 @pytest.mark.parametrize("format_name", [name for name in FORMATS if "launch.yaml" not in FORMATS[name].launch_files])
-def test_shellcheck_finds_nothing_in_a_script(format_name: str) -> None:
+def test_shellcheck_has_no_findings(format_name: str) -> None:
     script = next(path for path in (GOLDEN / format_name).iterdir() if path.name.startswith("launch."))
     checked = subprocess.run([SHELLCHECK, str(script)], capture_output=True, text=True, check=False)
     assert checked.returncode == 0, checked.stdout
 
 
-def test_the_expected_performance_is_the_measured_one() -> None:
+def test_the_expected_performance_is_the_measurement() -> None:
     study = opened("bloom-48")
     best = study.ranking[0]
     run = production_run(study, best)
@@ -297,14 +297,14 @@ def test_the_expected_performance_is_the_measured_one() -> None:
     assert run.iterations == math.ceil(run.samples / 2048)
     assert run.microbatches * run.topology.micro_batch * run.topology.dp == 2048
     assert run.expected.days == pytest.approx(run.iterations * best.seconds / 86400, rel=1e-3)
-    # one iteration: the deviation of the mean and that of one run, added in quadrature, to 1.2816 deviations
+    # for one iteration: the deviations of the mean and of one run in quadrature, times 1.2816
     deviation = math.log(best.high / best.low) / (2 * 1.2816)
     both = math.hypot(1.2816 * deviation, 1.2816 * study.noise)
     assert run.expected.high / best.seconds == pytest.approx(math.exp(both), rel=1e-9)
     assert run.expected.low * run.expected.high == pytest.approx(best.seconds**2, rel=1e-9)
 
 
-def test_export_writes_the_winner_or_the_topology_that_is_named(run: Run, tmp_path: Path) -> None:
+def test_export_writes_the_winner_or_the_named_topology(run: Run, tmp_path: Path) -> None:
     runs_in = str(study_in(tmp_path))
     second = opened("bloom-48").ranking[1].key
     said = run("export", "bloom-48", "--runs", runs_in, "-o", str(tmp_path / "a"))
@@ -328,7 +328,7 @@ def test_export_writes_the_winner_or_the_topology_that_is_named(run: Run, tmp_pa
         (("bloom-48", "--format", "slurmm"), 2, "there is no format called 'slurmm'; did you mean slurm"),
     ],
 )
-def test_what_cannot_be_exported_is_refused(
+def test_an_unknown_topology_or_format_is_refused(
     arguments: tuple[str, ...], code: int, sentence: str, run: Run, tmp_path: Path
 ) -> None:
     said = run("export", *arguments, "--runs", str(study_in(tmp_path)))
@@ -337,7 +337,7 @@ def test_what_cannot_be_exported_is_refused(
 
 
 def test_measure_compares_a_log_with_the_exported_expectation(run: Run, tmp_path: Path) -> None:
-    """As fast as expected within the interval, slower above it, and more memory beyond the tolerance."""
+    """A log is as fast as expected within the interval, slower above it, or exceeds the tolerance of memory."""
     log, key = "docs/example.log", "tp8-pp12-dp4-mbs1-z1"
     made = bundle(bloom(key, model="bloom-14336x72"), "slurm")["topology.json"]
     document = json.loads(made)

@@ -1,4 +1,4 @@
-"""Each format says of every property of a run how it expresses it, or that it refuses it."""
+"""Each format supports every property of a run or refuses it by name."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def test_properties_cover_every_field_of_a_run() -> None:
 
 
 @pytest.mark.parametrize("one", FORMATS.values(), ids=lambda one: one.name)
-def test_a_format_treats_every_property(one: Format) -> None:
+def test_a_format_covers_every_property(one: Format) -> None:
     treatments = one.treatments(ExportOptions())
     assert set(treatments) == set(PROPERTIES)
     assert all(treatment.by or treatment.only for treatment in treatments.values())
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
-def test_a_format_that_forgets_a_property_refuses_every_export(name: str) -> None:
+def test_a_format_that_omits_a_property_refuses_every_export(name: str) -> None:
     complete = FORMATS["slurm"]
     treatments = {key: value for key, value in complete.treatments(ExportOptions()).items() if key != name}
     forgetful = replace(complete, treatments=lambda _: treatments)
@@ -34,12 +34,12 @@ def test_a_format_that_forgets_a_property_refuses_every_export(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_what_is_not_understood_is_refused_everywhere(name: str) -> None:
+def test_unknown_properties_are_refused_by_every_format(name: str) -> None:
     run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72")
     unclear = replace(run.workload.model, not_understood=("frobnication=3",))
     with pytest.raises(InputError, match="frobnication=3"):
         bundle(replace(run, workload=replace(run.workload, model=unclear)), name)
 
 
-def test_aliases_find_their_format() -> None:
+def test_aliases_name_their_format() -> None:
     assert find("megatron-lm", FORMATS).name == "megatron-core"

@@ -1,4 +1,4 @@
-"""Exports for FSDP 2: accelerate's config in its own classes, torchtitan's recipe in its own where it is at hand."""
+"""Exports for FSDP 2, checked with accelerate's own classes, and with torchtitan's if it is installed."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ print(json.dumps({
         ("tp1-pp1-cp2-dp16-mbs1-z3-rnone", "bf16"),
     ],
 )
-def test_accelerates_own_classes_take_its_config(key: str, precision: str, tmp_path: Path) -> None:
+def test_accelerates_own_classes_accept_its_config(key: str, precision: str, tmp_path: Path) -> None:
     needs_deepspeed()
     if key.startswith("tp2") and not importlib.util.find_spec("transformers"):
         pytest.skip("accelerate asks transformers for its version where tp is above 1")
@@ -83,7 +83,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_fsdp_cannot_express_is_refused_by_name(case: str) -> None:
+def test_properties_that_fsdp_lacks_are_refused_by_name(case: str) -> None:
     format_name, key, given, label = REFUSED[case]
     with pytest.raises(InputError, match=label):
         exported(bloom(key, **{**FLASH, **given}), format_name)
@@ -106,7 +106,7 @@ def test_the_registered_sizes_are_those_of_llama_3_1(flavor: str) -> None:
     assert f"model_registry({flavor!r})" in exported(run, "torchtitan")["recipe.py"]
 
 
-def test_every_other_property_of_the_model_is_refused_by_torchtitan() -> None:
+def test_torchtitan_refuses_every_other_property_of_a_model() -> None:
     run = bloom("tp1-pp1-dp32-mbs1-z3", **FLASH)
     changes: dict[str, Any] = {"layers": 31, "kv_heads": 4, "ffn": 14080, "tied_embeddings": True, "vocab": 128128}
     changes |= {"activation": "gelu_tanh", "gated_mlp": False, "norm": "layernorm", "qkv_bias": True, "qk_norm": True}
@@ -119,7 +119,7 @@ def test_every_other_property_of_the_model_is_refused_by_torchtitan() -> None:
 
 
 def recipe_of(key: str, **given: Any) -> tuple[str, dict[str, dict[str, Any]]]:
-    """The recipe of a topology, and the arguments of its configs by class."""
+    """Return the recipe of a topology, and the arguments of its configs by class."""
     text = exported(bloom(key, **{**FLASH, **given}), "torchtitan")["recipe.py"]
     found = {}
     for call in ast.walk(ast.parse(text)):
@@ -162,11 +162,11 @@ def test_a_recipe_in_fp8_converts_the_linears(recipe: str | None, converter: str
 
 
 QWEN = replace(catalog.model("qwen3-30b-a3b"), seq=4096)
-"""As in its config.json, which has a load-balancing loss."""
+"""With a load-balancing loss, as in its config.json."""
 
 
 def mixture(key: str, model: Model | None = None, **changes: Any) -> ProductionRun:
-    """A run of Qwen3-30B-A3B without a load-balancing loss, but for these changes of its experts."""
+    """Return a run of Qwen3-30B-A3B without a load-balancing loss, with changes to its experts."""
     base = model or QWEN
     assert base.experts
     trained = replace(base, experts=replace(base.experts, **{"aux_loss": 0.0, **changes}))
@@ -181,8 +181,8 @@ def mixture(key: str, model: Model | None = None, **changes: Any) -> ProductionR
         ("tp1-pp1-dp32-mbs1-z3-hsdp4-ep8-hybridep", "hybridep", False),
     ],
 )
-def test_a_recipe_of_a_mixture_has_its_experts_and_their_parallelism(key: str, name: str, bias: bool) -> None:
-    """Read back as torchtitan would: registered sizes, dispatcher, balancing bias and degrees."""
+def test_a_recipe_of_a_mixture_has_its_experts_and_parallel_degrees(key: str, name: str, bias: bool) -> None:
+    """The recipe has the registered sizes, the dispatcher, the balancing bias and the degrees."""
     run = mixture(key, router_bias=bias)
     text = exported(run, "torchtitan")["recipe.py"]
     calls = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)]
@@ -197,8 +197,8 @@ def test_a_recipe_of_a_mixture_has_its_experts_and_their_parallelism(key: str, n
     assert "layer.attention.qk_norm.eps = 1e-06" in text
 
 
-def test_a_recipe_of_a_llama_starts_embeddings_and_output_layer_as_the_model_says() -> None:
-    """torchtitan's own embeddings start with a standard deviation of one, and its output layer by its width."""
+def test_a_recipe_of_a_llama_sets_its_initialization() -> None:
+    """torchtitan would initialize embeddings with a deviation of one and the output layer by its width."""
     untied, _ = recipe_of("tp1-pp1-dp32-mbs1-z3")
     assert "initial = partial(nn.init.normal_, std=0.02)" in untied
     assert 'model.lm_head.param_init = {"weight": initial, "bias": nn.init.zeros_}' in untied
@@ -210,13 +210,13 @@ def test_a_recipe_of_a_llama_starts_embeddings_and_output_layer_as_the_model_say
 
 
 def test_torchtitan_has_no_pipeline_with_tied_embeddings() -> None:
-    """models/common/decoder.py raises NotImplementedError."""
+    """torchtitan raises NotImplementedError in models/common/decoder.py."""
     run = bloom("tp1-pp2-dp16-mbs1-z3", **{**FLASH, "model": str(CONFIGS / "llama-3.2-1b.json")})
     with pytest.raises(InputError, match=r"pipeline parallelism 2 \(with tied embeddings\)"):
         exported(run, "torchtitan")
 
 
-def test_torchtitans_experts_multiply_in_bf16_alone() -> None:
+def test_torchtitan_experts_run_only_in_bf16() -> None:
     """models/common/moe.py casts their inputs and weights to bfloat16."""
     run = mixture("tp1-pp1-dp32-mbs1-z3")
     with pytest.raises(InputError, match="fp32 precision"):
@@ -224,13 +224,13 @@ def test_torchtitans_experts_multiply_in_bf16_alone() -> None:
 
 
 @pytest.mark.parametrize("seq", [4096, 65536])
-def test_the_rotary_embedding_is_as_long_as_a_sequence(seq: int) -> None:
+def test_the_rotary_embedding_covers_the_sequence(seq: int) -> None:
     """torchtitan registers Qwen3 with 40,960 positions and refuses longer sequences."""
     text = exported(mixture("tp1-pp1-dp32-mbs1-z3", replace(QWEN, seq=seq)), "torchtitan")["recipe.py"]
     assert f"layer.attention.rope.max_context_length = {seq}\n" in text
 
 
-def test_experts_that_torchtitan_does_not_train_are_refused_by_name() -> None:
+def test_torchtitan_refuses_unsupported_experts_by_name() -> None:
     """The preset has a load-balancing loss, which torchtitan lacks."""
     key = "tp1-pp1-dp32-mbs1-z3-ep8"
     for changes, words in (
@@ -261,7 +261,7 @@ TITAN = os.environ.get("TORCHTITAN", "")
 
 @pytest.mark.skipif(not TITAN, reason="TORCHTITAN names no checkout of pytorch/torchtitan")
 def test_the_registered_mixtures_are_those_of_qwen3() -> None:
-    """The numbers that torchtitan's own source gives its two mixtures."""
+    """The sizes are those of torchtitan's source."""
     source = ast.parse(Path(TITAN, "torchtitan/models/qwen3/__init__.py").read_text())
     functions = {node.name: node for node in source.body if isinstance(node, ast.FunctionDef)}
     names = {"hidden": "dim", "layers": "n_layers", "heads": "n_heads", "kv_heads": "n_kv_heads"}
@@ -304,13 +304,13 @@ assert type(made["parallelism"]) is configs.ParallelismConfig, made
 assert type(made["training"]) is configs.TrainingConfig
 assert model.layers[0].attention.rope.theta == {"llama3": 5e5, "qwen3": 1e6}[family]
 """
-"""Runs a recipe with torchtitan's own configuration classes; its other modules want a GPU's packages."""
+"""Runs a recipe with torchtitan's own configuration classes; its other modules need packages for GPUs."""
 
 
 @pytest.mark.skipif(not TITAN, reason="TORCHTITAN names no checkout of pytorch/torchtitan")
 @pytest.mark.slow
 @pytest.mark.parametrize("key", [*KEYS, "tp2-pp2-dp8-mbs1-z2-sp-ep16-deepep"])
-def test_torchtitans_own_classes_take_a_recipe(key: str, tmp_path: Path) -> None:
+def test_torchtitans_own_classes_accept_a_recipe(key: str, tmp_path: Path) -> None:
     needs_deepspeed()
     own = mixture(key) if "-ep" in key else bloom(key, **FLASH)
     (tmp_path / "recipe.py").write_text(exported(own, "torchtitan")["recipe.py"])

@@ -1,4 +1,4 @@
-"""What the formats refuse and write, pinned; `python -m tests.golden_formats` writes the table anew."""
+"""Contents and refusals of all formats; `python -m tests.golden_formats` rewrites the golden table."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import json
 from tests.golden_formats import GOLDEN, table
 
 
-def test_every_format_refuses_and_writes_what_the_golden_table_says() -> None:
-    """A changed row is a decision: regenerate the table and review the difference."""
+def test_the_golden_table_of_formats_is_current() -> None:
+    """Review every changed row after regenerating the table."""
     golden, found = json.loads(GOLDEN.read_text()), table()
     assert found.keys() == golden.keys()
     for one, rows in found.items():

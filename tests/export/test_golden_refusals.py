@@ -1,4 +1,4 @@
-"""What each format refuses of models that differ in one property, case by case."""
+"""Refusals of each format for models that differ in one property."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 from tests.golden_refusals import GOLDEN, table
 
 
-def test_what_a_format_refuses_is_in_the_golden_table() -> None:
+def test_refusals_match_the_golden_table() -> None:
     golden, found = json.loads(GOLDEN.read_text()), table()
     assert found.keys() == golden.keys()
     changed = {case: (found[case], golden[case]) for case in found if found[case] != golden[case]}

@@ -1,4 +1,4 @@
-"""Manifests for Kubernetes against the schemas that Kubeflow's training operator and JobSet publish for them."""
+"""Kubernetes manifests are valid by the schemas that Kubeflow's training operator and JobSet publish."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     for kind, file in {"PyTorchJob": "pytorchjob", "JobSet": "jobset"}.items()
 }
 LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""The safe loader in C where PyYAML has it: ten times as fast."""
+"""PyYAML's safe loader in C, if available: ten times as fast."""
 FULL = SiteProfile(
     image="registry.example/training:2026.11",
     volumes=("training-data:/data", "/scratch:/scratch"),
@@ -36,7 +36,7 @@ FULL = SiteProfile(
     environment=(("NCCL_SOCKET_IFNAME", "ib0"), ("QUOTED", 'it\'s "x" $(HOME)')),
 )
 QUANTITY = r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?"
-"""A number with a unit, as Kubernetes writes amounts of memory, or a whole one."""
+"""An integer, or a number with a unit as Kubernetes writes memory sizes."""
 TYPES: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, dict),
     "array": lambda value: isinstance(value, list),
@@ -50,7 +50,7 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
 def complaints(
     value: Any, schema: Mapping[str, Any] | None = None, at: str = "", whole: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """All that the schema of its kind forbids of a document."""
+    """Return all violations of the schema of a document's kind."""
     whole = whole or SCHEMAS[value["kind"]]
     schema = whole if schema is None else schema
     schema = whole[schema["ref"]] if "ref" in schema else schema
@@ -101,13 +101,13 @@ COMMANDS = (None, "python train.py --tp {tp} --pp {pp} --config {ds_config}", "t
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_manifest_is_as_its_operator_publishes_it_whatever_the_study_is_called(name: str, kind: str) -> None:
+def test_a_manifest_is_valid_for_any_study_name(name: str, kind: str) -> None:
     assert list(complaints(rendered(bloom(name=name), kind))) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_manifest_with_everything_of_a_site_is_as_its_operator_publishes_it(kind: str, command: str | None) -> None:
+def test_a_manifest_with_all_site_options_is_valid(kind: str, command: str | None) -> None:
     found = rendered(bloom(), kind, site=FULL, command=command)
     assert list(complaints(found)) == []
     (container,) = _pod(found)["containers"]
@@ -129,10 +129,8 @@ def test_a_manifest_with_everything_of_a_site_is_as_its_operator_publishes_it(ki
     ("command", "files"),
     [(None, ["assignment.json", "ds_config.json"]), (COMMANDS[1], ["ds_config.json"]), (COMMANDS[2], None)],
 )
-def test_the_config_map_has_the_files_that_the_program_reads(
-    kind: str, command: str | None, files: list[str] | None
-) -> None:
-    """A program that reads none has no config map."""
+def test_the_config_map_has_the_files_of_the_program(kind: str, command: str | None, files: list[str] | None) -> None:
+    """A program without files has no config map."""
     written = exported(bloom(), kind, site=FULL, command=command)
     found = parsed(written["kustomization.yaml"])
     generated = [{"name": "bloom-config", "files": files}] if files else None
@@ -141,7 +139,7 @@ def test_the_config_map_has_the_files_that_the_program_reads(
     assert files is None or set(files) <= written.keys()
 
 
-def test_yaml_has_empty_parts_and_nested_ones() -> None:
+def test_yaml_writes_empty_and_nested_parts() -> None:
     document: dict[str, Any] = {
         "a": {},
         "b": [],
@@ -154,13 +152,13 @@ def test_yaml_has_empty_parts_and_nested_ones() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("python", "expected"), [("", "python3"), ("/opt/bin/python", "/opt/bin/python")])
-def test_containers_start_the_python_of_the_site(kind: str, python: str, expected: str) -> None:
+def test_containers_run_the_python_of_the_site(kind: str, python: str, expected: str) -> None:
     found = rendered(bloom(), kind, site=replace(FULL, python=python))
     (container,) = _pod(found)["containers"]
     assert container["command"][:3] == [expected, "-m", "torch.distributed.run"]
 
 
-def test_an_export_for_kubernetes_needs_an_image() -> None:
+def test_a_kubernetes_export_needs_an_image() -> None:
     for kind in KINDS:
         with pytest.raises(InputError, match="needs an image"):
             bundle(bloom(), kind)
@@ -168,14 +166,14 @@ def test_an_export_for_kubernetes_needs_an_image() -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(runs())
-def test_a_manifest_of_any_run_is_as_its_operator_publishes_it(run: tuple[Workload, Cluster, Topology]) -> None:
-    """And it starts as many pods as there are nodes, one of them the master, each with all GPUs of its node."""
+def test_a_manifest_of_any_run_is_valid(run: tuple[Workload, Cluster, Topology]) -> None:
+    """It has one pod per node, one of them the master, each with all GPUs of its node."""
     workload, cluster, topology = run
     workload = workload.as_in(topology)
     one = ProductionRun(name="s", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED)
     try:
         found, pods = rendered(one), rendered(one, "jobset")
-    except InputError:  # the worker does not train it
+    except InputError:  # not trained by the worker
         reject()
     assert list(complaints(found)) == list(complaints(pods)) == []
     replicas = found["spec"]["pytorchReplicaSpecs"]
@@ -190,7 +188,7 @@ def test_a_manifest_of_any_run_is_as_its_operator_publishes_it(run: tuple[Worklo
 
 
 def _pod(found: dict[str, Any]) -> dict[str, Any]:
-    """The specification of a pod."""
+    """Return the specification of a pod."""
     if found["kind"] == "JobSet":
         pod: dict[str, Any] = _job(found)["template"]["spec"]
         return pod
@@ -221,7 +219,7 @@ FAULTS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_planted_fault_is_found(fault: str) -> None:
+def test_an_invalid_manifest_is_detected(fault: str) -> None:
     found = deepcopy(rendered(bloom()))
     FAULTS[fault](found)
     assert len(list(complaints(found))) == 1
@@ -237,7 +235,7 @@ JOBSET_FAULTS: Mapping[str, Callable[[dict[str, Any]], Any]] = {
 
 
 @pytest.mark.parametrize("fault", JOBSET_FAULTS)
-def test_a_planted_fault_of_a_jobset_is_found(fault: str) -> None:
+def test_an_invalid_jobset_is_detected(fault: str) -> None:
     found = deepcopy(rendered(bloom(), "jobset"))
     JOBSET_FAULTS[fault](found)
     assert len(list(complaints(found))) == 1

@@ -1,4 +1,4 @@
-"""A megatron-core export, parsed with Megatron's recorded flags and defaults, is the model and topology asked for."""
+"""Megatron-LM, with its recorded flags and defaults, reads an export as the requested model and topology."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ IDENTITIES: dict[str, Any] = {
 
 @st.composite
 def identified_runs(draw: st.DrawFn) -> ProductionRun:
-    """Runs of models in which a few properties are unusual, so that many can be expressed."""
+    """Draw runs of models with only a few unusual properties, so that many can be exported."""
     workload, cluster, topology = draw(runs(zero=draw(st.sampled_from([0, 1])), frozen_params=0))
     names = draw(st.lists(st.sampled_from(sorted(IDENTITIES)), max_size=5, unique=True))
     chosen = {name: draw(IDENTITIES[name]) for name in names}
@@ -88,12 +88,12 @@ def identified_runs(draw: st.DrawFn) -> ProductionRun:
 
 @given(run=identified_runs())
 @settings(max_examples=200)
-def test_an_export_trains_what_was_asked_for_or_is_refused(run: ProductionRun) -> None:
+def test_an_export_trains_the_requested_run_or_is_refused(run: ProductionRun) -> None:
     assert_exact_or_refused(run)
 
 
 def _rich() -> list[ProductionRun]:
-    """Runs that together use every flag at a value that is not Megatron's default."""
+    """Return runs that together set every flag to a value other than Megatron's default."""
     llama = bloom(
         "tp8-pp4-cp2-dp2-mbs2-z1-sp-rsel-vpp2", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16"
     )
@@ -143,7 +143,7 @@ MOONLIGHT = Latent(kv_rank=256, nope_size=96, rope_size=32, value_size=64, norm_
 
 
 def _with_experts(run: ProductionRun) -> list[ProductionRun]:
-    """Runs that use the flags of experts, latent attention and multi-token prediction."""
+    """Return runs that use the flags of experts, latent attention and multi-token prediction."""
     topology = replace(run.topology, tp=1, pp=1, dp=384, ep=8, etp=2, dispatcher="hybridep", micro_batch=1)
     workload = replace(run.workload, attention="flash2", precision="bf16", global_batch=6 * topology.dp)
     one = replace(run, topology=topology, workload=workload)
@@ -178,8 +178,8 @@ SAME_AS_DEFAULT |= {"--rope-scaling-factor"}
 
 
 @pytest.mark.parametrize("flag", sorted({flag[0] for run in RICH for flag in megatron_core_flags(run)}))
-def test_the_omission_of_any_flag_is_noticed(flag: str) -> None:
-    """Take one flag out of every run that has it; the comparison fails unless the flag states Megatron's default."""
+def test_the_omission_of_any_flag_is_detected(flag: str) -> None:
+    """Without one of its flags, every run trains something else, unless the flag states Megatron's default."""
     noticed = []
     for run in RICH:
         flags = megatron_core_flags(run)
@@ -197,7 +197,7 @@ HUGGING_FACE = ROOT / "tests" / "data" / "huggingface"
 
 
 def hugging_face_run(name: str) -> ProductionRun:
-    """A run of a committed config on one node."""
+    """Return a run of a committed config on one node."""
     run = bloom("tp1-pp1-dp8-mbs1-z1", model="bloom-14336x72", nodes=1, global_batch=8, precision="bf16")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TunerWarning)  # a vision model is read as its language model
@@ -206,7 +206,7 @@ def hugging_face_run(name: str) -> ProductionRun:
 
 
 def _dense() -> list[str]:
-    """The committed configs that tuner reads."""
+    """Return the committed configs that tuner reads."""
     names = []
     for path in sorted(HUGGING_FACE.glob("*.json")):
         with contextlib.suppress(InputError):
@@ -242,7 +242,7 @@ def test_a_hugging_face_model_is_exported_exactly_or_refused(name: str) -> None:
         ("opt-6.7b", "ReLU activation", "ReLU activation", "ReLU activation"),
     ],
 )
-def test_twelve_models_are_expressed_or_refused_by_a_property(name: str, core: str, deepspeed: str, bloom: str) -> None:
+def test_twelve_models_are_exported_or_refused_by_a_property(name: str, core: str, deepspeed: str, bloom: str) -> None:
     run = hugging_face_run(name)
     found = [
         MEGATRON_CORE.refusals(run, ExportOptions()),
@@ -255,8 +255,8 @@ def test_twelve_models_are_expressed_or_refused_by_a_property(name: str, core: s
 
 
 @pytest.mark.parametrize("changed", [{"rotary_fraction": 0.5}, {"rotary_interleaved": True}])
-def test_yarn_rotates_whole_heads_in_halves(changed: dict[str, Any]) -> None:
-    """Megatron's `YarnRotaryEmbedding` has the width of a head whatever --rotary-percent says, and asserts halves."""
+def test_yarn_applies_to_whole_heads_in_halves(changed: dict[str, Any]) -> None:
+    """Megatron's `YarnRotaryEmbedding` ignores --rotary-percent and asserts that rotation is not interleaved."""
     run = hugging_face_run("afm-4.5b")
     model = replace(run.workload.model, **changed)
     run = replace(run, workload=replace(run.workload, model=model))
@@ -267,11 +267,11 @@ CHECKOUT = os.environ.get("MEGATRON_LM", "")
 
 
 def _answers(exported: list[ProductionRun]) -> list[dict[str, Any]]:
-    """What Megatron-LM's own parser, validation and config classes make of exports."""
+    """Return the answers of Megatron-LM's own parser, validation and config classes to exports."""
     cases = [
         {
             "world": run.topology.gpus,
-            # Transformer Engine, whose fusions these are, is not installed where there is no GPU.
+            # these fusions need Transformer Engine, which is not installed without a GPU
             "flags": [*[word for flag in megatron_core_flags(run) if flag != FUSED for word in flag], *_unfused(run)],
         }
         for run in exported
@@ -293,7 +293,7 @@ def _unfused(run: ProductionRun) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not CHECKOUT, reason="MEGATRON_LM names no checkout of Megatron-LM")
-def test_megatrons_own_parser_and_config_classes_take_exports() -> None:
+def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
     exported = [*RICH]
     exported += [one for one in map(hugging_face_run, DENSE) if not MEGATRON_CORE.refusals(one, ExportOptions())]
     for run, answer in zip(exported, _answers(exported), strict=True):

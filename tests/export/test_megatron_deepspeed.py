@@ -1,4 +1,4 @@
-"""Flags for both repositories of Megatron-DeepSpeed."""
+"""Flags for both forks of Megatron-DeepSpeed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED, fork_for, megatr
 )
 @given(drawn=runs())
 @settings(max_examples=60)
-def test_every_flag_is_one_that_megatron_defines_or_the_topology_is_refused(
+def test_every_flag_exists_in_megatron_or_the_topology_is_refused(
     format_name: str, make: Any, drawn: tuple[Workload, Cluster, Topology]
 ) -> None:
     workload, cluster, topology = drawn
@@ -45,15 +45,15 @@ def test_every_flag_is_one_that_megatron_defines_or_the_topology_is_refused(
     assert len(names) == len(set(names))
 
 
-def test_the_fork_is_deepspeeds_unless_only_bigsciences_can_train_the_model() -> None:
+def test_the_fork_is_deepspeeds_unless_only_bigsciences_supports_the_model() -> None:
     plain = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72")
     assert fork_for(bloom(), ExportOptions()) == "bloom"  # ALiBi
     assert fork_for(plain, ExportOptions()) == "deepspeed"
     assert fork_for(plain, ExportOptions(fork="bloom")) == "bloom"
 
 
-def test_what_is_not_written_is_the_repositorys_default() -> None:
-    """Parsed with each repository's recorded defaults, BLOOM's run has its sizes, positions and no dropout."""
+def test_omitted_flags_have_the_defaults_of_the_repository() -> None:
+    """With each repository's recorded defaults, BLOOM's run has its sizes, its positions and no dropout."""
     arguments = flag_table("megatron-deepspeed-bloom").parsed(megatron_deepspeed_flags(bloom()))
     model = bloom().workload.model
     assert (arguments.num_layers, arguments.hidden_size, arguments.num_attention_heads) == (70, 14336, 112)
@@ -83,9 +83,8 @@ def test_what_is_not_written_is_the_repositorys_default() -> None:
     assert (parsed.use_rotary_position_embeddings, parsed.add_position_embedding) == (False, True)
 
 
-def test_deepspeeds_repository_trains_neither_rotary_positions_nor_grouped_queries() -> None:
-    """Its `RotaryEmbedding` returns cosines and sines, which it takes for angles; it cuts queries, keys and values into
-    three equal parts."""
+def test_deepspeeds_fork_supports_neither_rotary_positions_nor_grouped_queries() -> None:
+    """Rotary embeddings use cosines and sines as angles, and the QKV projection is split into three equal parts."""
     options = ExportOptions(fork="deepspeed")
     llama = bloom("tp8-pp1-dp4-mbs1-z1", model="llama-7b", nodes=4, global_batch=512, precision="bf16")
     assert MEGATRON_DEEPSPEED.refused(llama, options) == ["positions"]
@@ -96,7 +95,7 @@ def test_deepspeeds_repository_trains_neither_rotary_positions_nor_grouped_queri
 
 
 @pytest.mark.parametrize(("pp", "refused"), [(1, []), (4, ["norm_offset"])])
-def test_the_last_norm_of_deepspeeds_pipeline_stores_its_weights_as_they_are(pp: int, refused: list[str]) -> None:
+def test_the_last_norm_of_deepspeeds_pipeline_applies_no_offset(pp: int, refused: list[str]) -> None:
     run = bloom(f"tp8-pp{pp}-dp4-mbs1-z1", model="gpt3-175b", nodes=4 * pp, global_batch=512)
     model = replace(run.workload.model, norm_offset=True)
     run = replace(run, workload=replace(run.workload, model=model))
@@ -104,8 +103,8 @@ def test_the_last_norm_of_deepspeeds_pipeline_stores_its_weights_as_they_are(pp:
 
 
 @pytest.mark.parametrize(("multiple", "tp", "rows"), [(128, 1, 250_880), (128, 4, 250_880), (2048, 4, 253_952)])
-def test_bigsciences_fork_pads_what_the_tokenizer_has_to_the_models_rows(multiple: int, tp: int, rows: int) -> None:
-    """BLOOM's tokenizer has 250,680 words, of which the fork alone would make 250,752 rows."""
+def test_bigsciences_fork_pads_the_vocabulary_of_the_tokenizer(multiple: int, tp: int, rows: int) -> None:
+    """BLOOM's tokenizer has 250,680 tokens, which the fork alone would pad to 250,752 rows."""
     run = bloom(f"tp{tp}-pp12-dp4-mbs2-z1")
     model = replace(run.workload.model, vocab=250_880, vocab_multiple=multiple)
     flags = megatron_deepspeed_flags(replace(run, workload=replace(run.workload, model=model)))

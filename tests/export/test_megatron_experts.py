@@ -1,4 +1,4 @@
-"""An export of a mixture of experts, read back or parsed with Megatron's recorded flags, is what was asked for."""
+"""Exports of mixtures of experts, read with Megatron's recorded flags, are the requested models."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ LATENTS = st.builds(
 
 @st.composite
 def expert_runs(draw: st.DrawFn) -> ProductionRun:
-    """Runs of models with experts, some with latent attention."""
+    """Draw runs of models with experts, some with latent attention."""
     run = draw(identified_runs())
     experts = draw(EXPERTS)
     if draw(st.booleans()):
@@ -100,7 +100,7 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
 
 @given(run=expert_runs())
 @settings(max_examples=300)
-def test_an_export_of_experts_trains_what_was_asked_for_or_is_refused(run: ProductionRun) -> None:
+def test_an_export_of_experts_trains_the_requested_run_or_is_refused(run: ProductionRun) -> None:
     assert_exact_or_refused(run)
 
 
@@ -117,8 +117,10 @@ REFUSED = {
     "ernie-4.5-21b-a3b": "64 experts, 6 per token (a balancing bias under softmax)",
     "minimax-m2": "query and key norm over each width",
 }
-"""Published models, and what Megatron cannot train of them: DeepSeek-V2 ranks groups by one score where Megatron takes
-two."""
+"""Published models with the properties that Megatron does not support.
+
+DeepSeek-V2 ranks groups by one score, Megatron by two.
+"""
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -137,7 +139,7 @@ BIASED: dict[str, Any] = {"expert_bias": True, "router_linear_bias": True}
 
 
 def with_experts(model: dict[str, Any], **experts: Any) -> ProductionRun:
-    """Mixtral with some fields of its own."""
+    """Return Mixtral with changed fields."""
     run = hugging_face_run("mixtral-8x7b")
     mixture = run.workload.model.experts
     assert mixture
@@ -160,14 +162,14 @@ def with_experts(model: dict[str, Any], **experts: Any) -> ProductionRun:
         (with_experts({}, router_groups=4, router_top_groups=2, router_group_scores=1), ""),
     ],
 )
-def test_what_stops_megatrons_experts_or_changes_them_is_refused(run: ProductionRun, refused: str) -> None:
+def test_experts_that_megatron_rejects_or_changes_are_refused(run: ProductionRun, refused: str) -> None:
     assert refused in "; ".join(MEGATRON_CORE.refusals(run, ExportOptions()))
     assert bool(MEGATRON_CORE.refusals(run, ExportOptions())) == bool(refused)
     assert_exact_or_refused(run)
 
 
-def test_grouped_products_with_biases_have_no_fused_dropout() -> None:
-    """megatron/core/transformer/moe/experts.py asserts so; gpt-oss has such experts."""
+def test_grouped_gemms_with_biases_have_no_fused_dropout() -> None:
+    """megatron/core/transformer/moe/experts.py asserts this; gpt-oss has such experts."""
     assert ("--no-bias-dropout-fusion",) in megatron_core_flags(hugging_face_run("gpt-oss-20b"))
     assert ("--no-bias-dropout-fusion",) not in megatron_core_flags(hugging_face_run("mixtral-8x7b"))
     recipe = bundle(with_experts(BIASES, **BIASED), "megatron-bridge", SITE)["recipe.py"]
@@ -176,8 +178,8 @@ def test_grouped_products_with_biases_have_no_fused_dropout() -> None:
 
 
 @pytest.mark.parametrize("name", ["megatron-core", "megatron-bridge"])
-def test_latent_attention_without_yarn_has_the_usual_scale_alone(name: str) -> None:
-    """The scale of latent attention follows from yarn's factors; nothing else sets it."""
+def test_latent_attention_without_yarn_accepts_only_the_usual_scale(name: str) -> None:
+    """The softmax scale of latent attention follows from yarn's factors; no flag sets it."""
     run = hugging_face_run("deepseek-v3")
     scale = run.workload.model.attention_scale
     model = replace(run.workload.model, rotary_scaling=None)
@@ -192,8 +194,8 @@ DEEPSPEED = [name for name, made in FORMATS.items() if made.framework == "deepsp
 
 
 @pytest.mark.parametrize("name", DEEPSPEED)
-def test_the_formats_of_the_worker_export_the_experts_that_it_trains(name: str, tmp_path: Path) -> None:
-    """With their own router, whatever the study measured, and refuse others by a property."""
+def test_the_formats_of_the_worker_export_its_experts(name: str, tmp_path: Path) -> None:
+    """The export uses the model's own router, whatever the study measured, and refuses other experts by name."""
     run = hugging_face_run("qwen3-30b-a3b")
     run = replace(run, topology=replace(run.topology, ep=8, zero=1))
     (tmp_path / "assignment.json").write_text(bundle(run, name, SITE)["assignment.json"])
@@ -210,7 +212,7 @@ def test_the_formats_of_the_worker_export_the_experts_that_it_trains(name: str, 
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"megatron-core", "megatron-bridge", *DEEPSPEED}))
-def test_every_other_format_refuses_experts_by_name(name: str) -> None:
+def test_other_formats_refuse_experts_by_name(name: str) -> None:
     run = hugging_face_run("qwen3-30b-a3b")
     run = replace(run, topology=replace(run.topology, ep=8, zero=3 if name == "accelerate" else 1))
     with pytest.raises(
@@ -230,7 +232,7 @@ def test_tensor_parallelism_with_experts_needs_sequence_parallelism() -> None:
     ("layers", "dense", "period", "pattern"),
     [(61, 3, 1, "([0]*3+[1]*58)"), (6, 0, 2, "(([0]*1+[1])*3)"), (7, 1, 2, "([0]*1+([0]*1+[1])*3)")],
 )
-def test_the_layers_with_experts_are_a_list(layers: int, dense: int, period: int, pattern: str) -> None:
+def test_layers_with_experts_are_a_list(layers: int, dense: int, period: int, pattern: str) -> None:
     run = hugging_face_run("mixtral-8x7b")
     experts = Experts(count=8, top_k=2, ffn=64, dense_layers=dense, period=period)
     assert layer_pattern(replace(run.workload.model, layers=layers, experts=experts)) == pattern
@@ -242,7 +244,7 @@ def test_the_launch_script_quotes_the_pattern_of_layers() -> None:
 
 
 @pytest.mark.parametrize("dispatcher", ["alltoall", "deepep"])
-def test_the_readme_names_where_the_experts_are_and_what_to_install(dispatcher: str) -> None:
+def test_the_readme_states_the_expert_parallelism_and_the_packages_to_install(dispatcher: str) -> None:
     run = hugging_face_run("mixtral-8x7b")
     run = replace(run, topology=replace(run.topology, dp=8, nodes=8, ep=4, dispatcher=dispatcher))  # type: ignore[arg-type]
     readme = bundle(run, "megatron-core")["README.md"]
@@ -250,15 +252,15 @@ def test_the_readme_names_where_the_experts_are_and_what_to_install(dispatcher: 
     assert ("must be installed" in readme) == (dispatcher == "deepep")
 
 
-def test_a_flag_of_a_list_that_is_its_default_does_not_differ_from_it() -> None:
+def test_a_list_flag_with_its_default_value_is_no_difference() -> None:
     table = flag_table("megatron-core")
     given = [("--moe-router-load-balancing-type", "aux_loss"), ("--moe-router-topk", "8")]
     assert [one.flag for one in table.differences(given)] == ["--moe-router-topk"]
     assert len(table.differences([("--moe-router-load-balancing-type", "seq_aux_loss")])) == 1
 
 
-def test_stages_of_deepseek_are_laid_out_as_in_nvidias_recipe() -> None:
-    """Megatron-LM at d48bd6b, examples/moe_recipes/deepseek_v3: 61 layers and one of multi-token prediction."""
+def test_the_stages_of_deepseek_are_those_of_nvidias_recipe() -> None:
+    """Megatron-LM at d48bd6b, examples/moe_recipes/deepseek_v3, has 61 layers and one of multi-token prediction."""
     run = hugging_face_run("deepseek-v3")
     topology = replace(run.topology, pp=4, vpp=4, partition="layout")
     wide = replace(run, topology=topology, workload=replace(run.workload, global_batch=64 * topology.dp))

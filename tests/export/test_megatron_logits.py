@@ -1,4 +1,4 @@
-"""Megatron-LM's own model, built from exported flags, computes transformers' logits with the same weights."""
+"""Megatron-LM's own model, built from exported flags, has the logits of transformers for the same weights."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ NAMES = (
 @pytest.mark.slow
 @pytest.mark.skipif(not CHECKOUT, reason="MEGATRON_LM names no checkout of Megatron-LM")
 @pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers")
-def test_megatrons_model_computes_the_logits_of_transformers() -> None:
-    """At small sizes, with sliding windows, yarn, sinks, latent attention and groups of experts among them."""
+def test_megatrons_model_has_the_logits_of_transformers() -> None:
+    """The models are small, and include sliding windows, yarn, sinks, latent attention and groups of experts."""
     script = str(ROOT / "tests" / "export" / "megatron_logits.py")
     command = [os.environ.get("MEGATRON_PYTHON", sys.executable), "-W", "ignore", script, *NAMES]
     done = subprocess.run(command, capture_output=True, text=True)

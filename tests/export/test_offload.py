@@ -1,4 +1,4 @@
-"""Offload and hybrid sharding in each format: expressed, or refused by name."""
+"""Offload and hybrid sharding in each format: supported, or refused by name."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tuner.space.build import space_for
 
 LLAMA: dict[str, Any] = {"model": "tests/data/huggingface/llama-3.1-8b.json", "gpu": "H100-80GB-SXM", "nodes": 2}
 BY_BRIDGE = "megatron-bridge"
-"""The format that expresses no offload."""
+"""The format that does not support offload."""
 
 
 def offloading(offload: Offload, framework: Framework, **topology: Any) -> ProductionRun:
@@ -37,7 +37,7 @@ def offloading(offload: Offload, framework: Framework, **topology: Any) -> Produ
 @pytest.mark.parametrize(
     ("offload", "parts"), [("optimizer", ["optimizer"]), ("optimizer+parameters", ["optimizer", "param"])]
 )
-def test_deepspeeds_config_names_what_is_offloaded(offload: Offload, parts: list[str]) -> None:
+def test_deepspeeds_config_names_the_offloaded_parts(offload: Offload, parts: list[str]) -> None:
     run = offloading(offload, "deepspeed", zero=3)
     config = json.loads(bundle(run, "torchrun", ExportOptions())["ds_config.json"])
     found = {name: value for name, value in config["zero_optimization"].items() if name.startswith("offload")}
@@ -46,7 +46,7 @@ def test_deepspeeds_config_names_what_is_offloaded(offload: Offload, parts: list
 
 
 def test_megatrons_flags_offload_the_optimizer() -> None:
-    """With the option that Megatron's argument check demands beside it."""
+    """Megatron's argument check also requires the precision-aware optimizer."""
     found = parsed(megatron_core_flags(offloading("optimizer", "megatron-core")))
     assert found.optimizer_cpu_offload
     assert found.use_precision_aware_optimizer
@@ -71,7 +71,7 @@ def test_megatron_deepspeeds_flags_follow_its_config() -> None:
     ]
 
 
-def test_fsdp_offloads_parameters_gradients_and_states_together() -> None:
+def test_fsdp_offloads_parameters_gradients_and_states_only_together() -> None:
     titan, fsdp = (offloading("optimizer+parameters", name) for name in ("torchtitan", "fsdp2"))
     assert (
         "fsdp_offload_params: true" in bundle(fsdp, "accelerate", ExportOptions(command="train.py"))["accelerate.yaml"]
@@ -83,8 +83,8 @@ def test_fsdp_offloads_parameters_gradients_and_states_together() -> None:
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
-def test_what_a_plan_with_offload_ranks_is_exported(framework: Framework) -> None:
-    """Of each framework the first hundred, in every format but Bridge's, which refuses them by name."""
+def test_ranked_topologies_with_offload_are_exported(framework: Framework) -> None:
+    """All formats of a framework support its first hundred topologies; Bridge's refuses offload of the optimizer."""
     space = space_for(
         **LLAMA, framework=framework, global_batch=512, settings=["offload=optimizer,optimizer+parameters"]
     )
@@ -98,7 +98,7 @@ def test_what_a_plan_with_offload_ranks_is_exported(framework: Framework) -> Non
 
 
 def test_replica_groups_divide_the_data_parallel_ranks() -> None:
-    """In accelerate and torchtitan; what has no such groups refuses them by name."""
+    """accelerate and torchtitan support replica groups; the other formats refuse them by name."""
     space = space_for(**LLAMA, framework="fsdp2", global_batch=512, settings=["hsdp=2", "zero=3", "tp=1", "cp=1"])
     run = any_run(space.workload, space.cluster, plan(space, top=1).top[0].topology)
     assert (run.topology.hsdp, run.topology.dp) == (2, 16)

@@ -1,4 +1,4 @@
-"""What a plan ranks, the framework's own formats export."""
+"""The formats of a framework export the topologies that a plan ranks."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ STUDIES: dict[str, dict[str, Any]] = {
 
 
 LACKS_THE_MODEL = {("bloom", "torchtitan"), ("llama", "megatron-deepspeed")}
-"""Frameworks that refuse every topology, for the model has a property that they lack."""
+"""Frameworks that refuse every topology, because they lack a property of the model."""
 
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 @pytest.mark.parametrize("study", STUDIES)
 def test_no_row_of_a_plan_is_refused_for_its_topology(study: str, framework: Framework) -> None:
-    precision: Any = {"precision": "bf16"} if framework == "torchtitan" else {}  # it has no fp16
+    precision: Any = {"precision": "bf16"} if framework == "torchtitan" else {}  # without fp16
     space = space_for(framework=framework, **{"global_batch": 512, **STUDIES[study], **precision})
     record = record_of(space.workload)
     assert record is not None

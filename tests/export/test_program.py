@@ -1,4 +1,4 @@
-"""What exports of DeepSpeed run: the bundled worker or the user's program, with what the site requires."""
+"""DeepSpeed exports run the bundled worker or the user's program, with the settings of the site."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from tuner.launch.slurm.site_profile import SiteProfile
         ("python train.py {key}", ""),
     ],
 )
-def test_a_program_that_takes_no_degree_gets_no_topology_that_needs_it(command: str, sentence: str) -> None:
+def test_a_program_refuses_topologies_with_degrees_that_it_does_not_take(command: str, sentence: str) -> None:
     if not sentence:
         assert "ds_config.json" not in exported(bloom(), "slurm", command=command)
         return
@@ -56,20 +56,20 @@ def test_a_program_that_takes_no_degree_gets_no_topology_that_needs_it(command: 
         ({"rotary_scaling": RotaryScaling(kind="yarn", factor=4.0)}, "rotary scaling yarn by 4"),
     ],
 )
-def test_the_worker_exports_no_other_model(format_name: str, changes: dict[str, Any], label: str) -> None:
+def test_models_that_the_worker_lacks_are_refused(format_name: str, changes: dict[str, Any], label: str) -> None:
     run = bloom()
     model = replace(run.workload.model, **changes)
     with pytest.raises(InputError, match=label):
         exported(replace(run, workload=replace(run.workload, model=model)), format_name)
 
 
-def test_a_batch_that_grows_is_not_what_the_worker_trains() -> None:
+def test_the_worker_refuses_a_batch_ramp_up() -> None:
     with pytest.raises(InputError, match="batch ramp-up"):
         exported(bloom(ramp="32,32"), "slurm")
 
 
-def test_the_assignment_is_of_the_whole_model_and_topology(tmp_path: Path) -> None:
-    """The worker reads what was exported, and finds nothing to refuse."""
+def test_the_assignment_has_the_whole_model_and_topology(tmp_path: Path) -> None:
+    """The worker reads the exported assignment and refuses nothing in it."""
     run = bloom()
     for name, text in exported(run, "slurm").items():
         (tmp_path / name).write_text(text)
@@ -123,7 +123,7 @@ def test_a_site_profile_fills_a_script(format_name: str, tmp_path: Path) -> None
 
 
 def test_nothing_is_left_to_fill_in() -> None:
-    """No literal IMAGE, no other program's config, and a hostfile of the site's hosts."""
+    """There is no literal IMAGE and no config of another program, and the hostfile has the hosts of the site."""
     for format_name in FORMATS:
         if format_name.startswith("megatron"):
             continue
@@ -142,7 +142,7 @@ def test_nothing_is_left_to_fill_in() -> None:
 
 
 @pytest.mark.slow
-def test_deepspeeds_own_class_takes_what_is_exported() -> None:
+def test_deepspeeds_own_class_accepts_exported_configs() -> None:
     cases = [
         (production_config(bloom(key, model="bloom-14336x72", precision=precision), with_optimizer=written), dp)
         for key, dp in (
@@ -158,7 +158,7 @@ def test_deepspeeds_own_class_takes_what_is_exported() -> None:
     assert [batch for batch, _, _ in triads_by_deepspeed(cases)] == [2048] * len(cases)
 
 
-def test_an_axis_of_the_study_that_a_command_does_not_take_is_the_models_own() -> None:
+def test_a_command_accepts_only_the_models_own_value_of_an_axis_it_lacks() -> None:
     run = bloom()
     other = replace(run, topology=replace(run.topology, heads=56))
     every = " ".join(f"{{{name}}}" for name in ("tp", "pp", "cp", "vpp", "dp"))
@@ -168,8 +168,8 @@ def test_an_axis_of_the_study_that_a_command_does_not_take_is_the_models_own() -
         assert heads.accepts(other) == accepted
 
 
-def test_an_export_has_the_command_that_the_study_ran_unless_another_is_given() -> None:
-    """And the folder where it is given from."""
+def test_an_export_has_the_command_of_the_study_by_default() -> None:
+    """The working directory is the current one."""
     study: Any = SimpleNamespace(settings={"command": "train.py"})
     assert [export_options(study).command, export_options(study, command="other.py").command] == [
         "train.py",
@@ -190,7 +190,7 @@ def test_deepspeeds_launcher_passes_only_plain_values_to_other_machines(nodes: i
 
 
 @pytest.mark.parametrize(("format_name", "words"), [("slurm", "gpus-per-node"), ("kubernetes", "nvidia.com/gpu")])
-def test_an_export_for_hosts_asks_for_no_gpus(format_name: str, words: str) -> None:
+def test_an_export_for_cpus_requests_no_gpus(format_name: str, words: str) -> None:
     run = bloom("tp1-pp1-dp2-mbs4-z1-rnone", model="tiny", nodes=2, gpus_per_node=1, precision="bf16")
     site = SiteProfile(image="tuner:1")
     assert words in "".join(exported(run, format_name, site=site).values())

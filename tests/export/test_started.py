@@ -1,4 +1,4 @@
-"""Exported folders are started by their own scripts, on CPU and with tiny models."""
+"""The scripts of exported folders start jobs of tiny models on the CPU."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ LLAMA = tiny(
     mlp_bias=False,
     attention_bias=False,
 )
-"""A model of which each property differs from the worker's defaults."""
+"""A model in which every property differs from the worker's defaults."""
 
 TOPOLOGIES: dict[str, dict[str, Any]] = {
     "tp": {"tp": 2, "sequence_parallel": True},
@@ -57,7 +57,7 @@ TOPOLOGIES: dict[str, dict[str, Any]] = {
     "offload-parameters": {"dp": 2, "micro_batch": 2, "zero": 3, "offload": "optimizer+parameters"},
 }
 FIRST_LOSS = 4.84
-"""Of an untrained model with a vocabulary of 128: log 128 = 4.85."""
+"""Loss of an untrained model with a vocabulary of 128: log 128 = 4.85."""
 
 
 def run_of(chosen: Topology) -> ProductionRun:
@@ -89,7 +89,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def check(folder: Path, chosen: Topology, run: Run) -> None:
-    """The job trained the model on the topology that the folder names, and its log says so."""
+    """Check that the job trained the model on the topology of the folder, by its log."""
     result = json.loads((folder / "result.json").read_text())
     assert (result["key"], result["ranks"]) == (chosen.key, chosen.gpus)
     losses = [each["loss"] for each in result["iterations"]]
@@ -110,8 +110,8 @@ def check(folder: Path, chosen: Topology, run: Run) -> None:
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)
-def test_every_starter_gives_the_worker_the_same_job(name: str, tmp_path: Path) -> None:
-    """In the same way, so that scripts that start some topologies below start any, and each job runs below them."""
+def test_all_launch_scripts_start_the_same_job(name: str, tmp_path: Path) -> None:
+    """All scripts start the worker alike, so the slow tests below run only some topologies per script."""
     chosen, usual = topology(**TOPOLOGIES[name]), topology(**TOPOLOGIES["tp"])
     for format_name in STARTERS:
         export(tmp_path / format_name, chosen, format_name)
@@ -141,7 +141,7 @@ def test_the_job_of_a_folder_runs(name: str, tmp_path: Path, run: Run, ranks: Ra
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTED)
 @pytest.mark.parametrize("format_name", STARTERS)
-def test_a_folder_runs_as_it_is(format_name: str, name: str, tmp_path: Path, run: Run) -> None:
+def test_an_exported_folder_runs_unchanged(format_name: str, name: str, tmp_path: Path, run: Run) -> None:
     needs_deepspeed()
     chosen, folder = topology(**TOPOLOGIES[name]), tmp_path / "export"
     export(folder, chosen, format_name)
@@ -159,8 +159,8 @@ def test_a_folder_runs_as_it_is(format_name: str, name: str, tmp_path: Path, run
 
 
 @pytest.mark.slow
-def test_a_log_of_another_job_is_not_what_was_expected(tmp_path: Path, run: Run) -> None:
-    """By the topology that the worker prints, and by the batch of its iterations."""
+def test_a_log_of_another_job_is_rejected(tmp_path: Path, run: Run) -> None:
+    """The log differs in the worker's topology, or in the batch of its iterations."""
     lines = [f"  {name} {'.' * 20} {value}" for name, value in PRINTED.items()]
     lines += [
         f" iteration {number}/ 3 | elapsed time per iteration (ms): 100.0 | global batch size: 8 |"
@@ -200,7 +200,7 @@ pathlib.Path(os.environ["TUNER_FOLDER"], f"rank{os.environ['RANK']}.json").write
 @pytest.mark.slow
 @pytest.mark.parametrize("starter", ["", "torchrun "])
 def test_a_users_program_receives_the_topology(starter: str, tmp_path: Path) -> None:
-    """As arguments and as variables, once a rank, in its own folder, whatever the folders are called."""
+    """Every rank receives it as arguments and variables, in the program's folder, whatever the folders' names."""
     needs_deepspeed()
     home, folder = tmp_path / "it's home", tmp_path / 'a "b" $c'
     home.mkdir()
@@ -230,7 +230,7 @@ SLURM: dict[str, Topology] = {
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", SLURM)
 def test_a_folder_runs_on_a_live_slurm_cluster(name: str, tmp_path: Path, run: Run) -> None:
-    """Submitted from another folder, by the script's absolute path."""
+    """The job is submitted from another folder by the absolute path of its script."""
     needs_deepspeed()
     cluster, chosen, folder = slurm_cluster.running(), SLURM[name], tmp_path / "export"
     export(folder, chosen, "slurm", site=SiteProfile(partition="debug", gres="", environment=(("SITE", "it's"),)))

@@ -1,4 +1,4 @@
-"""Before a search starts, it is known whether its winner can be exported."""
+"""A search states at its start whether its winner can be exported."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from tuner.space.build import space_for
         ),
     ],
 )
-def test_a_model_that_no_format_expresses_is_named(framework: FrameworkChoice, model: str, note: str) -> None:
+def test_a_model_without_any_format_is_named(framework: FrameworkChoice, model: str, note: str) -> None:
     space = space_for(framework=framework, model=model, nodes=2)
     assert export_note(space.workload, space.cluster) == note
 
 
-def test_a_users_program_trains_what_the_worker_cannot() -> None:
+def test_a_users_program_may_train_models_that_the_worker_lacks() -> None:
     space = space_for(framework="deepspeed", model="tests/data/huggingface/gemma-2-9b.json", nodes=2)
     assert "soft-capping" in export_note(space.workload, space.cluster)
     assert export_note(space.workload, space.cluster, command="train.py --config {ds_config}") == ""
 
 
-def test_a_search_says_so_at_its_start(run: Run) -> None:
+def test_a_search_warns_at_its_start(run: Run) -> None:
     arguments = ("--launcher", "simulated", "--budget", "1", "--study", "titan", "--runs", "runs")
     done = run("optimize", "--framework", "torchtitan", "--nodes", "2", *arguments)
     assert "note: the winner cannot be exported, because no format of torchtitan" in done.err

@@ -1,4 +1,4 @@
-"""ZeRO++: switched on in DeepSpeed's config where it was asked for, and refused where it would do nothing."""
+"""ZeRO++ is switched on in DeepSpeed's config on request, and refused where it has no effect."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ SWITCHES: dict[ZeroPlusPlus, dict[str, Any]] = {
 
 
 def zero_of(parts: tuple[ZeroPlusPlus, ...], key: str = KEY, name: str = "slurm", **given: Any) -> dict[str, Any]:
-    """The part of the exported config about ZeRO."""
+    """Return the ZeRO section of the exported config."""
     files = bundle(bloom(key, **{**LLAMA, **given}), name, ExportOptions(zero_plus_plus=parts))
     found: dict[str, Any] = json.loads(files["ds_config.json"])["zero_optimization"]
     return found
 
 
 @pytest.mark.parametrize("parts", [("hpz",), ("qwz",), ("qgz",), ("hpz", "qwz", "qgz")])
-def test_each_part_adds_its_switch_and_nothing_else(parts: tuple[ZeroPlusPlus, ...]) -> None:
+def test_each_part_adds_only_its_switch(parts: tuple[ZeroPlusPlus, ...]) -> None:
     expected = dict(zero_of(()))
     assert not {switch for part in SWITCHES.values() for switch in part} & set(expected)
     for part in parts:
@@ -45,18 +45,18 @@ def test_deepspeed_itself_reads_the_switches() -> None:
 @pytest.mark.parametrize(
     ("key", "nodes"), [("tp1-pp1-dp32-mbs1-z2-rnone", 4), ("tp1-pp1-dp32-mbs1-z1", 4), ("tp1-pp1-dp8-mbs1-z3-rnone", 1)]
 )
-def test_it_needs_zero_3_on_several_nodes(key: str, nodes: int) -> None:
+def test_zero_plus_plus_needs_zero_3_on_several_nodes(key: str, nodes: int) -> None:
     with pytest.raises(InputError, match=r"^--zero-plus-plus needs ZeRO 3 on several nodes; .*: leave it out"):
         zero_of(("hpz",), key, nodes=nodes)
 
 
 @pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.framework != "deepspeed"])
-def test_other_formats_have_none(name: str) -> None:
+def test_other_formats_refuse_zero_plus_plus(name: str) -> None:
     with pytest.raises(InputError, match="--zero-plus-plus is DeepSpeed's"):
         zero_of(("qgz",), name=name)
 
 
-def test_a_command_that_reads_no_config_cannot_have_it() -> None:
+def test_a_command_without_a_config_cannot_use_zero_plus_plus() -> None:
     options = ExportOptions(zero_plus_plus=("hpz",), command="python train.py")
     with pytest.raises(InputError, match="which --command does not read"):
         bundle(bloom(KEY, **LLAMA), "torchrun", options)

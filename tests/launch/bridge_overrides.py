@@ -29,7 +29,7 @@ def main(overrides: list[str]) -> None:
         0, flags.Mocks(*provider.GPU_ONLY, "datasets", *(name for name in provider.OPTIONAL if name not in real))
     )
     bridge = importlib.import_module("megatron.bridge")
-    recipes = types.ModuleType("megatron.bridge.recipes")  # without its __init__, which imports every model
+    recipes = types.ModuleType("megatron.bridge.recipes")  # skip __init__, which imports every model
     recipes.__path__ = [f"{folder}/recipes" for folder in bridge.__path__]
     sys.modules[recipes.__name__] = recipes
     config: Any = importlib.import_module("megatron.bridge.recipes.common")._pretrain_common()

@@ -30,7 +30,7 @@ def job(command: str, topology: Topology = TOPOLOGY) -> list[str]:
     return [*TrainerCommand.parse("accelerate", command).job(WORKLOAD, topology, Path("x"))]
 
 
-def test_fsdp2_is_set_before_the_script_and_its_batch_after_it() -> None:
+def test_fsdp2_flags_precede_the_script_and_the_batch_follows_it() -> None:
     """FSDP2 flags go before the script and batch flags after it, also if a flag without a value precedes the script."""
     given = (
         f"{FSDP} --lr 1e-4 --per_device_train_batch_size 8 --checkpointing_steps epoch --gradient_accumulation_steps=9"
@@ -52,7 +52,7 @@ def test_fsdp2_is_set_before_the_script_and_its_batch_after_it() -> None:
     )
 
 
-def test_deepspeed_is_kept_where_the_command_has_it() -> None:
+def test_deepspeed_is_kept_if_the_command_has_it() -> None:
     topology = replace(TOPOLOGY, zero=1, recompute="none", offload="optimizer")
     assert job(f"{DEEPSPEED} --batch {{micro_batch}}", topology) == split(
         "accelerate launch --use_deepspeed -m --num_processes 8 --num_machines 1 --mixed_precision bf16 --zero_stage 1 "
@@ -65,7 +65,7 @@ def completed(command: str, **given: Any) -> dict[str, Any]:
     return TrainerCommand.parse("accelerate", command).completed({"model": "tiny", **given})
 
 
-def test_the_command_says_what_runs() -> None:
+def test_the_command_determines_framework_precision_and_axes() -> None:
     found = completed(FSDP, settings=("tp=2",))
     assert (found["framework"], found["precision"]) == ("fsdp2", "bf16")
     assert found["settings"] == ("tp=2", "pp=1", "ep=1", "cp=1")
@@ -89,7 +89,7 @@ def test_the_command_says_what_runs() -> None:
         ("accelerate launch --config_file a.yaml t.py", {}, "does not read --config_file; write its settings as flags"),
     ],
 )
-def test_what_accelerate_would_not_do_is_refused(command: str, given: dict[str, Any], sentence: str) -> None:
+def test_unsupported_combinations_are_refused(command: str, given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         completed(command, **given)
 
@@ -123,7 +123,7 @@ def test_accelerates_own_parser_and_plugin_read_the_topology(command: str, monke
     assert (plugin.fsdp_version, plugin.reshard_after_forward, plugin.activation_checkpointing) == (2, True, True)
 
 
-def test_the_switches_are_those_of_accelerates_parser() -> None:
+def test_switches_are_those_of_accelerates_parser() -> None:
     launch = pytest.importorskip("accelerate.commands.launch")
     found = {
         name
@@ -137,7 +137,7 @@ def test_the_switches_are_those_of_accelerates_parser() -> None:
 
 
 @pytest.mark.slow
-def test_a_study_of_an_unmodified_script_on_the_cpu(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unmodified_script_is_studied_on_the_cpu(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("accelerate")
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     script = ROOT / "tests/trainers/accelerate_loop.py"

@@ -12,7 +12,7 @@ import pytest
 from tuner.launch.command_line import runs, wait_until_shown
 
 
-def test_a_process_is_known_by_its_command_line_as_soon_as_it_was_waited_for(tmp_path: Path) -> None:
+def test_a_process_is_identified_after_its_command_line_is_shown(tmp_path: Path) -> None:
     """A process is identified by its command line after `wait_until_shown`; at first, the kernel shows an empty one."""
     for number in range(20):
         word = tmp_path / str(number)
@@ -25,7 +25,7 @@ def test_a_process_is_known_by_its_command_line_as_soon_as_it_was_waited_for(tmp
             child.stdin.close()
 
 
-def test_a_process_that_has_ended_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_ended_process_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", ""]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         monkeypatch.setattr("tuner.launch.command_line.time.sleep", pytest.fail)

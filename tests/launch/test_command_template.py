@@ -13,7 +13,7 @@ from tuner.core.errors import InputError
 from tuner.launch.program import FIELDS, CommandTemplate, axes_not_passed, fields_of
 
 
-def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: Path) -> None:
+def test_every_field_of_a_template_has_a_value_and_is_documented(tmp_path: Path) -> None:
     page = (ROOT / "docs/local.md").read_text()
     assert {*fields_of(job(tmp_path)), "ds_config"} == set(FIELDS)
     for name in FIELDS:
@@ -33,7 +33,7 @@ def test_every_field_of_a_template_has_a_value_and_stands_in_the_page(tmp_path: 
         ("  ", "is empty"),
     ],
 )
-def test_a_template_that_cannot_be_filled_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_template_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=complaint):
         CommandTemplate.parse(text, configure=lambda _: {}, cwd=tmp_path)
 
@@ -49,11 +49,11 @@ def test_a_template_that_cannot_be_filled_is_refused_in_one_sentence(text: str, 
         ("{number} {nodes}", ["tp", "zero", "micro_batch", "recompute"]),
     ],
 )
-def test_axes_that_a_template_leaves_out_are_known(fields: str, missing: list[str]) -> None:
+def test_axes_missing_from_a_template_are_known(fields: str, missing: list[str]) -> None:
     assert axes_not_passed(f"python train.py {fields}", ("tp", "zero", "micro_batch", "recompute")) == missing
 
 
-def test_a_command_is_split_as_a_shell_would_and_never_given_to_one(tmp_path: Path) -> None:
+def test_a_command_is_split_like_a_shell_but_not_run_by_one(tmp_path: Path) -> None:
     text = "train 'a b' $HOME ;rm {{kept}} --tp={tp} {ds_config}"
     one = job(tmp_path)
     one.folder.mkdir()

@@ -44,7 +44,7 @@ NOTHING: dict[str, Any] = {
 
 
 @pytest.mark.parametrize(("ranks", "share"), [(2, 1.0), (4, 1.0), (8, 0.5)])
-def test_a_rank_on_the_host_has_its_share_of_the_cores_and_the_memory(ranks: int, share: float) -> None:
+def test_a_cpu_rank_has_its_share_of_cores_and_memory(ranks: int, share: float) -> None:
     gpu = host_gpu(HOST, ranks)
     assert gpu.memory == 64e9 / ranks
     assert (gpu.memory_bandwidth, gpu.sms) == (CORE_BANDWIDTH * share, 1)
@@ -61,7 +61,7 @@ def test_a_rank_on_the_host_has_its_share_of_the_cores_and_the_memory(ranks: int
         ({"cluster": "bloom-48"}, None, 16),
     ],
 )
-def test_slurm_nodes_that_compute_on_the_host_are_like_this_machine(
+def test_slurm_nodes_without_gpus_are_like_this_machine(
     given: dict[str, Any], ranks: int | None, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Slurm nodes without GPUs get this machine's ranks, 4 sequences each; a named cluster keeps its own GPUs."""
@@ -74,7 +74,7 @@ def test_slurm_nodes_that_compute_on_the_host_are_like_this_machine(
     assert (named["gpu"], named["settings"], named["attention"]) == ("H200", (), None)
 
 
-def test_slurm_nodes_with_gpus_leave_batch_and_policies_to_the_user() -> None:
+def test_slurm_nodes_with_gpus_have_no_default_batch_or_policies() -> None:
     found = slurm_defaults({**NOTHING, "nodes": 2}, on_host=False, own_worker=True)
     assert (found["global_batch"], found["allow"], found["settings"]) == (None, (), ("cp=1", "vpp=1"))
     with pytest.raises(InputError, match="give the maximum number of nodes"):
@@ -94,7 +94,7 @@ def test_a_space_inside_an_allocation_has_its_nodes(
 
 
 @pytest.mark.parametrize(("ranks", "fits"), [(None, True), (8, True), (9, False)])
-def test_a_machine_with_gpus_has_at_most_as_many_ranks(ranks: int | None, fits: bool) -> None:
+def test_a_machine_with_gpus_has_at_most_one_rank_per_gpu(ranks: int | None, fits: bool) -> None:
     asked = {**NOTHING, "gpus_per_node": ranks}
     if not fits:
         with pytest.raises(InputError, match="--gpus-per-node is 9, but this machine has 8 accelerators"):
@@ -108,7 +108,7 @@ def test_a_machine_with_gpus_has_at_most_as_many_ranks(ranks: int | None, fits: 
         local_defaults({**asked, "nodes": 2}, GPUS, own_worker=True)
 
 
-def test_the_hosts_of_a_hostfile_share_a_batch_for_each_rank() -> None:
+def test_the_hosts_of_a_hostfile_share_a_batch_per_rank() -> None:
     hosts = [Host(name="a", slots=3), Host(name="b", slots=2), Host(name="c", slots=4)]
     found = hostfile_defaults(NOTHING, HOST, hosts)
     assert (found["nodes"], found["gpus_per_node"], found["global_batch"]) == (3, 2, 4 * 2 * 3)
@@ -143,12 +143,12 @@ def test_hf_trainer_fills_in_what_its_arguments_set() -> None:
         (8, 3, 1, 0, "Et*3|(ttt|)*1ttL"),
     ],
 )
-def test_a_layout_names_the_layers_of_each_chunk(layers: int, pp: int, vpp: int, mtp: int, layout: str) -> None:
+def test_a_layout_lists_the_layers_of_each_chunk(layers: int, pp: int, vpp: int, mtp: int, layout: str) -> None:
     model: Model = replace(WORKLOAD.model, layers=layers, mtp_layers=mtp)
     assert stage_layout(model, replace(ONE, pp=pp, vpp=vpp)) == layout
 
 
-def test_a_status_that_says_nothing_has_no_progress(tmp_path: Path) -> None:
+def test_a_status_without_figures_has_no_progress(tmp_path: Path) -> None:
     assert JobStatus(state=JobState.RUNNING) == JobStatus(
         state=JobState.RUNNING, began=None, iterations=0, number=0, interval=1, seconds_in=0.0, share=None, reason=""
     )
@@ -158,7 +158,7 @@ def test_a_status_that_says_nothing_has_no_progress(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("share", "fits"), [(1.0, True), (0.999, False)])
-def test_a_topology_fits_where_its_memory_is_at_most_the_limit(
+def test_a_topology_fits_if_its_memory_is_at_most_the_limit(
     share: float, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     truth = GroundTruth(3)
@@ -171,7 +171,7 @@ def test_a_topology_fits_where_its_memory_is_at_most_the_limit(
 @pytest.mark.parametrize(
     ("display", "opened"), [({}, False), ({"DISPLAY": ":0"}, True), ({"WAYLAND_DISPLAY": "wayland-0"}, True)]
 )
-def test_a_browser_opens_only_where_there_is_a_display(
+def test_a_browser_opens_only_with_a_display(
     display: dict[str, str], opened: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("DISPLAY", "WAYLAND_DISPLAY"):
@@ -185,13 +185,13 @@ def test_a_browser_opens_only_where_there_is_a_display(
     assert asked == ["http://x"] * opened
 
 
-def test_a_dashboard_has_the_address_of_each_study() -> None:
+def test_a_dashboard_has_an_address_per_study() -> None:
     made = dashboard_server.Dashboard(SimpleNamespace(wait=lambda: 3), 8080)  # type: ignore[arg-type]
     assert made.study_page(7) == "http://127.0.0.1:8080/dashboard/studies/7"
     assert made.wait() == 3
 
 
-def test_a_dashboard_that_exits_is_not_waited_for() -> None:
+def test_an_exited_dashboard_is_not_waited_for() -> None:
     process: Any = SimpleNamespace(poll=lambda: 3, returncode=3)
     with pytest.raises(LaunchError, match=r"exited with code 3 before it answered; is port 81 free\?"):
         dashboard_server._wait_for(process, 81)
@@ -218,7 +218,7 @@ def test_the_last_line_of_a_log_is_cut(length: int, shown: int, tmp_path: Path) 
         ("405B", 405_853_388_800),
     ],
 )
-def test_torchtitans_sizes_have_the_parameters_of_llama_3(size: str, parameters: int) -> None:
+def test_torchtitan_sizes_have_the_parameters_of_llama_3(size: str, parameters: int) -> None:
     """The sizes agree with the Llama 3.1 and 3.2 checkpoints on Hugging Face, and from 8B on with the catalog."""
     found = TORCHTITAN.model({"--module": "llama3", "--config": f"llama3_{size.lower()}", "--training.seq_len": "4096"})
     assert found is not None

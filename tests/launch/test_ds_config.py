@@ -43,7 +43,7 @@ def jobs(draw: st.DrawFn) -> tuple[Workload, Topology]:
 
 
 @given(jobs())
-def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology]) -> None:
+def test_a_config_follows_the_topology(job: tuple[Workload, Topology]) -> None:
     """A config has the batch triad, precision, ZeRO stage and recompute of its job, and passes tuner's schema.
 
     Making it does not change the base file.
@@ -64,7 +64,7 @@ def test_a_config_says_what_the_topology_decides(job: tuple[Workload, Topology])
 
 
 @pytest.mark.slow
-def test_deepspeeds_own_class_takes_the_configs_and_checks_their_batches() -> None:
+def test_deepspeeds_own_class_accepts_configs_and_batches() -> None:
     """DeepSpeed's config class accepts the configs and derives the same batch triads."""
     cases = [
         (workload, topology(zero=zero, dp=dp, pp=pp, tp=2, recompute=recompute))
@@ -85,7 +85,7 @@ def test_sequence_parallel_stages_send_whole_activations() -> None:
     assert (apart["pipe_partitioned"], apart["grad_partitioned"]) == (False, False)
 
 
-def test_a_bucket_is_not_larger_than_what_a_rank_has_to_send() -> None:
+def test_a_bucket_is_not_larger_than_what_a_rank_sends() -> None:
     zero = ds_config(WORKLOAD, topology(dp=2, zero=2))["zero_optimization"]
     assert zero["reduce_bucket_size"] == zero["allgather_bucket_size"] == 1_000_000
     large = replace(WORKLOAD, model=replace(WORKLOAD.model, hidden=4096, ffn=16384, layers=32, embedding_size=4096))
@@ -100,7 +100,7 @@ def test_a_bucket_is_not_larger_than_what_a_rank_has_to_send() -> None:
         (WORKLOAD, {"dp": 3}, "global batch 8 is not divisible by micro_batch x dp = 4 x 3 = 12"),
     ],
 )
-def test_what_has_no_config_is_refused(workload: Workload, axes: dict[str, Any], said: str) -> None:
+def test_unsupported_jobs_have_no_config(workload: Workload, axes: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         ds_config(workload, topology(**axes))
 
@@ -131,7 +131,7 @@ PLANTS: dict[str, tuple[dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("plant", PLANTS)
-def test_a_config_that_is_not_ours_is_refused_in_one_sentence(plant: str) -> None:
+def test_an_invalid_config_is_refused_in_one_sentence(plant: str) -> None:
     """An invalid config is refused in one sentence, although DeepSpeed would silently accept most of them."""
     changed, said = PLANTS[plant]
     with pytest.raises(InputError) as caught:
@@ -140,7 +140,7 @@ def test_a_config_that_is_not_ours_is_refused_in_one_sentence(plant: str) -> Non
     assert str(caught.value).endswith(".")
 
 
-def test_a_config_without_its_batch_is_refused() -> None:
+def test_a_config_without_a_batch_is_refused() -> None:
     with pytest.raises(InputError, match="lacks train_batch_size, train_micro_batch_size_per_gpu and"):
         check({}, data_parallel=1)
     with pytest.raises(InputError, match="config itself must be an object"):

@@ -51,7 +51,7 @@ def compiler(lock: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_lock_is_stale_once_its_process_is_gone(tmp_path: Path) -> None:
+def test_a_lock_of_a_dead_process_is_stale(tmp_path: Path) -> None:
     lock = tmp_path / "py311_cu124" / "fused_adam" / "lock"
     with compiler(lock) as process:
         assert stale_locks(tmp_path) == []
@@ -60,7 +60,7 @@ def test_a_lock_is_stale_once_its_process_is_gone(tmp_path: Path) -> None:
         assert stale_locks(tmp_path) == [lock]
 
 
-def test_a_young_lock_may_belong_to_another_machine(tmp_path: Path) -> None:
+def test_a_recent_lock_may_belong_to_another_machine(tmp_path: Path) -> None:
     lock = tmp_path / "fused_adam" / "lock"
     lock.parent.mkdir()
     lock.touch()
@@ -68,7 +68,7 @@ def test_a_young_lock_may_belong_to_another_machine(tmp_path: Path) -> None:
     assert stale_locks(tmp_path) == [lock]
 
 
-def test_a_study_s_jobs_have_a_folder_of_their_own_unless_the_user_has_one(
+def test_jobs_of_a_study_have_an_extension_folder_unless_the_user_sets_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(FOLDER, raising=False)
@@ -82,7 +82,7 @@ def test_a_study_s_jobs_have_a_folder_of_their_own_unless_the_user_has_one(
     assert lock.exists()
 
 
-def test_a_job_does_not_wait_for_a_lock_that_a_killed_job_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_does_not_wait_for_the_lock_of_a_killed_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(FOLDER, raising=False)
     lock = tmp_path / EXTENSIONS / "fused_adam" / "lock"
     with compiler(lock):
@@ -101,7 +101,7 @@ def test_a_job_does_not_wait_for_a_lock_that_a_killed_job_left(tmp_path: Path, m
         launcher.close()
 
 
-def test_doctor_names_a_stale_lock_and_how_to_remove_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_names_a_stale_lock_and_its_removal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(FOLDER, str(tmp_path))
     assert preflight.extensions().verdict == "ok"
     lock = tmp_path / "deepspeed_shm_comm" / "lock"

@@ -32,7 +32,7 @@ def driver(folder: Path, monkeypatch: pytest.MonkeyPatch, **answers: str) -> Non
     monkeypatch.delenv("DS_ACCELERATOR", raising=False)
 
 
-def test_a_machine_has_the_gpus_that_its_driver_lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_has_the_gpus_listed_by_its_driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver(tmp_path, monkeypatch, gpu=H100S)
     found = this_machine()
     assert (found.accelerator, found.cards, found.name) == ("cuda", 8, "NVIDIA H100 80GB HBM3")
@@ -45,14 +45,12 @@ def test_a_machine_has_the_gpus_that_its_driver_lists(tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(
     "answer", ["", "No devices were found\n", "NVIDIA H100, [N/A]\n", ", 81559\n", "NVIDIA H100, 99999999999999\n"]
 )
-def test_a_driver_without_usable_gpus_leaves_the_cpu(
-    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_usable_gpus_the_cpu_is_used(answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver(tmp_path, monkeypatch, gpu=answer)
     assert (this_machine().accelerator, this_machine().name) == ("cpu", "CPU")
 
 
-def test_a_driver_that_fails_leaves_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_a_failing_driver_the_cpu_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver(tmp_path, monkeypatch)
     assert subprocess.run(NVIDIA_SMI_QUERY, check=False).returncode == 9
     assert this_machine().accelerator == "cpu"
@@ -76,19 +74,19 @@ def test_a_driver_that_fails_leaves_the_cpu(tmp_path: Path, monkeypatch: pytest.
         ("NVIDIA RTX 6000 Ada Generation", 48, "RTX6000ADA-48GB"),
     ],
 )
-def test_a_gpu_is_found_in_the_catalog_by_the_name_that_its_driver_prints(printed: str, gib: float, name: str) -> None:
+def test_a_gpu_is_found_in_the_catalog_by_its_driver_name(printed: str, gib: float, name: str) -> None:
     machine = Machine(accelerator="cuda", cards=8, name=printed, memory=gib * GIB, cores=96)
     assert catalog_name(machine, tuple(catalog.catalog().gpu)) == name
 
 
 @pytest.mark.parametrize(("printed", "gib"), [("NVIDIA H100 NVL", 93.6), ("NVIDIA H200 NVL", 140), ("NVIDIA L4", 22)])
-def test_a_gpu_that_the_catalog_lacks_is_not_taken_for_its_kin(printed: str, gib: float) -> None:
+def test_an_unknown_gpu_is_not_mistaken_for_a_related_one(printed: str, gib: float) -> None:
     machine = Machine(accelerator="cuda", cards=8, name=printed, memory=gib * GIB, cores=96)
     with pytest.raises(UnknownName, match="Describe it in a TOML file: --gpu FILE"):
         catalog_name(machine, tuple(catalog.catalog().gpu))
 
 
-def test_a_job_s_memory_is_that_of_its_largest_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_memory_of_a_job_is_that_of_its_largest_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     command = [sys.executable, "-c", "print(flush=True); input()"]
     with subprocess.Popen(
         command, env={**os.environ, TAG: "memory"}, stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -99,7 +97,7 @@ def test_a_job_s_memory_is_that_of_its_largest_process(tmp_path: Path, monkeypat
             tmp_path, monkeypatch, compute_apps=f"1, 70000\n{rank.pid}, 1024\n{rank.pid}, 3072\n", gpu="9000\n8000\n"
         )
         assert memory_of("memory", on_host=False) == 3072 * MIB
-        # In a container the driver reports other pids, or none: then the use of the fullest GPU counts.
+        # In a container the driver reports other pids, or none; then the use of the fullest GPU counts.
         driver(tmp_path, monkeypatch, compute_apps="1, 70000\n", gpu="9000\n8000\n")
         assert memory_of("memory", on_host=False) == 9000 * MIB
         driver(tmp_path, monkeypatch, compute_apps="[Not Supported]\n", gpu="[N/A]\n")

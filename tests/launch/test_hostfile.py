@@ -36,7 +36,7 @@ def job(folder: Path, topology: Topology) -> Job:
     )
 
 
-def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path: Path) -> None:
+def test_a_hostfile_is_read_like_deepspeed_does(tmp_path: Path) -> None:
     file = tmp_path / "hosts"
     file.write_text("# ours\n\nnode-1 slots=8\n10.0.0.2   slots=4  # the old one\n")
     assert read_hostfile(file) == (Host(name="node-1", slots=8), Host(name="10.0.0.2", slots=4))
@@ -54,7 +54,7 @@ def test_a_hostfile_is_read_as_deepspeed_reads_it(tmp_path: Path) -> None:
         ("a slots=1\na slots=1", "line 2: duplicate host a"),
     ],
 )
-def test_a_hostfile_that_is_none_is_refused_with_its_line(text: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_hostfile_is_refused_with_its_line(text: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "hosts").write_text(text)
     with pytest.raises(InputError, match=complaint):
         read_hostfile(tmp_path / "hosts")
@@ -63,7 +63,7 @@ def test_a_hostfile_that_is_none_is_refused_with_its_line(text: str, complaint: 
 
 
 @pytest.mark.parametrize("over", ["pdsh", "openmpi"])
-def test_the_command_is_this(over: str) -> None:
+def test_the_command_of_deepspeeds_launcher(over: str) -> None:
     assert arguments(Path("/runs/s/jobs/0000"), TWO, 4242, over, "/env/bin/python") == (
         *("/env/bin/python", "-m", "deepspeed.launcher.runner"),
         *("--hostfile", "/runs/s/jobs/0000/hostfile", "--launcher", over, "--force_multi", "--no_ssh_check"),
@@ -72,7 +72,7 @@ def test_the_command_is_this(over: str) -> None:
     )
 
 
-def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) -> None:
+def test_a_job_uses_the_first_hosts_and_a_slot_per_rank(tmp_path: Path) -> None:
     one = job(tmp_path, Topology(nodes=1, tp=2, pp=1, dp=1, micro_batch=2))
     one.folder.mkdir()
     HostfileProgram(worker=WORKER, hosts=TWO).prepare(one)
@@ -82,7 +82,7 @@ def test_a_job_has_the_first_hosts_and_as_many_slots_as_ranks(tmp_path: Path) ->
     assert not any(line.startswith("MASTER_") for line in exported)
 
 
-def test_mpirun_finds_the_first_rank_by_the_variables_that_it_exports(tmp_path: Path) -> None:
+def test_the_master_address_is_exported_for_open_mpi(tmp_path: Path) -> None:
     """With Open MPI the master address is exported, because it does not start DeepSpeed's launcher on each machine."""
     one = job(tmp_path, Topology(nodes=2, tp=2, pp=1, dp=2, micro_batch=1))
     one.folder.mkdir()
@@ -92,7 +92,7 @@ def test_mpirun_finds_the_first_rank_by_the_variables_that_it_exports(tmp_path: 
     assert {"MASTER_ADDR=node-1", f"MASTER_PORT={port}"} <= set(exported)
 
 
-def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:
+def test_unsupported_host_jobs_are_refused(tmp_path: Path) -> None:
     program = HostfileProgram(worker=WORKER, hosts=TWO)
     for wants, complaint in (
         (Topology(nodes=3, tp=2, pp=3, dp=1, micro_batch=1), "needs 3 nodes; the hostfile has 2"),
@@ -106,9 +106,7 @@ def test_what_hosts_cannot_do_is_refused(tmp_path: Path) -> None:
         HostfileProgram(worker=WORKER, hosts=TWO, over="carrier-pigeon")
 
 
-def test_a_study_without_its_hostfile_or_pdsh_says_so(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_without_hostfile_or_pdsh_is_refused(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_deepspeed()
     monkeypatch.setenv("PATH", str(tmp_path))
     said = run("optimize", "--launcher", "hostfile", "--runs", str(tmp_path))
@@ -132,7 +130,7 @@ wait
 
 
 @pytest.mark.slow
-def test_two_machines_that_are_this_one_train_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_on_two_hosts_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two hosts that are both this machine train together; only pdsh is replaced by a stand-in."""
     needs_deepspeed()
     (tmp_path / "pdsh").write_text(PDSH)

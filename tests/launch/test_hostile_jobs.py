@@ -26,7 +26,7 @@ JOB = ("--launcher", "local", "--gpus-per-node", "1", "--model", "tiny", "--set"
         ("backwards", "MEASURED", ""),
     ],
 )
-def test_a_job_that_tampers_with_its_files_ends_no_search(
+def test_a_job_that_tampers_with_its_files_does_not_end_the_search(
     tampering: str, outcome: str, reason: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")

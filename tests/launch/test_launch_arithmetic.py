@@ -33,7 +33,7 @@ from tuner.launch.virtual.simulated import SpeedChange, _stop
 from tuner.logs import StepSize
 
 
-def test_the_supervisor_counts_the_kills_during_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_supervisor_counts_oom_kills_during_the_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The supervisor reports the OOM kills during the job: 8 at its end less 5 at its start."""
     counts = iter([5, 8])
     monkeypatch.setattr(supervisor, "_oom_kills", lambda: next(counts))
@@ -53,7 +53,7 @@ def test_the_supervisor_counts_the_kills_during_the_job(tmp_path: Path, monkeypa
     assert (tmp_path / "ended.json").stat().st_size >= supervisor.RESERVED_BYTES
 
 
-def test_the_nearest_counter_of_kills_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_existing_counter_of_kills_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first existing file is read, and only its counter `oom_kill`, not `oom` or `oom_kill_disable`."""
     (tmp_path / "group").write_text("oom 3\noom_kill_disable 9\noom_kill 7\n")
     (tmp_path / "root").write_text("oom_kill 11\n")
@@ -75,7 +75,7 @@ def test_the_nearest_counter_of_kills_is_read(tmp_path: Path, monkeypatch: pytes
         ("", []),
     ],
 )
-def test_the_kernel_counts_kills_in_the_group_of_the_process(
+def test_kills_are_counted_in_the_cgroup_of_the_process(
     groups: str, files: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """OOM kills are read from the process's cgroup, v2 or v1, and finally from the counter of the whole machine."""
@@ -83,7 +83,7 @@ def test_the_kernel_counts_kills_in_the_group_of_the_process(
     assert supervisor._oom_counters() == [Path("/sys/fs") / file for file in files] + [Path("/proc/vmstat")]
 
 
-def test_two_free_ports_are_named() -> None:
+def test_two_free_ports_are_chosen() -> None:
     found = preflight.ports()
     words = found.evidence.split()
     first, second = int(words[1]), int(words[3])
@@ -104,11 +104,11 @@ def test_two_free_ports_are_named() -> None:
         ("", False),
     ],
 )
-def test_a_launcher_is_the_first_word_or_a_module_among_four(command: str, starts: bool) -> None:
+def test_a_launch_program_is_the_first_word_or_module_among_four(command: str, starts: bool) -> None:
     assert starts_ranks(command.split()) is starts
 
 
-def test_a_site_profile_has_variables_of_text_and_resources_of_counts(tmp_path: Path) -> None:
+def test_a_site_profile_has_string_variables_and_integer_resources(tmp_path: Path) -> None:
     file = tmp_path / "site.toml"
     file.write_text('environment = { A = 1, B = "x", C = 0.5 }\nresources = { "rdma/ib" = 8 }\n')
     found = SiteProfile.read(file)
@@ -125,7 +125,7 @@ def test_a_note_names_two_batches_or_more(batches: object, measured: int) -> Non
 @pytest.mark.parametrize(
     ("apps", "used"), [(["5, 100", "7, 300", "9, 900"], 300), (["9, 900"], 640), (["7, 20", "bad"], 20)]
 )
-def test_a_jobs_memory_is_that_of_its_largest_process(
+def test_the_memory_of_a_job_is_that_of_its_largest_process(
     apps: list[str], used: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job's memory is the largest among its processes, 5 and 7; if the driver knows neither, the fullest GPU's."""
@@ -152,7 +152,7 @@ def test_five_gigabytes_of_disk_are_enough(
     assert found.evidence == f"{words} at {tmp_path}"
 
 
-def test_gpus_are_told_in_gibibytes() -> None:
+def test_gpu_memory_is_printed_in_gibibytes() -> None:
     machine: Any = SimpleNamespace(cards=4, memory=80 * 2**30, name="H100", cores=16)
     assert (accelerator(machine).verdict, accelerator(machine).evidence) == ("ok", "4 x H100, 80 GiB")
     machine = SimpleNamespace(cards=0, memory=64 * 2**30, name="", cores=16)
@@ -172,14 +172,14 @@ def test_gpus_are_told_in_gibibytes() -> None:
         ),
     ],
 )
-def test_each_framework_has_its_verdict(found: dict[str, Any], verdicts: dict[str, str]) -> None:
+def test_each_framework_has_a_verdict(found: dict[str, Any], verdicts: dict[str, str]) -> None:
     assert {check.name: check.verdict for check in frameworks(found)} == verdicts
 
 
 @pytest.mark.parametrize(
     ("year", "step", "verdict"), [(2024, 1e-3, "ok"), (2023, 1e-9, "warning"), (2025, 2e-3, "warning")]
 )
-def test_a_clock_is_of_this_decade_and_has_milliseconds(
+def test_a_clock_is_recent_and_has_milliseconds(
     year: int, step: float, verdict: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in = SimpleNamespace(
@@ -203,7 +203,7 @@ def test_a_clock_is_of_this_decade_and_has_milliseconds(
         ({"exit": 0}, Outcome.CRASHED, "ended without a result"),
     ],
 )
-def test_a_job_without_logs_ended_as_its_process_did(
+def test_a_job_without_logs_ends_like_its_process(
     ended: dict[str, Any], outcome: Outcome, meaning: str | None, tmp_path: Path
 ) -> None:
     found = _cause(tmp_path, ended, on_host=False)
@@ -213,7 +213,7 @@ def test_a_job_without_logs_ended_as_its_process_did(
         assert _cause(tmp_path, ended, on_host=True)[0] is Outcome.OOM
 
 
-def test_a_log_is_measured_by_medians_of_the_iterations_asked_for(tmp_path: Path) -> None:
+def test_a_log_is_measured_by_medians_of_the_requested_iterations(tmp_path: Path) -> None:
     """Seconds and TFLOPs of a log are medians over the iterations asked for, here 2 to 4."""
     lines = [
         f" iteration {n}/ 9 | elapsed time per iteration (s): {s}.0 | lm loss: 2.0 | TFLOPs: {s}0.0 | \n"
@@ -271,7 +271,7 @@ def test_a_slow_shape_is_slower_by_the_square_of_its_draw() -> None:
     assert 4 <= slow <= 20
 
 
-def test_draws_are_between_their_limits() -> None:
+def test_draws_are_within_their_limits() -> None:
     drawn = [hash_rng.uniform("x", number) for number in range(2000)]
     assert sum(drawn) / 2000 == pytest.approx(0.5, abs=0.03)
     assert hash_rng.between(2.0, 6.0, "x", 1) == pytest.approx(2 + 4 * drawn[1])
@@ -312,7 +312,7 @@ def course(**changes: Any) -> VirtualJob:
         (150.0, JobState.ENDED, 3, 0.0, None, 119.0),
     ],
 )
-def test_a_virtual_jobs_status_follows_from_its_start(
+def test_the_status_of_a_virtual_job_follows_from_its_start(
     now: float, state: JobState, iterations: int, seconds_in: float, share: float | None, moved: float
 ) -> None:
     """The status of a job that began at 100 follows from its iterations, which end at 114, 116 and 119."""
@@ -322,7 +322,7 @@ def test_a_virtual_jobs_status_follows_from_its_start(
     assert (found.share, found.moved) == (share, moved)
 
 
-def test_a_hung_job_stands_still_and_a_failed_one_lacks_its_last_iteration() -> None:
+def test_a_hung_job_makes_no_progress_and_a_failed_one_lacks_its_last_iteration() -> None:
     hung = course(outcome=Outcome.HUNG, stops=15.0)
     found = hung.status(100.0, 500.0)
     assert (hung.ends, found.state, found.iterations) == (math.inf, JobState.RUNNING, 1)
@@ -338,7 +338,7 @@ def test_a_hung_job_stands_still_and_a_failed_one_lacks_its_last_iteration() -> 
 @pytest.mark.parametrize(
     ("measured", "valid"), [([2, 3], True), ([1], True), ([0, 1], False), ([4], False), ([], False)]
 )
-def test_a_virtual_job_is_read_back_if_it_measures_iterations_that_it_has(measured: list[int], valid: bool) -> None:
+def test_a_virtual_job_is_read_back_only_with_valid_iterations(measured: list[int], valid: bool) -> None:
     document = json.loads(course().text()) | {"measured": measured}
     assert (VirtualJob.of(document) is not None) == valid
 
@@ -352,13 +352,13 @@ def test_a_virtual_job_is_read_back_if_it_measures_iterations_that_it_has(measur
         (SpeedChange(factor=1.1, at_seconds=50.0), 0, 50.0, True),
     ],
 )
-def test_a_drift_begins_at_its_job_or_its_moment(change: SpeedChange, jobs: int, seconds: float, begun: bool) -> None:
+def test_a_drift_starts_at_a_job_or_a_time(change: SpeedChange, jobs: int, seconds: float, begun: bool) -> None:
     assert change.begun(jobs, seconds) is begun
     with pytest.raises(InputError, match="exactly one"):
         SpeedChange(factor=1.1, after_jobs=1, at_seconds=1.0)
 
 
-def test_faults_are_as_frequent_as_they_are_said_to_be() -> None:
+def test_faults_have_the_requested_frequency() -> None:
     """Draws below the share of hangs hang, and draws below the sum of both shares crash."""
     faults = Faults(hangs=0.3, crashes=0.2)
     for number in range(200):
@@ -368,7 +368,7 @@ def test_faults_are_as_frequent_as_they_are_said_to_be() -> None:
         assert expected is None or faults.of_run(0, f"r{number}", 1) is None
 
 
-def test_a_job_stops_at_its_last_iteration_or_within_its_first() -> None:
+def test_a_job_ends_after_its_last_iteration_or_within_its_first() -> None:
     chance = (0, "r", 0)
     assert _stop(Outcome.MEASURED, 10.0, (4.0, 2.0), chance) == 16.0
     assert 10.0 < _stop(Outcome.OOM, 10.0, (4.0, 2.0), chance) <= 14.0

@@ -46,7 +46,7 @@ def started(stage: Stage, launcher: Launcher, handle: str) -> JobStatus:
     raise AssertionError(f"the job has not begun: {status}")
 
 
-def test_submit_returns_at_once_with_a_handle_of_its_own_for_each_job(stage: Stage, launcher: Launcher) -> None:
+def test_submit_returns_at_once_with_a_unique_handle(stage: Stage, launcher: Launcher) -> None:
     before = launcher.now()
     first, second = launcher.submit(stage.job()), launcher.submit(stage.job())
     assert launcher.now() - before <= 2 * stage.slack
@@ -55,7 +55,7 @@ def test_submit_returns_at_once_with_a_handle_of_its_own_for_each_job(stage: Sta
     assert at(launcher, first).state in (JobState.WAITING, JobState.RUNNING)
 
 
-def test_a_job_that_cannot_be_started_raises_and_leaves_nothing_behind(stage: Stage, launcher: Launcher) -> None:
+def test_a_job_that_cannot_start_raises_and_leaves_nothing_behind(stage: Stage, launcher: Launcher) -> None:
     (stage.folder / "file").write_text("in the way")
     job = stage.job(folder=stage.folder / "file" / "job")
     with pytest.raises(LaunchError, match="cannot"):
@@ -66,7 +66,7 @@ def test_a_job_that_cannot_be_started_raises_and_leaves_nothing_behind(stage: St
     ended(stage, launcher, launcher.submit(stage.job()))
 
 
-def test_one_query_answers_for_all_jobs_and_for_none(stage: Stage, launcher: Launcher) -> None:
+def test_one_poll_answers_for_any_number_of_jobs(stage: Stage, launcher: Launcher) -> None:
     handles = [launcher.submit(stage.job()) for _ in range(6)]
     before = stage.queries()
     statuses = launcher.poll(handles)
@@ -76,7 +76,7 @@ def test_one_query_answers_for_all_jobs_and_for_none(stage: Stage, launcher: Lau
     assert launcher.poll([]) == {}
 
 
-def test_a_job_that_waits_does_not_run(stage: Stage, launcher: Launcher) -> None:
+def test_a_waiting_job_does_not_run(stage: Stage, launcher: Launcher) -> None:
     """A waiting job has a reason but no iterations, and its time counts only from when it has nodes."""
     hanging = [launcher.submit(stage.job("hang")) for _ in range(launcher.nodes)]
     waits = launcher.submit(stage.job())
@@ -96,7 +96,7 @@ def test_a_job_that_waits_does_not_run(stage: Stage, launcher: Launcher) -> None
         launcher.cancel(handle)
 
 
-def test_jobs_never_have_more_nodes_together_than_there_are(stage: Stage, launcher: Launcher) -> None:
+def test_running_jobs_never_exceed_the_nodes(stage: Stage, launcher: Launcher) -> None:
     handles = [launcher.submit(stage.job()) for _ in range(2 * launcher.nodes + 1)]
     for _ in range(stage.looks):
         states = [status.state for status in launcher.poll(handles).values()]
@@ -118,7 +118,7 @@ def test_a_job_ends_by_itself_after_its_last_iteration(stage: Stage, launcher: L
     assert result.elapsed >= 3 * 0.5 * result.measurement.seconds
 
 
-def test_progress_never_goes_back(stage: Stage, launcher: Launcher) -> None:
+def test_progress_never_decreases(stage: Stage, launcher: Launcher) -> None:
     handle, seen = launcher.submit(stage.job(iterations=(3,))), []
     for _ in range(1000 * stage.looks):
         seen.append(at(launcher, handle))
@@ -134,7 +134,7 @@ def test_progress_never_goes_back(stage: Stage, launcher: Launcher) -> None:
     assert all(0 <= status.share <= 1 for status in seen if status.share is not None)
 
 
-def test_collect_says_the_same_any_number_of_times(stage: Stage, launcher: Launcher) -> None:
+def test_collect_always_returns_the_same_result(stage: Stage, launcher: Launcher) -> None:
     """`collect` always returns the same result, even after a cancel that came too late."""
     handle = launcher.submit(stage.job())
     ended(stage, launcher, handle)
@@ -145,7 +145,7 @@ def test_collect_says_the_same_any_number_of_times(stage: Stage, launcher: Launc
     assert at(launcher, handle).state is JobState.ENDED
 
 
-def test_the_median_of_the_iterations_asked_for_is_measured(stage: Stage, launcher: Launcher) -> None:
+def test_the_median_of_the_requested_iterations_is_measured(stage: Stage, launcher: Launcher) -> None:
     handle = launcher.submit(stage.job(iterations=(2, 3, 4, 5)))
     assert ended(stage, launcher, handle).iterations == 5
     measurement = launcher.collect(handle).measurement
@@ -168,9 +168,7 @@ def test_a_job_can_be_cancelled_in_any_state_and_twice(stage: Stage, launcher: L
 
 
 @pytest.mark.parametrize("behaviour", ["oom", "crash"])
-def test_a_job_that_fails_ends_with_the_line_that_says_why(
-    behaviour: Behaviour, stage: Stage, launcher: Launcher
-) -> None:
+def test_a_failed_job_has_the_line_that_explains_it(behaviour: Behaviour, stage: Stage, launcher: Launcher) -> None:
     handle = launcher.submit(stage.job(behaviour))
     assert ended(stage, launcher, handle).iterations < 2
     result = launcher.collect(handle)
@@ -183,7 +181,7 @@ def test_a_job_that_fails_ends_with_the_line_that_says_why(
     assert ("SIMULATED" in result.failure.evidence) is launcher.simulated
 
 
-def test_a_job_that_hangs_never_ends_by_itself(stage: Stage, launcher: Launcher) -> None:
+def test_a_hung_job_does_not_end_by_itself(stage: Stage, launcher: Launcher) -> None:
     handle = launcher.submit(stage.job("hang"))
     started(stage, launcher, handle)
     for _ in range(10):
@@ -199,7 +197,7 @@ def test_a_job_that_hangs_never_ends_by_itself(stage: Stage, launcher: Launcher)
 
 @pytest.mark.parametrize("written_down", [True, False])
 @pytest.mark.parametrize("behaviour", ["good", "oom", "crash"])
-def test_another_process_adopts_a_job_and_is_told_the_same(
+def test_another_process_adopts_a_job_with_the_same_result(
     behaviour: Behaviour, written_down: bool, stage: Stage, launcher: Launcher
 ) -> None:
     """Another process adopts a job, with or without its handle, and gets the same result."""
@@ -229,7 +227,7 @@ def test_a_job_that_was_never_submitted_is_not_adopted(stage: Stage, launcher: L
     assert stage.open().adopt(stage.job(), handle) is None, "the handle is another job's"
 
 
-def test_a_cancelled_job_does_not_run_for_those_who_come_later(stage: Stage, launcher: Launcher) -> None:
+def test_a_cancelled_job_is_not_running_for_later_processes(stage: Stage, launcher: Launcher) -> None:
     job = stage.job("hang")
     handle = launcher.submit(job)
     launcher.cancel(handle)
@@ -238,14 +236,14 @@ def test_a_cancelled_job_does_not_run_for_those_who_come_later(stage: Stage, lau
     assert adopted is None or at(other, adopted).state in (JobState.ENDED, JobState.LOST)
 
 
-def test_a_handle_that_nobody_knows_is_lost(stage: Stage, launcher: Launcher) -> None:
+def test_an_unknown_handle_is_lost(stage: Stage, launcher: Launcher) -> None:
     known = launcher.submit(stage.job())
     statuses = launcher.poll(["no such job", known, ""])
     assert statuses["no such job"].state is statuses[""].state is JobState.LOST
     assert statuses[known].state is not JobState.LOST
 
 
-def test_the_clock_never_runs_backwards_and_a_wait_is_never_longer_than_asked(stage: Stage, launcher: Launcher) -> None:
+def test_the_clock_is_monotonic_and_waits_are_never_too_long(stage: Stage, launcher: Launcher) -> None:
     handles, clocks = [launcher.submit(stage.job()) for _ in range(3)], [launcher.now()]
     for share in (0.0, 0.001, 0.01, 0.003, -1.0, 0.02, 0.0005):
         before = launcher.now()

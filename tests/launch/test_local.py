@@ -77,7 +77,7 @@ def until(met: Callable[[], object], seconds: float = 20.0) -> float:
     return time.monotonic() - began
 
 
-def test_a_job_without_an_iteration_is_timed_from_its_beginning(tmp_path: Path) -> None:
+def test_a_job_without_an_iteration_is_timed_from_its_start(tmp_path: Path) -> None:
     with launched(template("hang"), job(tmp_path)) as (launcher, handle):
         until(lambda: launcher.poll([handle])[handle].seconds_in > 0)
         status, now = launcher.poll([handle])[handle], launcher.now()
@@ -117,7 +117,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
 
 
 @pytest.mark.parametrize("behaviour", FAILURES)
-def test_a_failure_is_reported_at_once_with_its_kind_and_its_line(behaviour: str, tmp_path: Path) -> None:
+def test_a_failure_is_reported_at_once_with_its_kind_and_line(behaviour: str, tmp_path: Path) -> None:
     one = job(tmp_path)
     with launched(template(behaviour), one) as (launcher, handle):
         result = ended(launcher, handle)
@@ -132,12 +132,12 @@ def test_a_failure_is_reported_at_once_with_its_kind_and_its_line(behaviour: str
         assert processes(one) == set()
 
 
-def test_host_memory_depends_on_the_topology_where_ranks_run_on_cpu(tmp_path: Path) -> None:
+def test_out_of_host_memory_counts_against_a_topology_with_cpu_ranks(tmp_path: Path) -> None:
     with launched(template("memory", on_host=True), job(tmp_path)) as (launcher, handle):
         assert ended(launcher, handle).outcome is Outcome.OOM
 
 
-def test_a_line_that_only_sounds_like_an_error_is_nothing(tmp_path: Path) -> None:
+def test_a_harmless_line_about_errors_is_no_failure(tmp_path: Path) -> None:
     with launched(template("harmless"), job(tmp_path)) as (launcher, handle):
         result = ended(launcher, handle)
         assert result.outcome is Outcome.MEASURED
@@ -145,7 +145,7 @@ def test_a_line_that_only_sounds_like_an_error_is_nothing(tmp_path: Path) -> Non
         assert result.measurement.seconds == 0.05
 
 
-def test_a_full_disk_is_reported_though_the_log_cannot_say_so(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_without_space_for_the_log(tmp_path: Path) -> None:
     """A full disk is reported even if the job's folder is on it, because the keeper reserves space for its report."""
     with small_disk(tmp_path / "disk", "256k") as disk, launched(template("fill"), job(disk)) as (launcher, handle):
         result = ended(launcher, handle)
@@ -155,7 +155,7 @@ def test_a_full_disk_is_reported_though_the_log_cannot_say_so(tmp_path: Path) ->
         assert result.failure.evidence
 
 
-def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -> None:
+def test_a_missing_program_is_a_crash_with_an_explanation(tmp_path: Path) -> None:
     program = CommandTemplate.parse("no-such-trainer --tp {tp}", configure=lambda _: {}, cwd=tmp_path)
     with launched(program, job(tmp_path)) as (launcher, handle):
         failure = ended(launcher, handle).failure
@@ -164,7 +164,7 @@ def test_a_program_that_does_not_exist_is_a_crash_that_says_so(tmp_path: Path) -
         assert "no-such-trainer" in failure.evidence
 
 
-def test_a_trainer_that_would_go_on_is_ended_when_its_iterations_are_measured(tmp_path: Path) -> None:
+def test_a_trainer_is_ended_once_its_iterations_are_measured(tmp_path: Path) -> None:
     """A trainer is ended soon after its last measured iteration, with all its processes."""
     one = job(tmp_path)
     with launched(template("endless"), one) as (launcher, handle):
@@ -180,7 +180,7 @@ def test_a_trainer_that_would_go_on_is_ended_when_its_iterations_are_measured(tm
 
 
 @pytest.mark.slow
-def test_a_job_that_prints_60_mb_a_second_delays_no_look_and_is_measured(tmp_path: Path) -> None:
+def test_a_job_with_a_very_fast_log_is_measured_without_slow_polls(tmp_path: Path) -> None:
     """A job with a very fast log is measured, and polls stay fast because each reads a bounded part of the log."""
     one, states = job(tmp_path), list[JobState]()
     with launched(template("flood"), one) as (launcher, handle):
@@ -197,7 +197,7 @@ def test_a_job_that_prints_60_mb_a_second_delays_no_look_and_is_measured(tmp_pat
 
 
 @pytest.mark.parametrize("behaviour", ["deaf", "daemon", "bare"])
-def test_whatever_a_job_starts_is_gone_after_it(behaviour: str, tmp_path: Path) -> None:
+def test_cancelling_ends_all_processes_of_a_job(behaviour: str, tmp_path: Path) -> None:
     """Cancelling ends all processes of a job: those that ignore SIGTERM, daemons, and those without the job's tag."""
     one = job(tmp_path)
     with launched(template(behaviour), one) as (launcher, handle):
@@ -219,7 +219,7 @@ def alive(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "daemon"])
-def test_a_keeper_that_is_killed_takes_its_job_along(behaviour: str, tmp_path: Path) -> None:
+def test_a_killed_keeper_takes_its_job_with_it(behaviour: str, tmp_path: Path) -> None:
     one = job(tmp_path)
     with launched(template(behaviour), one) as (launcher, handle):
         until(lambda: printed(one))
@@ -250,7 +250,7 @@ time.sleep(600)
 
 
 @pytest.mark.parametrize("behaviour", ["hang", "deaf", "daemon", "bare"])
-def test_a_tuner_that_is_killed_takes_its_jobs_along_within_two_seconds(behaviour: str, tmp_path: Path) -> None:
+def test_a_killed_tuner_takes_its_jobs_with_it_within_two_seconds(behaviour: str, tmp_path: Path) -> None:
     """When the tuner is killed, its jobs end within two seconds, and the next tuner adopts those already measured."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     measured = behaviour in ("daemon", "bare")
@@ -276,7 +276,7 @@ def test_a_tuner_that_is_killed_takes_its_jobs_along_within_two_seconds(behaviou
         other.close()
 
 
-def test_a_number_that_now_belongs_to_another_process_is_nobodys_keeper(tmp_path: Path) -> None:
+def test_a_reused_pid_is_not_mistaken_for_a_keeper(tmp_path: Path) -> None:
     """If a keeper's pid now belongs to another process, the job is not adopted and that process is not killed."""
     one = job(tmp_path)
     one.folder.mkdir()
@@ -290,7 +290,7 @@ def test_a_number_that_now_belongs_to_another_process_is_nobodys_keeper(tmp_path
         stranger.kill()
 
 
-def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> None:
+def test_two_tuners_on_one_machine_do_not_interfere(tmp_path: Path) -> None:
     first, second = job(tmp_path / "a"), job(tmp_path / "b")
     with launched(template("hang"), first) as (one, hanging), launched(template("good"), second) as (other, handle):
         until(lambda: printed(first))
@@ -300,7 +300,7 @@ def test_two_tuners_on_one_machine_do_not_disturb_each_other(tmp_path: Path) -> 
         assert one.poll([hanging])[hanging].state is JobState.RUNNING
 
 
-def test_jobs_of_one_study_share_no_machine_though_two_tuners_run_them(tmp_path: Path) -> None:
+def test_jobs_of_one_study_never_share_a_machine(tmp_path: Path) -> None:
     """The job of a second tuner waits until the first tuner's job has ended."""
     first, second = job(tmp_path, 0), job(tmp_path, 1)
     with launched(template("hang"), first) as (one, hanging):
@@ -314,7 +314,7 @@ def test_jobs_of_one_study_share_no_machine_though_two_tuners_run_them(tmp_path:
         other.close()
 
 
-def test_a_job_that_another_tuner_left_unfinished_holds_up_nobody(tmp_path: Path) -> None:
+def test_an_unfinished_job_of_another_tuner_blocks_nothing(tmp_path: Path) -> None:
     """An unfinished job of a dead keeper, whose pid may have been reused, does not block other jobs."""
     left, second = job(tmp_path, 0), job(tmp_path, 1)
     left.folder.mkdir(parents=True)
@@ -326,7 +326,7 @@ def test_a_job_that_another_tuner_left_unfinished_holds_up_nobody(tmp_path: Path
             assert ended(launcher, handle).outcome is Outcome.MEASURED
 
 
-def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
+def test_other_children_of_the_tuner_are_not_reaped(tmp_path: Path) -> None:
     """The launcher reaps only its keepers, so that other children of the process keep their exit codes."""
     with subprocess.Popen([sys.executable, "-I", "-S", "-c", "raise SystemExit(7)"]) as child:
         time.sleep(0.3)
@@ -336,14 +336,14 @@ def test_other_children_of_the_tuner_are_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(1, 4), (2, 3)])
-def test_a_job_of_more_ranks_than_there_are_is_refused(nodes: int, ranks: int, tmp_path: Path) -> None:
+def test_a_job_with_too_many_ranks_is_refused(nodes: int, ranks: int, tmp_path: Path) -> None:
     launcher = LocalLauncher(template("good"), ranks=ranks, nodes=nodes)
     with pytest.raises(LaunchError, match=rf"needs 8 ranks; {nodes * ranks} are available\."):
         launcher.submit(job(tmp_path))
     assert not list(tmp_path.iterdir())
 
 
-def test_the_environment_that_decides_how_a_job_runs_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_that_affects_a_job_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The job's folder records variables such as NCCL_DEBUG, but no variable that may be a secret."""
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     for name in ("HUB_TOKEN", "SLURM_JWT", "DS_API_TOKEN", "TORCH_HUB_TOKEN", "NCCL_PASSWORD", "CUDA_KEY"):
@@ -357,7 +357,7 @@ def test_the_environment_that_decides_how_a_job_runs_is_kept(tmp_path: Path, mon
         assert stat.S_IMODE(one.folder.stat().st_mode) == 0o700
 
 
-def test_every_process_of_a_job_carries_its_tag(tmp_path: Path) -> None:
+def test_every_process_of_a_job_has_its_tag(tmp_path: Path) -> None:
     one = job(tmp_path)
     with launched(template("daemon"), one):
         until(lambda: printed(one, 2))
@@ -376,7 +376,7 @@ def test_jobs_without_torch_or_deepspeed_are_refused_in_one_sentence(monkeypatch
     assert re.fullmatch(r"[^\n]+\.", str(refused.value))
 
 
-def test_a_study_that_is_reached_by_two_paths_shares_no_machine_either(tmp_path: Path) -> None:
+def test_a_study_with_two_paths_does_not_share_a_machine(tmp_path: Path) -> None:
     real, link = tmp_path / "real", tmp_path / "link"
     real.mkdir()
     link.symlink_to(real)
@@ -389,7 +389,7 @@ def test_a_study_that_is_reached_by_two_paths_shares_no_machine_either(tmp_path:
         other.close()
 
 
-def test_a_job_that_waits_is_lost_with_its_folder(tmp_path: Path) -> None:
+def test_a_waiting_job_without_its_folder_is_lost(tmp_path: Path) -> None:
     first, second = job(tmp_path / "a", 0), job(tmp_path / "b", 1)
     with launched(template("hang"), first) as (launcher, _):
         handle = launcher.submit(second)

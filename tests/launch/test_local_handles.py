@@ -14,7 +14,7 @@ from tuner.launch.log_tail import JobTail, LogProgress
 
 
 @pytest.mark.parametrize(("finished", "began", "seconds_in"), [(940.0, 900.0, 60.0), (None, 900.0, 100.0)])
-def test_an_iteration_begins_where_the_last_one_ended(
+def test_an_iteration_starts_where_the_previous_one_ended(
     finished: float | None, began: float, seconds_in: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launcher = LocalLauncher(template("good"), ranks=1)

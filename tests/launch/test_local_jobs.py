@@ -74,7 +74,7 @@ def ranks(one: Job) -> dict[int, int]:
     return found
 
 
-def test_a_hang_leaves_the_stacks_of_its_ranks_and_a_killed_rank_ends_the_job(tmp_path: Path) -> None:
+def test_a_hang_records_stacks_and_a_killed_rank_ends_the_job(tmp_path: Path) -> None:
     """If a rank is stopped, the stacks of all ranks are written; if it is then killed, the job ends as CRASHED."""
     launcher, one = LocalLauncher(worker(), ranks=2), assigned(tmp_path, TWO, iterations=(900_000,))
     handle = launcher.submit(one)
@@ -157,7 +157,7 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_of_the_worker_is_told_with_its_line(name: str, tmp_path: Path) -> None:
+def test_a_failure_of_the_worker_is_reported_with_its_line(name: str, tmp_path: Path) -> None:
     one = assigned(tmp_path, ONE)
     program: WorkerProgram | Limited = worker()
     if name == "refused":

@@ -70,7 +70,7 @@ def test_an_iteration_without_an_optimizer_step_is_not_measured(style: str, tmp_
     assert measurement.note == "iterations 2 to 4 skipped the optimizer step (fp16 loss scaling)"
 
 
-def test_a_trainer_that_only_has_a_progress_bar_on_stderr_is_measured(tmp_path: Path) -> None:
+def test_a_progress_bar_on_stderr_is_measured(tmp_path: Path) -> None:
     """A progress bar on stderr is measured, although tqdm ends its updates with carriage returns or with nothing."""
     bar = "  1%|          | {0}/100 [00:0{0}<01:30,  {1:.2f}s/it]"
     (tmp_path / "stdout.log").write_text("{'loss': 10.8, 'epoch': 0.01}\n")
@@ -90,7 +90,7 @@ def test_a_trainer_that_only_has_a_progress_bar_on_stderr_is_measured(tmp_path: 
     assert result.note.startswith("seconds are derived from the progress bar's rate, precise to about ")
 
 
-def test_a_step_pattern_measures_a_job_by_its_log(tmp_path: Path) -> None:
+def test_a_step_pattern_measures_a_job(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text("it 7 took 512.5 ms\nit 8 took 250.0 ms\n")
     pattern = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) ms")
     assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True).outcome is Outcome.UNREADABLE
@@ -98,7 +98,7 @@ def test_a_step_pattern_measures_a_job_by_its_log(tmp_path: Path) -> None:
     assert (result.outcome, result.seconds) == (Outcome.MEASURED, 0.25)
 
 
-def test_a_unit_that_the_time_stamps_contradict_measures_nothing(tmp_path: Path) -> None:
+def test_a_unit_that_contradicts_the_time_stamps_measures_nothing(tmp_path: Path) -> None:
     """A pattern that reads seconds as milliseconds contradicts the time stamps and measures nothing."""
     lines = [f"[2026-03-04 10:00:{2 * number:02d}] it {number} took 2.0\n" for number in (1, 2, 3)]
     (tmp_path / "stdout.log").write_text("".join(lines))
@@ -119,7 +119,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("name", UNREADABLE)
-def test_a_job_that_measures_nothing_is_unreadable_with_the_remedy(name: str, tmp_path: Path) -> None:
+def test_a_job_without_a_measurement_is_unreadable_with_a_remedy(name: str, tmp_path: Path) -> None:
     words, evidence = UNREADABLE[name]
     with launched(template("logged", *words), job(tmp_path)) as (launcher, handle):
         result = ended(launcher, handle)
@@ -128,7 +128,7 @@ def test_a_job_that_measures_nothing_is_unreadable_with_the_remedy(name: str, tm
     assert "train for longer" in result.evidence
 
 
-def test_a_complete_log_without_iterations_is_unreadable_not_cancelled(tmp_path: Path) -> None:
+def test_a_complete_log_without_measurable_iterations_is_unreadable(tmp_path: Path) -> None:
     """A program that started twice has enough lines in total but too few in each start, and is UNREADABLE."""
     line = " iteration {0}/ 10 | elapsed time per iteration (ms): {1} |\n"
     (tmp_path / "stdout.log").write_text("".join(line.format(n, 5.0 * n) for n in (5, 6, 3, 7)))
@@ -136,11 +136,11 @@ def test_a_complete_log_without_iterations_is_unreadable_not_cancelled(tmp_path:
     assert (result.outcome, result.measurement) == (Outcome.UNREADABLE, None)
     assert "line 3 is measured" in result.evidence
     result = outcome_of(tmp_path, {"why": "cancelled"}, (4,), on_host=False, by_log=True)
-    assert result.outcome is Outcome.CANCELLED  # cancelled from outside, as its log is not complete
+    assert result.outcome is Outcome.CANCELLED  # with an incomplete log, the job was cancelled externally
     assert "tuner stop" in result.evidence
 
 
-def test_another_tuner_measures_the_same_by_the_log_of_a_job(tmp_path: Path) -> None:
+def test_another_tuner_measures_the_same_from_the_log(tmp_path: Path) -> None:
     one, program = job(tmp_path), template("logged", "--start", "5001", "--every", "10")
     with launched(program, one) as (launcher, handle):
         first = ended(launcher, handle)
@@ -206,7 +206,7 @@ def test_slurm_jobs_are_measured_by_their_second_line(
 MEGATRON = " iteration {0}/ 900 | elapsed time per iteration (ms): 200.0 |"
 
 
-def test_lines_of_less_reliable_sources_do_not_end_a_job() -> None:
+def test_less_reliable_lines_do_not_end_a_job() -> None:
     """DeepSpeed's timer lines, which precede Megatron's line of the same iteration, do not count as iterations."""
     breakdown = "time (ms) | fwd: 10.00 | bwd: 20.00 | bwd_inner: 9.00 | step: 5.00"
     progress = LogProgress()
@@ -221,7 +221,7 @@ def test_lines_of_less_reliable_sources_do_not_end_a_job() -> None:
         assert progress.iterations == iterations
 
 
-def test_a_program_that_starts_again_begins_to_count_again() -> None:
+def test_a_restarted_program_is_counted_from_zero() -> None:
     progress = after_line(LogProgress(), MEGATRON.format(1), 1.0)
     progress = after_line(progress, "------------ arguments ------------", 1.0)
     for number, lines in ((101, 1), (102, 2)):
@@ -261,9 +261,7 @@ WATCH = Watchdog(start=900.0, step=60.0)
         (1, None, 900.0),
     ],
 )
-def test_a_log_may_be_silent_for_all_iterations_of_a_line(
-    iterations: int, interval: int | None, patience: float
-) -> None:
+def test_a_log_may_be_silent_for_a_whole_interval(iterations: int, interval: int | None, patience: float) -> None:
     """A log may be silent for a whole interval; while the interval is unknown, for as long as before the first line."""
     for stalled, hung in ((patience, False), (patience + 1, True)):
         status = JobStatus(
@@ -289,7 +287,7 @@ def test_a_log_may_be_silent_for_all_iterations_of_a_line(
         (None, None, None),
     ],
 )
-def test_the_seconds_of_a_line_are_shared_by_its_iterations(
+def test_the_seconds_of_a_line_are_divided_among_its_iterations(
     interval: int | None, least: float | None, reason: str | None
 ) -> None:
     status = JobStatus(

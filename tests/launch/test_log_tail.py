@@ -39,7 +39,7 @@ def test_a_line_advances_the_progress_of_its_own_iteration(line: str, expected: 
     assert after_line(BEFORE, line, 50.0) == expected
 
 
-def test_a_line_counts_once_it_is_complete(tmp_path: Path) -> None:
+def test_only_complete_lines_count(tmp_path: Path) -> None:
     log = tmp_path / "stdout.log"
     tail = LogTail(log)
     tail.read(1.0)
@@ -57,7 +57,7 @@ def test_a_line_counts_once_it_is_complete(tmp_path: Path) -> None:
     assert (size_of(log), size_of(tmp_path / "none")) == (len(text) + 1, 0)
 
 
-def test_a_long_log_is_read_in_looks_and_at_the_end_of_its_job_whole(
+def test_a_poll_reads_a_part_of_a_long_log_and_the_end_of_the_job_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A poll reads a bounded part of a log; the end of the job reads all of it, so that the job is measured."""
@@ -70,9 +70,7 @@ def test_a_long_log_is_read_in_looks_and_at_the_end_of_its_job_whole(
     assert tail.progress.iterations == 2
 
 
-def test_a_look_ends_after_a_while_however_slow_the_lines_are_to_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_poll_stops_reading_after_a_time_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A poll stops reading after `MAX_LOOK_SECONDS`, so that a fast writer does not delay other jobs."""
     clock = iter(range(1000))
     monkeypatch.setattr("tuner.launch.log_tail._CHUNK", len(LINE.format(1)) + 1)
@@ -81,12 +79,12 @@ def test_a_look_ends_after_a_while_however_slow_the_lines_are_to_read(
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text("".join(LINE.format(number) + "\n" for number in range(1, 10)))
     tail.read(1.0)
-    assert tail.progress.iterations == 3  # the clock is 1, 2 and 3 after them
+    assert tail.progress.iterations == 3  # the clock is at 1, 2 and 3 after them
     tail.read(2.0)
     assert tail.progress.iterations == 6
 
 
-def test_of_a_log_far_ahead_of_its_reader_the_end_of_the_job_reads_the_end(
+def test_at_the_end_of_a_job_only_the_tail_of_a_far_longer_log_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = [LINE.format(number) + "\n" for number in range(1, 1001)]
@@ -98,7 +96,7 @@ def test_of_a_log_far_ahead_of_its_reader_the_end_of_the_job_reads_the_end(
     assert (tail.progress.lines, tail.progress.number) == (10, 1000)  # the incomplete first line is left out
 
 
-def test_a_line_beyond_64_kb_is_read_as_far_and_the_next_one_whole(tmp_path: Path) -> None:
+def test_a_line_beyond_64_kb_is_truncated_and_the_next_one_is_read(tmp_path: Path) -> None:
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     long = LINE.format(1) + "x" * (1 << 17) + LINE.format(2)
     log.write_text(f"{long}\n{LINE.format(3)}\n")
@@ -108,7 +106,7 @@ def test_a_line_beyond_64_kb_is_read_as_far_and_the_next_one_whole(tmp_path: Pat
     assert [iteration.number for iteration in run.iterations] == [1, 3]
 
 
-def test_the_rest_of_a_long_line_is_not_read(tmp_path: Path) -> None:
+def test_the_rest_of_an_overlong_line_is_skipped(tmp_path: Path) -> None:
     """The rest of an overlong line is skipped, even if it is written later."""
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text(LINE.format(1) + "x" * (1 << 17))
@@ -134,7 +132,7 @@ def test_a_complete_result_is_measured_by_the_median_of_its_iterations(tmp_path:
     assert found.measurement.iterations == (2, 3)
 
 
-def test_a_job_of_several_batches_is_measured_by_its_result_alone(tmp_path: Path) -> None:
+def test_a_job_with_several_batches_is_measured_only_by_its_result(tmp_path: Path) -> None:
     """A job of several batches is measured by iteration 2 of each batch in its result file, never by its log."""
     seconds = (9.0, 1.0, 8.0, 4.0)
     iterations = [{"number": n, "seconds": s, "loss": 1.0} for n, s in enumerate(seconds, start=1)]
@@ -149,7 +147,7 @@ def test_a_job_of_several_batches_is_measured_by_its_result_alone(tmp_path: Path
 
 
 @pytest.mark.parametrize(("seconds", "loss"), [(0.0, 1.0), (float("inf"), 1.0), (2.0, float("nan"))])
-def test_a_result_that_is_not_finite_and_positive_measures_nothing(tmp_path: Path, seconds: float, loss: float) -> None:
+def test_a_result_must_be_finite_and_positive(tmp_path: Path, seconds: float, loss: float) -> None:
     result(tmp_path, iterations=[{"number": 2, "seconds": seconds, "loss": loss}])
     assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False).outcome is Outcome.CRASHED
 
@@ -204,7 +202,7 @@ def ran(batch: int, memory: float | None = None, seconds: float | None = None) -
     return BatchResult(micro_batch=batch, outcome="MEASURED", peak_memory=memory, seconds=seconds)
 
 
-def test_the_line_through_batches_and_its_standard_error() -> None:
+def test_the_line_through_batches_has_a_standard_error() -> None:
     line = fitted([ran(1, 12.0), ran(2, 13.0), ran(3, 17.0)])
     assert line is not None
     assert (line.per_sample, line.at_zero, line.points) == (2.5, 9.0, 3)
@@ -213,7 +211,7 @@ def test_the_line_through_batches_and_its_standard_error() -> None:
 
 
 @pytest.mark.parametrize(("seconds", "slow"), [(3.44, False), (3.46, True)])
-def test_a_batch_is_slow_when_15_percent_above_the_line_through_the_two_before(seconds: float, slow: bool) -> None:
+def test_a_batch_is_slow_if_15_percent_above_the_line_through_the_two_before(seconds: float, slow: bool) -> None:
     found = pressures([ran(1, 10.0, 1.0), ran(2, 20.0, 2.0), ran(3, 30.0, seconds)], 40.0)
     assert bool(found) == slow
     if slow:
@@ -235,7 +233,7 @@ def test_the_throughput_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize(("megatron", "iterations"), [(True, 0), (False, 1)])
-def test_deepspeeds_throughput_is_no_iteration_of_megatrons_own_log(megatron: bool, iterations: int) -> None:
+def test_deepspeed_throughput_lines_do_not_count_in_a_megatron_log(megatron: bool, iterations: int) -> None:
     line = "[2026-10-01 10:01:00,000] [INFO] [timer.py:157:stop] 0/10, SamplesPerSec=61.22"
     assert after_line(LogProgress(megatron=megatron), line, 50.0).iterations == iterations
 

@@ -39,7 +39,7 @@ def read(**changes: Any) -> Any:
     return flag_table("megatron-deepspeed").parser.parse_args(words[2:])
 
 
-def test_its_parser_reads_a_pipeline() -> None:
+def test_the_parser_reads_a_pipeline() -> None:
     found = read()
     assert (found.tensor_model_parallel_size, found.pipeline_model_parallel_size, found.zero_stage) == (2, 2, 1)
     assert (found.micro_batch_size, found.global_batch_size, found.rampup_batch_size) == (2, 64, None)
@@ -49,7 +49,7 @@ def test_its_parser_reads_a_pipeline() -> None:
     assert (found.num_layers, found.lr, found.data_path) == (24, 1e-4, ["0.5", "/a", "0.5", "/b"])
 
 
-def test_its_parser_reads_sharding_without_a_pipeline() -> None:
+def test_the_parser_reads_sharding_without_a_pipeline() -> None:
     found = read(pp=1, dp=4, zero=3, recompute="selective", offload="optimizer+parameters")
     assert (found.zero_stage, found.no_pipeline_parallel, found.recompute_granularity) == (3, True, "selective")
     assert (found.checkpoint_activations, found.cpu_optimizer, found.remote_device) == (False, True, "cpu")
@@ -76,7 +76,7 @@ def test_the_arguments_describe_the_model() -> None:
         ("", {"framework": "deepspeed"}, "--trainer megatron-deepspeed runs megatron-deepspeed, not deepspeed"),
     ],
 )
-def test_what_it_would_not_do_is_refused(more: str, given: dict[str, Any], sentence: str) -> None:
+def test_unsupported_topologies_are_refused(more: str, given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         TrainerCommand.parse("megatron-deepspeed", f"{COMMAND} {more}").completed(given)
 
@@ -92,7 +92,7 @@ def test_another_model_is_refused() -> None:
         trainer.check(catalog.model("qwen3-30b-a3b"))
 
 
-def test_its_config_leaves_the_optimizer_to_megatron(tmp_path: Path) -> None:
+def test_the_config_leaves_the_optimizer_to_megatron(tmp_path: Path) -> None:
     """The config has no optimizer, because DeepSpeed's would ignore the learning rate of the command."""
     program = program_of(
         COMMAND,

@@ -36,7 +36,7 @@ def flags(command: str, model: str = "llama-3-8b", **changes: Any) -> dict[str, 
     return dict(pairs)
 
 
-def test_bridge_gets_its_overrides_in_hydras_words() -> None:
+def test_bridge_gets_overrides_in_hydra_syntax() -> None:
     found = flags(BRIDGE)
     assert (found["model.tensor_model_parallel_size"], found["model.pipeline_model_parallel_size"]) == ("2", "2")
     assert found["model.virtual_pipeline_model_parallel_size"] == "4"
@@ -57,7 +57,7 @@ def test_bridge_gets_its_overrides_in_hydras_words() -> None:
     assert {other[name] for name in other if name.startswith("ddp.")} == {"false"}
 
 
-def test_nemo_2_gets_them_in_its_own() -> None:
+def test_nemo_2_gets_overrides_in_its_own_syntax() -> None:
     found = flags(NEMO, recompute="full")
     assert (found["trainer.strategy.tensor_model_parallel_size"], found["trainer.strategy.sequence_parallel"]) == (
         *("2",),
@@ -87,7 +87,7 @@ def test_experts_and_their_dispatcher_are_set(command: str, section: str) -> Non
     )
 
 
-def test_what_the_user_overrides_is_replaced_or_kept() -> None:
+def test_overrides_of_the_user_are_replaced_or_kept() -> None:
     more = "-tp 8 --micro_batch_size 4 ++model.sequence_parallel=false -gb=64 optimizer.lr=1e-4 train.train_iters=50"
     trainer = TrainerCommand.parse("nemo", f"{BRIDGE} {more}")
     assert trainer.words == (*BRIDGE.split(), "optimizer.lr=1e-4", "train.train_iters=50")
@@ -116,7 +116,7 @@ def test_contradictions_are_refused(command: str, given: dict[str, Any], sentenc
         TrainerCommand.parse("nemo", command).completed({"model": "llama-3-8b", **given})
 
 
-def test_sizes_that_overrides_fix_are_those_of_the_model() -> None:
+def test_sizes_in_overrides_must_be_those_of_the_model() -> None:
     model = catalog.model("llama-3-8b")
     TrainerCommand.parse("nemo", f"{BRIDGE} model.num_layers=32 model.hidden_size=4096").check(model)
     with pytest.raises(InputError, match=r"model\.num_layers 4 of --command contradicts the model, whose value is 32"):
@@ -127,7 +127,7 @@ def test_sizes_that_overrides_fix_are_those_of_the_model() -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PYTHON, reason="needs Megatron Bridge and Hydra, here or in MEGATRON_PYTHON")
-def test_bridges_own_config_takes_the_overrides() -> None:
+def test_bridges_own_config_accepts_the_overrides() -> None:
     overrides = [f"{name}={value}" for name, value in flags(BRIDGE).items()]
     script = ROOT / "tests/launch/bridge_overrides.py"
     done = subprocess.run([PYTHON, "-W", "ignore", script, *overrides], capture_output=True, text=True, check=False)

@@ -30,7 +30,7 @@ def seen(state: str, nodes: str = "") -> QueuedJob:
         (seen("COMPLETED", "n1"), seen("COMPLETED", "n1"), True),
     ],
 )
-def test_a_row_is_news_where_it_changed_or_its_job_may_be_over(
+def test_a_row_is_news_if_it_changed_or_its_job_may_be_over(
     before: QueuedJob | None, now: QueuedJob | None, news: bool, tmp_path: Path
 ) -> None:
     made: Any = launcher(Clock(), Answering(sbatch="7\n", sacct=""))

@@ -47,7 +47,7 @@ def shell() -> Iterator[Callable[..., int]]:
         child.communicate()
 
 
-def test_each_process_is_listed_with_its_rank_its_state_and_its_stack(
+def test_each_process_is_listed_with_its_rank_state_and_stack(
     shell: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The stack file lists each live process with its rank, its state and, if available, its stack."""
@@ -80,7 +80,7 @@ def test_each_process_is_listed_with_its_rank_its_state_and_its_stack(
     assert not (tmp_path / "none.txt").exists()
 
 
-def test_py_spy_writes_a_stack_where_it_is_installed(
+def test_py_spy_writes_a_stack_if_installed(
     shell: Callable[..., int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "py-spy").write_text('#!/bin/sh\necho "$@"\n')
@@ -94,7 +94,7 @@ def test_py_spy_writes_a_stack_where_it_is_installed(
     assert (tmp_path / "stacks.txt").read_text().count("no stack available") == 2
 
 
-def test_a_rank_of_the_worker_dumps_on_a_signal_once_it_catches_it(shell: Callable[..., int]) -> None:
+def test_a_worker_rank_dumps_on_a_signal_once_it_handles_it(shell: Callable[..., int]) -> None:
     program = WorkerProgram(configure=lambda _: {}, accelerator="cpu")
     assert program.dumps_on_signal(shell("trap : USR1; echo ready; read x", "tuner.worker"))
     assert not program.dumps_on_signal(shell("trap : USR2; trap : HUP; echo ready; read x", "tuner.worker"))
@@ -145,7 +145,7 @@ class Ending:
         return {pid for pid, at in self.ends.items() if self.clock < at}
 
 
-def test_what_is_left_of_a_job_is_asked_to_end_once_and_then_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remaining_processes_are_terminated_once_and_then_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Ending(monkeypatch, p5=100.1, p6=100.42)
     assert supervisor._end("t") == []
     asked = [(at, pid) for at, pid, sign in world.sent if sign == signal.SIGTERM]
@@ -154,7 +154,7 @@ def test_what_is_left_of_a_job_is_asked_to_end_once_and_then_killed(monkeypatch:
     assert killed == [(100.4, 6), (100.41, 6)]
 
 
-def test_a_process_that_cannot_be_killed_is_left_after_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unkillable_process_is_given_up_after_ten_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     world = Ending(monkeypatch, p6=1e9, p5=1e9)
     assert supervisor._end("t") == [5, 6]
     assert world.clock == pytest.approx(110.0)
@@ -162,7 +162,7 @@ def test_a_process_that_cannot_be_killed_is_left_after_ten_seconds(monkeypatch: 
     assert supervisor._end("t") == []
 
 
-def test_every_child_that_has_exited_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_exited_child_is_reaped(monkeypatch: pytest.MonkeyPatch) -> None:
     for ends in (iter([(5, 0), (6, 256), (0, 0)]), iter([(5, 0), (6, 256)])):
 
         def waitpid(pid: int, options: int, ends: Iterator[tuple[int, int]] = ends) -> tuple[int, int]:
@@ -175,7 +175,7 @@ def test_every_child_that_has_exited_is_reaped(monkeypatch: pytest.MonkeyPatch) 
         assert supervisor._reaped() == [(5, 0), (6, 256)]
 
 
-def test_a_jobs_child_dies_with_its_supervisor_and_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_child_dies_with_its_supervisor_and_can_be_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
     """The child gets PR_SET_PDEATHSIG and default signal handlers; options 2 and 37 of prctl read back 1 and 36."""
     found = ctypes.c_int(-1)
     libc = ctypes.CDLL(None)
@@ -197,7 +197,7 @@ def test_a_jobs_child_dies_with_its_supervisor_and_can_be_interrupted(monkeypatc
     assert calls == [(supervisor.PR_SET_PDEATHSIG, signal.SIGKILL), *defaults]
 
 
-def test_a_signal_reaches_its_process_and_no_other_matters(shell: Callable[..., int]) -> None:
+def test_signalling_an_ended_process_is_no_error(shell: Callable[..., int]) -> None:
     pid = shell("echo ready; read x")
     supervisor._signal(pid, signal.SIGSTOP)
     while state_of(pid) != "T":
@@ -205,7 +205,7 @@ def test_a_signal_reaches_its_process_and_no_other_matters(shell: Callable[..., 
     supervisor._signal(2**22 + 1, signal.SIGTERM)
 
 
-def test_the_driver_is_asked_once_and_rows_with_words_are_left_out(
+def test_the_driver_is_queried_once_and_rows_with_words_are_skipped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "nvidia-smi"

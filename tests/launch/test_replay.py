@@ -37,7 +37,7 @@ def run(cluster: ReplayLauncher, what: Job) -> JobResult:
     return cluster.collect(handle)
 
 
-def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path: Path) -> None:
+def test_a_row_is_replayed_with_its_figures_and_is_not_simulated(tmp_path: Path) -> None:
     found = run(ReplayLauncher([answer("good", 12.5)]), job(tmp_path, 0))
     assert found.measurement == Measurement(
         seconds=12.5, iterations=(2,), peak_memory=30e9, fullest=False, simulated=False
@@ -46,7 +46,7 @@ def test_a_row_answers_with_its_own_figures_and_they_are_not_simulated(tmp_path:
 
 
 @pytest.mark.parametrize(("behaviour", "said"), [("oom", "OOM"), ("crash", "FAIL")])
-def test_a_row_that_failed_fails_and_quotes_the_table(behaviour: Behaviour, said: str, tmp_path: Path) -> None:
+def test_a_failed_row_fails_and_quotes_the_table(behaviour: Behaviour, said: str, tmp_path: Path) -> None:
     row = answer(behaviour)
     found = run(ReplayLauncher([row]), job(tmp_path, 0, row.topology))
     assert found.outcome is row.outcome
@@ -54,7 +54,7 @@ def test_a_row_that_failed_fails_and_quotes_the_table(behaviour: Behaviour, said
     assert found.failure.evidence == f"the table says {said}: as tabled"
 
 
-def test_a_row_that_hung_hangs_from_the_start(tmp_path: Path) -> None:
+def test_a_hung_row_hangs_from_the_start(tmp_path: Path) -> None:
     cluster = ReplayLauncher([answer("hang")])
     handle = cluster.submit(job(tmp_path, 0, TOPOLOGIES["hang"]))
     cluster.wait(1e6)
@@ -63,7 +63,7 @@ def test_a_row_that_hung_hangs_from_the_start(tmp_path: Path) -> None:
     assert cluster.now() == 1e6
 
 
-def test_repeated_rows_answer_in_turn_and_then_again_from_the_first(tmp_path: Path) -> None:
+def test_repeated_rows_are_replayed_in_turn(tmp_path: Path) -> None:
     """Repeated rows are returned in turn across processes, so that a resumed study gets the next row."""
     rows = [answer("good", 10.0), answer("oom"), answer("good", 11.0), answer("good", 12.0)]
     seen = []
@@ -81,7 +81,7 @@ def test_one_topology_may_fail_once_and_run_once(tmp_path: Path) -> None:
     assert outcomes == [Outcome.CRASHED, Outcome.MEASURED, Outcome.CRASHED]
 
 
-def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
+def test_a_topology_missing_from_the_table_cannot_be_launched(tmp_path: Path) -> None:
     cluster = ReplayLauncher([answer("good", 10.0), answer("oom")])
     with pytest.raises(LaunchError, match="no row of tp2-pp1-dp4-mbs2-z1 on 1 node; it has rows of 2 topologies"):
         cluster.submit(job(tmp_path, 0, replace(GOOD, micro_batch=2)))
@@ -90,7 +90,7 @@ def test_what_the_table_lacks_cannot_be_launched(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path) -> None:
+def test_a_row_is_found_by_the_job_and_not_by_its_notation(tmp_path: Path) -> None:
     """A row with a model of 32 heads and a batch of 32 is found by a topology that has them as axes."""
     model = replace(WORKLOAD.model.with_heads(32), name="of a table")
     cluster = ReplayLauncher(
@@ -100,7 +100,7 @@ def test_a_row_is_found_by_what_is_run_and_not_by_how_it_is_said(tmp_path: Path)
     assert run(cluster, job(tmp_path, 0, asked)).outcome is Outcome.MEASURED
 
 
-def test_an_empty_table_and_a_senseless_row_are_refused() -> None:
+def test_an_empty_table_and_an_invalid_row_are_refused() -> None:
     with pytest.raises(InputError, match="has no usable row"):
         ReplayLauncher([])
     with pytest.raises(InputError, match="measured but has no seconds"):
@@ -111,7 +111,7 @@ def test_an_empty_table_and_a_senseless_row_are_refused() -> None:
         ReplayedRun(workload=WORKLOAD, cluster=CLUSTER, topology=GOOD, outcome=Outcome.PRUNED)
 
 
-def test_it_has_the_nodes_of_its_largest_row_unless_it_is_told() -> None:
+def test_the_cluster_has_the_nodes_of_the_largest_row_by_default() -> None:
     rows = [answer("good", 10.0), replace(answer("good", 5.0), topology=replace(GOOD, nodes=2, dp=8))]
     assert ReplayLauncher(rows).nodes == 2
     assert ReplayLauncher(rows, nodes=9).nodes == 9
@@ -141,7 +141,7 @@ def test_heavy_tailed_noise_has_outliers_and_the_same_deviation() -> None:
     assert np.std(plain) == pytest.approx(np.std(heavy), rel=0.3)
 
 
-def test_a_fault_of_a_replay_spares_the_next_run(tmp_path: Path) -> None:
+def test_a_fault_of_a_replay_does_not_affect_the_next_run(tmp_path: Path) -> None:
     cluster = ReplayLauncher([answer("good", 10.0)], faults=Faults(hangs=0.0, crashes=1.0))
     crashed, following = (run(cluster, job(tmp_path, number)) for number in range(2))
     assert crashed.failure is not None

@@ -74,7 +74,7 @@ print(json.dumps([list(cluster.truth.seconds(columns)), list(cluster.truth.memor
 """
 
 
-def test_a_seed_is_the_same_world_in_every_process(tmp_path: Path) -> None:
+def test_a_seed_determines_the_cluster_in_every_process(tmp_path: Path) -> None:
     """A seed gives the same cluster in every process, independent of Python's hash seed."""
     worlds = [
         subprocess.run(
@@ -92,14 +92,14 @@ def test_a_seed_is_the_same_world_in_every_process(tmp_path: Path) -> None:
     assert json.loads(worlds[0])[0] == list(GroundTruth(11).seconds(columns))
 
 
-def test_another_seed_is_another_world() -> None:
+def test_another_seed_is_another_cluster() -> None:
     columns = Columns.of(TOPOLOGIES.values(), WORKLOAD, CLUSTER)
     one, other = GroundTruth(1), GroundTruth(2)
     assert not np.any(one.seconds(columns) == other.seconds(columns))
     assert one.limit(columns) != other.limit(columns)
 
 
-def test_a_topology_has_one_truth_however_many_are_asked_for(default_space: Space) -> None:
+def test_the_truth_of_a_topology_does_not_depend_on_the_query(default_space: Space) -> None:
     points = np.concatenate(list(default_space.blocks()))[:9000]
     truth, places = GroundTruth(5), [0, 4000, 8500]
     every = truth.seconds(default_space.columns(points))
@@ -116,7 +116,7 @@ def test_runs_of_one_topology_differ_by_the_noise(tmp_path: Path) -> None:
     assert np.mean(logs) == pytest.approx(math.log(truth), abs=0.003)
 
 
-def test_hangs_and_crashes_are_rare_and_the_next_run_goes_through(tmp_path: Path) -> None:
+def test_hangs_and_crashes_are_rare_and_the_next_run_succeeds(tmp_path: Path) -> None:
     numbers = count()
     cluster = SimulatedLauncher(4, seed=4)
     outcomes = [run(cluster, job(tmp_path, next(numbers))).outcome for _ in range(900)]
@@ -128,7 +128,7 @@ def test_hangs_and_crashes_are_rare_and_the_next_run_goes_through(tmp_path: Path
 
 
 @pytest.mark.parametrize("drift", [SpeedChange(factor=1.05, after_jobs=3), SpeedChange(factor=1.05, at_seconds=200.0)])
-def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: SpeedChange, tmp_path: Path) -> None:
+def test_a_drift_scales_all_later_jobs_by_its_factor(drift: SpeedChange, tmp_path: Path) -> None:
     still = SimulatedLauncher(4, seed=6, faults=NO_FAULTS)
     moving = SimulatedLauncher(4, seed=6, faults=NO_FAULTS, drift=drift)
     ratios, clocks = [], []
@@ -143,14 +143,14 @@ def test_a_drift_shifts_what_is_submitted_after_it_by_its_factor(drift: SpeedCha
     assert {True, False} == set(drifted)
 
 
-def test_a_drift_that_is_none_is_refused() -> None:
+def test_an_invalid_drift_is_refused() -> None:
     with pytest.raises(InputError, match="give exactly one of them"):
         SpeedChange(factor=1.1)
     with pytest.raises(InputError, match="is impossible"):
         SpeedChange(factor=0.0, after_jobs=1)
 
 
-def test_a_resumed_study_meets_the_same_cluster(tmp_path: Path) -> None:
+def test_a_resumed_study_has_the_same_cluster(tmp_path: Path) -> None:
     """A resumed study gets the same results: noise depends on a topology's runs so far, drift on the jobs so far."""
     drift = SpeedChange(factor=1.1, after_jobs=4)
     whole = SimulatedLauncher(4, seed=8, drift=drift)
@@ -159,7 +159,7 @@ def test_a_resumed_study_meets_the_same_cluster(tmp_path: Path) -> None:
     assert found == expected
 
 
-def test_a_job_is_found_where_it_was_at_every_moment_of_its_life(tmp_path: Path) -> None:
+def test_a_job_is_adopted_at_every_moment_of_its_life(tmp_path: Path) -> None:
     what = replace(job(tmp_path, 0), iterations=(3,))
     first = SimulatedLauncher(4, seed=1, faults=NO_FAULTS, clock=1000.0)
     handle = first.submit(what)
@@ -173,7 +173,7 @@ def test_a_job_is_found_where_it_was_at_every_moment_of_its_life(tmp_path: Path)
     assert second.collect(handle) == first.collect(handle)
 
 
-def test_a_job_that_waited_and_began_is_not_begun_again(tmp_path: Path) -> None:
+def test_a_job_that_has_started_is_not_restarted(tmp_path: Path) -> None:
     cluster = SimulatedLauncher(1, seed=1, faults=NO_FAULTS)
     run_first, then = job(tmp_path, 0), job(tmp_path, 1)
     first, handle = cluster.submit(run_first), cluster.submit(then)
@@ -228,7 +228,7 @@ def test_a_waiting_job_that_is_adopted_first_does_not_overtake(tmp_path: Path) -
     assert again.poll(handles) == cluster.poll(handles)
 
 
-def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -242,7 +242,7 @@ def test_a_disk_that_is_full_is_said_and_nothing_is_left(tmp_path: Path, monkeyp
     assert SimulatedLauncher(4, seed=1).adopt(what, None) == handle
 
 
-def test_another_cluster_s_jobs_are_not_adopted(tmp_path: Path) -> None:
+def test_jobs_of_another_cluster_are_not_adopted(tmp_path: Path) -> None:
     what = job(tmp_path, 0)
     handle = SimulatedLauncher(4, seed=1).submit(what)
     other = SimulatedLauncher(4, seed=2)
@@ -251,7 +251,7 @@ def test_another_cluster_s_jobs_are_not_adopted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"schema": "tuner/virtual-job/1", "life": {}}', "é"])
-def test_a_damaged_file_is_none_and_the_handle_alone_is_enough(damage: str, tmp_path: Path) -> None:
+def test_a_job_is_adopted_by_its_handle_if_its_file_is_damaged(damage: str, tmp_path: Path) -> None:
     what = job(tmp_path, 0)
     handle = SimulatedLauncher(4, seed=1).submit(what)
     (what.folder / "simulated.json").write_text(damage, encoding="utf-8")
@@ -266,7 +266,7 @@ def test_a_job_larger_than_the_cluster_is_refused_with_the_numbers(tmp_path: Pat
         SimulatedLauncher(1).submit(replace(job(tmp_path, 0), iterations=()))
 
 
-def test_a_truth_of_one_s_own_answers(tmp_path: Path) -> None:
+def test_a_custom_truth_is_used(tmp_path: Path) -> None:
     class Twins(GroundTruth):
         def seconds(self, columns: Columns) -> FloatArray:
             return np.full(len(columns.tp), 7.0)
@@ -277,7 +277,7 @@ def test_a_truth_of_one_s_own_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.OOM, Outcome.CRASHED])
-def test_the_evidence_is_what_a_reader_of_logs_would_know(outcome: Outcome, tmp_path: Path) -> None:
+def test_the_evidence_is_that_of_a_log(outcome: Outcome, tmp_path: Path) -> None:
     cluster = SimulatedLauncher(4, faults=Faults(planted={GOOD.key: outcome}))
     for number in range(12):
         failure = run(cluster, job(tmp_path, number)).failure
@@ -288,7 +288,7 @@ def test_the_evidence_is_what_a_reader_of_logs_would_know(outcome: Outcome, tmp_
         assert sighting.failure.kind == outcome.value
 
 
-def test_the_first_iteration_is_the_slowest_and_progress_is_told(tmp_path: Path) -> None:
+def test_the_first_iteration_is_the_slowest_and_progress_is_reported(tmp_path: Path) -> None:
     cluster = SimulatedLauncher(4, seed=9, faults=NO_FAULTS)
     handle = cluster.submit(replace(job(tmp_path, 0), iterations=(2, 3)))
     ends, shares = [cluster.now()], []
@@ -304,7 +304,7 @@ def test_the_first_iteration_is_the_slowest_and_progress_is_told(tmp_path: Path)
     assert shares[1:] == [0.0, 0.0, 0.0]
 
 
-def test_cliffs_are_few_and_of_the_size_that_is_said() -> None:
+def test_cliffs_are_rare_and_of_the_stated_size() -> None:
     truth = GroundTruth(3)
     slower = np.array([truth._cliff(14336, heads, tp) for heads in range(8, 129, 8) for tp in (1, 2, 4, 8)]) - 1
     cliffs = slower[slower > CLIFF[0]]
@@ -313,7 +313,7 @@ def test_cliffs_are_few_and_of_the_size_that_is_said() -> None:
     assert np.median(np.abs(slower)) < 0.02
 
 
-def test_the_truth_is_not_the_model_and_the_model_is_of_use(default_space: Space) -> None:
+def test_the_truth_differs_from_the_model_and_correlates_with_it(default_space: Space) -> None:
     """Over 300 legal topologies on ten clusters, the model's median error is 5 to 15% and its tau 0.6 to 0.95.
 
     `benchmarks/simulated.py` prints the figures.
@@ -339,7 +339,7 @@ def order(one: FloatArray, other: FloatArray) -> float:
     return float(np.mean(np.sign(one[left] - one[right]) * np.sign(other[left] - other[right])))
 
 
-def test_one_job_measures_several_batches_each_as_long_as_the_truth_says(tmp_path: Path) -> None:
+def test_a_job_measures_several_batches_by_the_truth(tmp_path: Path) -> None:
     """The batches of a job share noise and start-up; the last one is the measurement."""
     cluster = SimulatedLauncher(4, seed=3, faults=NO_FAULTS)
     step = GOOD.micro_batch * GOOD.dp
@@ -357,7 +357,7 @@ def test_one_job_measures_several_batches_each_as_long_as_the_truth_says(tmp_pat
     assert found.elapsed > 2 * sum(measured)
 
 
-def test_a_handle_of_a_job_of_one_batch_is_that_of_earlier_versions(tmp_path: Path) -> None:
+def test_the_handle_of_a_job_with_one_batch_is_that_of_earlier_versions(tmp_path: Path) -> None:
     """A handle has the number of batches only if there are several, so that earlier studies can adopt their jobs."""
     cluster = SimulatedLauncher(4, seed=3)
     assert "batches" not in json.loads(cluster.submit(job(tmp_path, 0)))

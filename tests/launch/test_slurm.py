@@ -99,7 +99,7 @@ SCRIPTS = {
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_a_script_is_the_golden_one(name: str) -> None:
+def test_a_script_matches_its_golden_file(name: str) -> None:
     """A script equals its golden file; `TUNER_GOLDEN=write` rewrites the files, for a review of the differences."""
     text = SCRIPTS[name]()
     if os.environ.get("TUNER_GOLDEN") == "write":
@@ -108,7 +108,7 @@ def test_a_script_is_the_golden_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_shellcheck_finds_nothing_in_a_script(name: str) -> None:
+def test_shellcheck_has_no_findings_in_a_script(name: str) -> None:
     if not shutil.which("shellcheck"):
         pytest.skip("shellcheck is not installed; make test-cluster installs it")
     done = subprocess.run(
@@ -117,7 +117,7 @@ def test_shellcheck_finds_nothing_in_a_script(name: str) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_the_words_of_a_script_arrive_as_they_were_said(tmp_path: Path) -> None:
+def test_the_words_of_a_script_are_passed_unchanged(tmp_path: Path) -> None:
     """Arguments and variables with special characters reach the program unchanged when bash runs the script."""
     folder = tmp_path / HOSTILE[1:]
     folder.mkdir(parents=True)
@@ -140,7 +140,7 @@ def test_the_words_of_a_script_arrive_as_they_were_said(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["began.json", "ended.json", "stderr.log", "stdout.log"]
 
 
-def test_a_script_whose_folder_cannot_be_written_says_so_by_its_exit_code(tmp_path: Path) -> None:
+def test_a_script_with_an_unwritable_folder_has_its_own_exit_code(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     text = batch_script(job(str(tmp_path / "file/job")), start(), SiteProfile(), accelerators=False)
     environment = {**os.environ, "SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "localhost"}
@@ -148,7 +148,7 @@ def test_a_script_whose_folder_cannot_be_written_says_so_by_its_exit_code(tmp_pa
     assert done.returncode == 73
 
 
-def test_the_name_of_a_job_is_one_word_and_its_own() -> None:
+def test_the_name_of_a_job_is_a_single_unique_word() -> None:
     names = [job_name(tag) for tag in ("0f3c", "a b", "a  b", "x" * 300, 'a "tag"\n$(x)')]
     assert len(set(names)) == len(names)
     assert all(name.startswith("tuner-") and len(name) < 70 and name.replace("-", "").isalnum() for name in names)
@@ -157,7 +157,7 @@ def test_the_name_of_a_job_is_one_word_and_its_own() -> None:
 # -- the site's file
 
 
-def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
+def test_the_example_shows_every_field_and_is_valid(tmp_path: Path) -> None:
     """docs/slurm-site.toml shows every field; with its comment signs removed, it is a valid site profile."""
     text = (ROOT / "docs/slurm-site.toml").read_text()
     assert SiteProfile.of(read_toml(ROOT / "docs/slurm-site.toml"), origin="example") == SiteProfile()
@@ -190,7 +190,7 @@ def test_the_example_shows_every_field_and_can_be_used(tmp_path: Path) -> None:
         ('hosts = ["a slots=8"]', "not a host name"),
     ],
 )
-def test_a_site_that_cannot_be_used_is_refused_by_its_field(text: str, complaint: str, tmp_path: Path) -> None:
+def test_an_invalid_site_is_refused_by_its_field(text: str, complaint: str, tmp_path: Path) -> None:
     (tmp_path / "site.toml").write_text(text)
     with pytest.raises(InputError, match=complaint):
         SiteProfile.read(tmp_path / "site.toml")
@@ -205,7 +205,7 @@ def row(
     return QueuedJob(id=number, state=state, nodes=nodes, reason=reason, name=name)
 
 
-def test_rows_are_read_whatever_stands_in_them() -> None:
+def test_rows_are_read_with_any_content() -> None:
     lines = [
         SEPARATOR.join(("12", "PENDING", "", "Job's account not known, so it can't use this partition", "tuner-1")),
         SEPARATOR.join(("13", "RUNNING", "n[1-2,7]", "None", "somebody's | name, with (all)")),
@@ -233,11 +233,11 @@ def test_rows_are_read_whatever_stands_in_them() -> None:
         ("A_STATE_OF_THE_FUTURE", None),
     ],
 )
-def test_a_state_says_where_a_job_is_and_preempted_is_not_final(state: str, where: JobState | None) -> None:
+def test_a_state_determines_the_phase_and_preempted_is_not_final(state: str, where: JobState | None) -> None:
     assert row(state).job_state is where
 
 
-def test_accounting_is_read_with_the_words_after_a_state() -> None:
+def test_accounting_is_read_with_words_after_a_state() -> None:
     text = "12|tuner-1|CANCELLED by 1000|n1\n13|a|b|COMPLETED|n2\n14|tuner-2|PENDING|None assigned\nnonsense\n"
     found = accounting_rows(text)
     assert [(each.id, each.name, each.state, each.nodes) for each in found] == [
@@ -256,18 +256,18 @@ def test_accounting_is_read_with_the_words_after_a_state() -> None:
         ("QOSMaxNodePerJobLimit", "lower --nodes"),
     ],
 )
-def test_a_reason_that_can_never_pass_is_known_with_what_to_change(reason: str, change: str) -> None:
+def test_a_permanent_reason_has_a_remedy(reason: str, change: str) -> None:
     assert change in (why_never_starts(reason) or "")
 
 
 @pytest.mark.parametrize(
     "reason", ["Resources", "Priority", "BeginTime", "JobHeldUser", "QOSMaxJobsPerUserLimit", "None"]
 )
-def test_a_reason_that_may_pass_is_waited_for(reason: str) -> None:
+def test_a_temporary_reason_is_waited_for(reason: str) -> None:
     assert why_never_starts(reason) is None
 
 
-def test_a_job_that_is_held_says_how_to_let_it_go() -> None:
+def test_a_held_job_says_how_to_release_it() -> None:
     assert "scontrol release 12" in waiting_reason(row(reason="JobHeldUser"))
     assert waiting_reason(row(reason="Priority")) == "Priority"
     assert waiting_reason(row("SUSPENDED")) == "suspended"
@@ -285,23 +285,23 @@ def test_a_job_that_is_held_says_how_to_let_it_go() -> None:
         ("", "no reason given", ""),
     ],
 )  # fmt: skip
-def test_a_refusal_says_why_and_what_to_change(said: str, why: str, change: str) -> None:
+def test_a_refusal_has_the_reason_and_a_remedy(said: str, why: str, change: str) -> None:
     assert why in refusal(said)
     assert change in refusal(said)
 
 
-def test_a_controller_that_does_not_answer_has_refused_nothing() -> None:
+def test_an_unreachable_controller_is_no_refusal() -> None:
     assert unreachable("slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
     assert unreachable("sbatch: error: Batch job submission failed: Socket timed out on send/recv operation")
     assert not unreachable("sbatch: error: Batch job submission failed: Invalid qos specification")
 
 
-def test_nodes_that_cannot_run_anything_are_told_from_the_others() -> None:
+def test_unusable_nodes_are_distinguished_from_others() -> None:
     text = "n1|idle|none\nn1|idle|none\nn2|down*|Not responding\nn3|drained|disk\nn4|mixed|none\n"
     assert failed_nodes(text) == {"n2": "down, not responding: Not responding", "n3": "drained: disk"}
 
 
-def test_the_largest_partition_bounds_a_job() -> None:
+def test_the_largest_partition_limits_a_job() -> None:
     found = partitions("debug|up|4\ngpu|up|40\ngpu|up|8\nold|down|100\n" + f"gpu|up|²\ngpu|up|{'9' * 5000}\n")
     assert found == {"debug": 4, "gpu": 48}
     assert largest_partition(found, ()) == 48
@@ -323,6 +323,6 @@ except ControllerUnreachable as silence:
 """
 
 
-def test_a_command_that_cannot_be_started_now_is_silence_and_nothing_that_lacks() -> None:
+def test_a_command_that_cannot_start_now_is_an_outage() -> None:
     said = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False)
     assert said.stdout == "true cannot start: too many processes on this machine\n", said.stderr

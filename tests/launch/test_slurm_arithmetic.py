@@ -63,7 +63,7 @@ def test_the_queue_is_read_with_one_query() -> None:
     assert commands.sent[1].endswith(" --name=tuner-a")
 
 
-def test_the_newest_of_a_name_has_the_highest_number() -> None:
+def test_the_newest_job_of_a_name_has_the_highest_number() -> None:
     """The newest job of a name has the highest number, compared as a number: 12 is newer than 7.
 
     Accounting is queried only if the queue has no such job.
@@ -87,7 +87,7 @@ def test_a_job_is_accounted_by_name_and_number() -> None:
     assert SlurmQueue(Answering()).accounted("tuner-a", "9") is None
 
 
-def test_accounting_that_is_disabled_is_not_asked_again() -> None:
+def test_disabled_accounting_is_not_queried_again() -> None:
     commands = Answering(sacct=CommandOutput(1, "", "Slurm accounting storage is disabled"))
     queue = SlurmQueue(commands)
     assert queue.accounted("tuner-a", "9") is None
@@ -110,14 +110,14 @@ def test_accounting_that_is_disabled_is_not_asked_again() -> None:
         ("JobId=7 JobName=tuner-a x", None),
     ],
 )
-def test_an_exit_code_is_the_jobs_own_or_its_signals(text: str, code: int | None) -> None:
+def test_an_exit_code_is_that_of_the_job_or_its_signal(text: str, code: int | None) -> None:
     commands = Answering(scontrol=text)
     assert SlurmQueue(commands).exit_code("tuner-a", "7") == code
     assert commands.sent == ["scontrol -o show job 7"]
     assert SlurmQueue(Answering()).exit_code("tuner-a", "7") is None
 
 
-def test_steps_are_those_of_a_name_and_are_cancelled_by_number() -> None:
+def test_steps_are_found_by_name_and_cancelled_by_number() -> None:
     lines = "\n".join([f"7.0{SEPARATOR}tuner-a", f"7.1{SEPARATOR}tuner-b", f"7.2{SEPARATOR}tuner-a"])
     commands = Answering(squeue=lines, scancel="")
     queue = SlurmQueue(commands)
@@ -140,7 +140,7 @@ def test_an_error_of_scancel_is_returned() -> None:
     assert SlurmQueue(Answering(scancel=CommandOutput(3, "", ""))).cancel("tuner-a") == "exit code 3"
 
 
-def test_a_job_that_slurm_forgot_has_no_steps_and_no_nodes() -> None:
+def test_a_job_unknown_to_slurm_has_no_steps_and_no_nodes() -> None:
     gone = Answering(squeue=CommandOutput(1, "", "slurm_load_jobs error: Invalid job id specified"))
     assert SlurmQueue(gone).steps("7", "a") == []
     assert SlurmQueue(gone).nodes_of("7") == []
@@ -151,7 +151,7 @@ def test_a_job_that_slurm_forgot_has_no_steps_and_no_nodes() -> None:
     assert SlurmQueue(Answering()).nodes_of("7") is None
 
 
-def test_the_nodes_of_a_job_are_written_out() -> None:
+def test_the_nodes_of_a_job_are_expanded() -> None:
     commands = Answering(squeue="n[1-2]\n", scontrol="n1\nn2\n")
     assert SlurmQueue(commands).nodes_of("7") == ["n1", "n2"]
     assert commands.sent == [
@@ -161,7 +161,7 @@ def test_the_nodes_of_a_job_are_written_out() -> None:
     assert SlurmQueue(Answering(squeue="\n")).nodes_of("7") == []
 
 
-def test_failed_nodes_and_partitions_are_asked_of_sinfo() -> None:
+def test_failed_nodes_and_partitions_are_queried_with_sinfo() -> None:
     commands = Answering(sinfo="n1|down*|disk\nn2|idle|none\n")
     assert list(SlurmQueue(commands).failed_among("n1,n2") or {}) == ["n1"]
     assert commands.sent == ["sinfo -h -N -n n1,n2 -o %N|%T|%E"]
@@ -195,7 +195,7 @@ def test_an_allocation_has_the_cores_of_its_smallest_node(text: str, cores: int 
         ((), "n1,n2", None),
     ],
 )
-def test_a_site_leaves_out_nodes_of_an_allocation_or_must_name_them(
+def test_a_site_excludes_nodes_of_an_allocation_or_must_name_them(
     exclude: tuple[str, ...], nodelist: str, nodes: tuple[str, ...] | None
 ) -> None:
     class Naming(Answering):
@@ -226,7 +226,7 @@ def test_a_script_is_found_by_its_command_line() -> None:
 
 
 @pytest.mark.parametrize(("answer", "alive"), [((0, 0), True), ((5, 0), False), (None, False)])
-def test_a_child_lives_until_it_can_be_waited_for(
+def test_a_child_is_alive_until_it_can_be_reaped(
     answer: tuple[int, int] | None, alive: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def waitpid(_pid: int, _options: int) -> tuple[int, int]:
@@ -238,7 +238,7 @@ def test_a_child_lives_until_it_can_be_waited_for(
     assert ScriptProcess(pid=5, host="", nodes=(), child=True).alive(Path("x")) is alive
 
 
-def test_a_script_that_was_not_noted_is_found_by_its_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_script_without_a_note_is_found_by_its_tag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A script without a note is found by its tag and file, with the nodes of its environment."""
     monkeypatch.setattr("tuner.launch.supervisor.members", lambda tag: {os.getpid(), 2**22} if tag == "t" else set())
     monkeypatch.setattr("tuner.launch.slurm.process.runs", lambda pid, file: file == tmp_path and pid < 2**22)
@@ -262,7 +262,7 @@ def job_of(folder: Path, **fields: Any) -> SlurmJob:
 OWN: dict[str, Any] = {"tag": "t", "job": "7", "restart": 1, "began": 100}
 
 
-def test_a_scripts_files_say_when_it_ran_and_how_it_ended(tmp_path: Path) -> None:
+def test_the_files_of_a_script_have_its_times_and_exit_code(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     assert job.files(500.0) == states.ScriptFiles(now=500.0, run=None, exit=None)
     write_object(tmp_path / "began.json", {**OWN, "nodes": "n1,n2"})
@@ -279,12 +279,12 @@ def test_a_scripts_files_say_when_it_ran_and_how_it_ended(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     "change", [{"tag": "u"}, {"job": "8"}, {"restart": "1"}, {"restart": None}, {"began": "x"}, {"began": None}]
 )
-def test_a_file_of_another_job_or_a_torn_one_says_nothing(change: dict[str, Any], tmp_path: Path) -> None:
+def test_a_file_of_another_job_or_a_truncated_one_is_ignored(change: dict[str, Any], tmp_path: Path) -> None:
     write_object(tmp_path / "began.json", OWN | change)
     assert job_of(tmp_path).files(500.0).run is None
 
 
-def test_a_note_is_kept_by_tag_and_number(tmp_path: Path) -> None:
+def test_a_note_is_stored_by_tag_and_number(tmp_path: Path) -> None:
     job = job_of(tmp_path)
     job.record({"a": 1})
     job.record({"b": 2})
@@ -295,7 +295,7 @@ def test_a_note_is_kept_by_tag_and_number(tmp_path: Path) -> None:
     assert job_of(tmp_path, id="8").note()["c"] == 3
 
 
-def test_a_tracked_job_is_what_its_note_says(tmp_path: Path) -> None:
+def test_a_tracked_job_follows_from_its_note(tmp_path: Path) -> None:
     note = {
         "iterations": [3, 4],
         "nodes": 2,
@@ -348,7 +348,7 @@ WAITING = states.Waiting(last_seen=None)
         ({"failed_nodes": "n1"}, ""),
     ],
 )
-def test_a_rerun_names_the_nodes_that_failed(fields: dict[str, Any], words: str) -> None:
+def test_a_rerun_names_the_failed_nodes(fields: dict[str, Any], words: str) -> None:
     assert _why_rerun(SlurmState(phase=WAITING, **fields)) == words
 
 
@@ -377,7 +377,7 @@ def ended(state: str, **fields: Any) -> SlurmState:
         ),
     ],
 )
-def test_slurm_knows_of_some_ends_more_than_the_logs(
+def test_some_ends_are_known_to_slurm_but_not_from_the_logs(
     state: SlurmState, cause: tuple[Outcome, str] | None, tmp_path: Path
 ) -> None:
     found = _cause(job_of(tmp_path), state, None, on_host=False)
@@ -385,7 +385,7 @@ def test_slurm_knows_of_some_ends_more_than_the_logs(
 
 
 @pytest.mark.parametrize(("on_host", "outcome"), [(True, Outcome.OOM), (False, Outcome.CRASHED)])
-def test_host_memory_is_the_jobs_own_only_where_it_computes_on_the_host(
+def test_host_memory_counts_against_the_job_only_with_cpu_ranks(
     on_host: bool, outcome: Outcome, tmp_path: Path
 ) -> None:
     found = _cause(job_of(tmp_path), ended("OUT_OF_MEMORY"), None, on_host=on_host)

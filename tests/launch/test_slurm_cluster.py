@@ -34,7 +34,7 @@ def cluster() -> Iterator[SlurmCluster]:
     live = slurm_cluster.running()
     live.clear()
     yield live
-    left = live.until_empty(10)  # a job that just ended may still be completing
+    left = live.until_empty(10)  # an ended job may still be completing
     live.clear()
     assert left == []
 
@@ -106,7 +106,7 @@ def test_a_study_of_real_deepspeed_jobs_across_two_nodes(cluster: SlurmCluster, 
     assert read_object(folders[0] / "result.json")["ranks"] == 2
 
 
-def test_a_tuner_that_is_killed_and_run_again_adopts_its_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_a_killed_and_restarted_tuner_adopts_its_jobs(cluster: SlurmCluster, tmp_path: Path) -> None:
     """A restarted tuner adopts the jobs of the killed one, and loses or duplicates none."""
     first = subprocess.Popen(
         tuner(tmp_path), env=environment(cluster), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
@@ -137,7 +137,7 @@ def test_a_tuner_that_is_killed_and_run_again_adopts_its_jobs(cluster: SlurmClus
 # -- what goes wrong
 
 
-def test_a_job_that_somebody_else_cancels_is_cancelled_from_outside(stage: OnSlurm, cluster: SlurmCluster) -> None:
+def test_a_job_cancelled_by_somebody_else_is_cancelled_from_outside(stage: OnSlurm, cluster: SlurmCluster) -> None:
     launcher = stage.open()
     runs, waits = launcher.submit(stage.job("hang")), ""
     until(launcher, runs, is_in(JobState.RUNNING))
@@ -154,7 +154,7 @@ def test_a_job_that_somebody_else_cancels_is_cancelled_from_outside(stage: OnSlu
         cluster.said("scontrol", "update", "PartitionName=debug", "State=UP")
 
 
-def test_a_job_that_is_held_waits_and_says_how_to_let_it_go(stage: OnSlurm, cluster: SlurmCluster) -> None:
+def test_a_held_job_waits_and_says_how_to_release_it(stage: OnSlurm, cluster: SlurmCluster) -> None:
     stage.site = replace(ONCE, lines=("--hold",))
     launcher = stage.open()
     handle = launcher.submit(stage.job())
@@ -164,7 +164,7 @@ def test_a_job_that_is_held_waits_and_says_how_to_let_it_go(stage: OnSlurm, clus
     assert ended(launcher, handle).outcome is Outcome.MEASURED
 
 
-def test_a_job_that_is_suspended_stands_still_without_a_clock(stage: OnSlurm, cluster: SlurmCluster) -> None:
+def test_a_suspended_job_makes_no_progress_and_does_not_time_out(stage: OnSlurm, cluster: SlurmCluster) -> None:
     launcher = stage.open()
     handle = launcher.submit(stage.job(iterations=(20,)))
     until(launcher, handle, lambda status: status.iterations > 0)
@@ -178,7 +178,7 @@ def test_a_job_that_is_suspended_stands_still_without_a_clock(stage: OnSlurm, cl
 
 
 @pytest.mark.parametrize("site", [replace(ONCE, partition="closed"), replace(ONCE, lines=("--dependency=afterok:1",))])
-def test_a_job_that_would_wait_for_ever_is_ended_with_the_reason(
+def test_a_job_that_would_wait_forever_is_ended_with_the_reason(
     site: SiteProfile, stage: OnSlurm, cluster: SlurmCluster
 ) -> None:
     """A job that could never start (wrong account, failed dependency) is cancelled with the reason.
@@ -210,14 +210,14 @@ def test_a_job_that_would_wait_for_ever_is_ended_with_the_reason(
         (SiteProfile(tasks="once", gres="", exclude=("n9",)), "set another exclude"),
     ],
 )
-def test_a_submission_that_is_refused_says_why_and_leaves_nothing(site: SiteProfile, why: str, stage: OnSlurm) -> None:
+def test_a_refused_submission_has_the_reason_and_leaves_nothing(site: SiteProfile, why: str, stage: OnSlurm) -> None:
     stage.site = site
     with pytest.raises(LaunchError, match=why):
         stage.open().submit(stage.job())
     assert list(stage.folder.iterdir()) == []
 
 
-def test_more_nodes_than_any_partition_has_are_refused_before_anything_is_sent(cluster: SlurmCluster) -> None:
+def test_a_job_larger_than_any_partition_is_refused_before_submission(cluster: SlurmCluster) -> None:
     assert cluster
     with pytest.raises(InputError, match=r"debug has 4.*at most 4"):
         SlurmLauncher(Acting(), nodes=9).check()
@@ -240,7 +240,7 @@ def test_a_folder_that_a_node_cannot_write_is_named(stage: OnSlurm) -> None:
     assert "--runs" in evidence(result)
 
 
-def test_a_job_that_reaches_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
+def test_a_job_at_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
     stage.site = replace(ONCE, time="1")
     launcher = stage.open()
     handle = launcher.submit(stage.job("hang"))
@@ -251,7 +251,7 @@ def test_a_job_that_reaches_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
     assert stage.open().collect(handle) == result
 
 
-def test_a_job_that_is_preempted_begins_anew_and_is_measured_once(stage: OnSlurm, cluster: SlurmCluster) -> None:
+def test_a_preempted_job_restarts_and_is_measured_once(stage: OnSlurm, cluster: SlurmCluster) -> None:
     """A preempted job is not ended: Slurm requeues it, and it is measured once."""
     launcher = stage.open()
     job = stage.job(iterations=(40,))
@@ -290,7 +290,7 @@ def mended(cluster: SlurmCluster) -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("requeue", [True, False])
-def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
+def test_a_node_that_fails_under_a_job_is_excluded(
     requeue: bool, stage: OnSlurm, cluster: SlurmCluster, mended: list[str], tmp_path: Path
 ) -> None:
     """A failed node is excluded from later jobs, whether its job is requeued (dead node) or ends (dead slurmd)."""
@@ -317,7 +317,7 @@ def test_a_node_that_dies_under_a_job_is_left_out_from_then_on(
     assert f"--exclude={node}\n" in (job.folder / "job.sh").read_text()
 
 
-def test_a_controller_that_is_restarted_loses_and_fails_nothing(stage: OnSlurm, cluster: SlurmCluster) -> None:
+def test_a_restarted_controller_loses_and_fails_no_job(stage: OnSlurm, cluster: SlurmCluster) -> None:
     """During an outage of the controller a running job is UNKNOWN; one whose script reported its end is ENDED."""
     launcher = stage.open()
     quick, slow = launcher.submit(stage.job(iterations=(10,))), launcher.submit(stage.job("hang"))
@@ -335,7 +335,7 @@ def test_a_controller_that_is_restarted_loses_and_fails_nothing(stage: OnSlurm, 
     cluster.until_empty(90)  # the node repeats its report of the quick job's end until the controller receives it
 
 
-def test_a_job_is_submitted_once_by_a_controller_that_comes_back(stage: OnSlurm, cluster: SlurmCluster) -> None:
+def test_a_job_is_submitted_once_despite_an_outage(stage: OnSlurm, cluster: SlurmCluster) -> None:
     launcher = stage.open()
     cluster.stop_controller()
     waker = subprocess.Popen(["/bin/sleep", "3"])
@@ -358,7 +358,7 @@ def test_a_job_is_submitted_once_by_a_controller_that_comes_back(stage: OnSlurm,
     assert cluster.said("squeue", "--states=all", "-h", "-o", "%j").split().count(f"tuner-{job.tag}") == 1
 
 
-def test_a_tuner_killed_between_sbatch_and_its_note_finds_the_job_by_its_name(stage: OnSlurm) -> None:
+def test_a_job_without_a_note_is_found_by_its_name(stage: OnSlurm) -> None:
     launcher = stage.open()
     job = stage.job()
     handle = launcher.submit(job)
@@ -369,7 +369,7 @@ def test_a_tuner_killed_between_sbatch_and_its_note_finds_the_job_by_its_name(st
     assert ended(other, handle).outcome is Outcome.MEASURED
 
 
-def test_ctrl_c_leaves_the_jobs_and_says_so(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_ctrl_c_leaves_jobs_running_and_lists_them(cluster: SlurmCluster, tmp_path: Path) -> None:
     cluster.said("scontrol", "update", "PartitionName=debug", "State=DOWN")
     process = subprocess.Popen(
         tuner(tmp_path),

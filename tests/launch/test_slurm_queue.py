@@ -84,7 +84,7 @@ def jobs(folder: Path, count: int) -> list[Job]:
     return [replace(job(str(folder / str(number)), f"t{number}"), number=number) for number in range(count)]
 
 
-def test_200_queued_jobs_cost_one_query_an_interval_which_grows_and_is_bounded(
+def test_200_queued_jobs_cost_one_query_per_bounded_interval(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     slurm, commands, handles = recorded
@@ -99,7 +99,7 @@ def test_200_queued_jobs_cost_one_query_an_interval_which_grows_and_is_bounded(
     assert 55 <= max(gaps) <= PollInterval().most + 3.0
 
 
-def test_a_pace_grows_while_nothing_stirs_and_begins_anew_when_something_does() -> None:
+def test_the_query_interval_grows_and_is_reset_by_a_change() -> None:
     pace, now, gaps = PollInterval(), 0.0, []
     for _ in range(20):
         pace.polled(now, changed=False)
@@ -113,7 +113,7 @@ def test_a_pace_grows_while_nothing_stirs_and_begins_anew_when_something_does() 
     assert pace.due == now + pace.first
 
 
-def test_a_controller_that_is_silent_leaves_every_job_unknown_and_none_failed(
+def test_during_an_outage_every_job_is_unknown_and_none_fails(
     recorded: tuple[SlurmLauncher, Recorded, list[str]],
 ) -> None:
     slurm, commands, handles = recorded
@@ -126,7 +126,7 @@ def test_a_controller_that_is_silent_leaves_every_job_unknown_and_none_failed(
     assert {status.state for status in slurm.poll(handles).values()} == {JobState.WAITING}
 
 
-def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
+def test_a_job_missing_from_two_queries_is_lost(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """A job missing from two consecutive queries is LOST, unless its script reported its end.
@@ -151,7 +151,7 @@ def test_a_job_that_the_queue_has_lost_is_lost_only_when_it_was_missed_twice(
     assert slurm.collect(handles[1]).failure is not None
 
 
-def test_a_job_that_would_wait_forever_is_cancelled_and_none_as_large_is_sent(
+def test_a_job_that_can_never_start_is_cancelled(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """A pending job that can never start is cancelled, and equally large jobs are refused.
@@ -176,9 +176,7 @@ def test_a_job_that_would_wait_forever_is_cancelled_and_none_as_large_is_sent(
     assert slurm.submit(small)
 
 
-def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
-    recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
-) -> None:
+def test_a_requeued_job_has_not_ended(recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path) -> None:
     """A requeued job is not ended by the files of its first run, and its elapsed time includes both runs."""
     slurm, commands, handles = recorded
     began = {"tag": "t0", "job": "1", "restart": 0, "began": commands.clock, "nodes": "n1"}
@@ -206,7 +204,7 @@ def test_a_job_that_was_put_back_into_the_queue_has_not_ended(
 
 
 @pytest.mark.parametrize("state", ["PENDING", "NODE_FAIL"])
-def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
+def test_a_suspect_node_is_queried_until_its_state_is_known(
     state: str, recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """A suspect node is queried until Slurm reports its state, even after the job has ended with its final result."""
@@ -226,7 +224,7 @@ def test_a_node_that_may_have_failed_is_asked_about_until_slurm_says(
     assert before is None or slurm.collect(handles[0]) == before
 
 
-def test_a_job_that_cannot_restart_is_not_judged_by_its_first_runs_files(
+def test_a_job_that_cannot_restart_is_not_judged_by_its_first_run(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     """A requeued job that Slurm fails to restart is reported as such, and the files of its first run do not count."""
@@ -269,7 +267,7 @@ class Slow(Recorded):
             write_object(folder / "began.json", began)
 
 
-def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path: Path) -> None:
+def test_an_outage_does_not_count_towards_the_time_of_a_batch(tmp_path: Path) -> None:
     """An outage of the controller does not count towards the time limit of a batch."""
     commands = Slow()
     commands.runs = tmp_path / "jobs"
@@ -294,28 +292,26 @@ def test_a_batch_has_its_time_while_it_runs_and_not_while_nobody_knows(tmp_path:
 # -- the command
 
 
-def test_slurm_where_there_is_none_is_a_missing_launcher(
-    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_missing_slurm_is_a_missing_launcher(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     said = run("optimize", "--launcher", "slurm", "--nodes", "2", "--runs", str(tmp_path))
     assert said.code == 3
     assert "login node" in said.err
 
 
-def test_slurm_is_not_given_the_48_nodes_that_nobody_named(run: Run, tmp_path: Path) -> None:
+def test_slurm_does_not_default_to_the_simulated_cluster(run: Run, tmp_path: Path) -> None:
     said = run("optimize", "--launcher", "slurm", "--runs", str(tmp_path))
     assert said.code == 2
     assert "--nodes" in said.err
 
 
-def test_a_site_is_for_slurm_alone(run: Run, tmp_path: Path) -> None:
+def test_a_site_profile_requires_slurm(run: Run, tmp_path: Path) -> None:
     said = run("optimize", "--slurm-site", "docs/slurm-site.toml", "--runs", str(tmp_path))
     assert said.code == 2
     assert "--launcher slurm" in said.err
 
 
-def test_no_variable_of_the_user_changes_what_a_slurm_command_does() -> None:
+def test_variables_of_the_user_do_not_change_slurm_commands() -> None:
     """Variables that change the behaviour of Slurm's commands are removed; those of cluster and credentials stay."""
     kept = {"SLURM_CONF": "/etc/slurm.conf", "SLURM_CLUSTERS": "a", "SLURM_JWT": "secret", "PATH": "/bin"}
     options = ("SCANCEL_STATE", "SQUEUE_USERS", "SBATCH_TEST_ONLY", "SACCT_FORMAT", "SINFO_FORMAT", "SLURM_JOB_ID")
@@ -363,11 +359,11 @@ def test_a_submitted_job_is_found_whatever_sbatch_prints(before: str, after: str
         ("", None),
     ],
 )
-def test_the_id_of_a_job_is_a_line_of_its_own(printed: str, found: str | None) -> None:
+def test_a_job_id_is_a_line_of_its_own(printed: str, found: str | None) -> None:
     assert printed_job_id(printed) == found
 
 
-def test_a_later_process_adopts_a_job_by_its_note_its_handle_or_its_name_in_the_queue(
+def test_a_later_process_adopts_a_job_by_note_handle_or_name(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     _, commands, handles = recorded
@@ -384,7 +380,7 @@ def test_a_later_process_adopts_a_job_by_its_note_its_handle_or_its_name_in_the_
     assert len(commands.sent) == 4
 
 
-def test_a_job_that_left_the_queue_is_adopted_by_what_its_script_wrote(
+def test_a_job_that_left_the_queue_is_adopted_by_its_files(
     recorded: tuple[SlurmLauncher, Recorded, list[str]], tmp_path: Path
 ) -> None:
     _, commands, handles = recorded

@@ -104,14 +104,14 @@ LETTERS = {Waiting: "W", Running: "R", Exited: "X", Ended: "E", Unsettled: "U", 
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
-def test_every_phase_has_its_next_one_under_every_observation(name: str) -> None:
+def test_every_phase_has_a_successor_for_every_observation(name: str) -> None:
     observation, expected = OBSERVATIONS[name]
     found = [LETTERS[type(next_state(state, observation).phase)] for state in STATES.values()]
     assert dict(zip(STATES, found, strict=True)) == dict(zip(STATES, expected.split(), strict=True))
 
 
 @pytest.mark.parametrize("name", OBSERVATIONS)
-def test_what_has_ended_keeps_its_report_of_the_end_but_for_what_amends_it(name: str) -> None:
+def test_an_ended_phase_keeps_its_report_except_for_amendments(name: str) -> None:
     ended = replace(STATES["ended"], phase=Ended(run=RUN, report=REPORT))
     found = next_state(ended, OBSERVATIONS[name][0])
     amended = {
@@ -136,7 +136,7 @@ def test_what_has_ended_keeps_its_report_of_the_end_but_for_what_amends_it(name:
         (143, True, False, Ended),
     ],
 )
-def test_an_exit_by_a_signal_is_final_only_where_slurm_cannot_requeue(
+def test_an_exit_by_signal_is_final_only_if_slurm_cannot_requeue(
     code: int | None, signalled: bool, requeueable: bool, phase: type
 ) -> None:
     state = replace(STATES["running"], requeueable=requeueable)
@@ -145,21 +145,19 @@ def test_an_exit_by_a_signal_is_final_only_where_slurm_cannot_requeue(
 
 
 @pytest.mark.parametrize(("waited", "now", "began"), [(90.0, 200.0, 100.0), (120.0, 200.0, 120.0), (90.0, 95.0, 95.0)])
-def test_a_run_begins_by_the_launchers_clock_between_its_last_wait_and_now(
-    waited: float, now: float, began: float
-) -> None:
+def test_a_run_starts_between_its_last_wait_and_now(waited: float, now: float, began: float) -> None:
     state = after(SlurmState(phase=Waiting(last_seen=waited)), states.FilesRead(files=files(now, RUN)))
     assert state.run == replace(RUN, began=began)
     assert state.nodes == "n1"
 
 
-def test_files_of_a_run_that_was_requeued_are_stale() -> None:
+def test_files_of_a_requeued_run_are_stale() -> None:
     waiting = after(STATES["running"], read("PENDING", 200.0))
     assert after(waiting, states.FilesRead(files=files(210.0, RUN, KILLED))).phase == Waiting(last_seen=200.0)
     assert after(waiting, states.FilesRead(files=files(400.0, SECOND, KILLED))).phase == Running(run=SECOND)
 
 
-def test_a_new_run_forgets_the_exit_of_the_one_before() -> None:
+def test_a_new_run_forgets_the_exit_of_the_previous_one() -> None:
     assert after(STATES["exited"], states.FilesRead(files=files(400.0, SECOND, KILLED))).phase == Running(run=SECOND)
 
 
@@ -167,19 +165,19 @@ def test_a_new_run_forgets_the_exit_of_the_one_before() -> None:
 
 
 @pytest.mark.parametrize(("name", "seconds"), [("waiting", 0.0), ("running", 100.0), ("exited", 50.0)])
-def test_a_requeue_counts_the_seconds_of_the_run_and_suspects_its_nodes(name: str, seconds: float) -> None:
+def test_a_requeue_adds_the_seconds_of_the_run_and_suspects_its_nodes(name: str, seconds: float) -> None:
     state = after(replace(STATES[name], earlier_seconds=7.0), read("PENDING", 200.0))
     assert state.earlier_seconds == 7.0 + seconds
     assert state.phase == Waiting(last_seen=200.0)
     assert (state.last_requeued, state.suspect_nodes) == ((-1, "") if name == "waiting" else (0, "n1"))
 
 
-def test_a_job_that_begins_while_the_queue_is_read_is_not_taken_for_requeued() -> None:
+def test_a_job_that_starts_during_a_query_is_not_requeued() -> None:
     assert after(STATES["waiting"], read("PENDING", 200.0, RUN)).phase == Running(run=RUN)
     assert after(STATES["exited"], read("PENDING", 400.0, SECOND)).phase == Running(run=SECOND)
 
 
-def test_a_step_that_runs_again_names_the_nodes_that_failed() -> None:
+def test_a_rerun_step_names_the_failed_nodes() -> None:
     state = after(STATES["running"], states.RestartedElsewhere(failed_nodes="n1, n3", now=250.0))
     assert (state.failed_nodes, state.earlier_seconds, state.last_requeued) == ("n1, n3", 150.0, 0)
     assert state.phase == Waiting(last_seen=250.0)
@@ -188,7 +186,7 @@ def test_a_step_that_runs_again_names_the_nodes_that_failed() -> None:
 # -- the end by the queue
 
 
-def test_a_job_is_lost_when_two_consecutive_queries_lack_it() -> None:
+def test_a_job_missing_from_two_consecutive_queries_is_lost() -> None:
     state = after(STATES["running"], read(None), read("RUNNING"), read(None))
     assert state.phase == Running(run=RUN)
     assert after(state, read(None)).phase == Lost(run=RUN)
@@ -205,7 +203,7 @@ def test_a_job_is_lost_when_two_consecutive_queries_lack_it() -> None:
         ("running", "NODE_FAIL", 0.0),
     ],
 )
-def test_the_queues_word_counts_after_a_delay(name: str, slurm: str, delay: float) -> None:
+def test_the_state_in_the_queue_counts_after_a_delay(name: str, slurm: str, delay: float) -> None:
     state = after(STATES[name], read(slurm, 200.0))
     if delay:
         state = after(state, read(slurm, 200.0 + delay - 0.1))
@@ -214,24 +212,24 @@ def test_the_queues_word_counts_after_a_delay(name: str, slurm: str, delay: floa
     assert state.report == EndReport(state=slurm, reason="None", at=200.0 + delay, began=100.0)
 
 
-def test_the_delay_starts_anew_when_the_job_runs_again() -> None:
+def test_the_delay_restarts_when_the_job_runs_again() -> None:
     state = after(STATES["running"], read("PREEMPTED", 200.0), read("RUNNING", 210.0), read("PREEMPTED", 225.0))
     assert not after(state, read("PREEMPTED", 254.0)).over
     assert after(state, read("PREEMPTED", 255.0)).over
 
 
-def test_a_script_that_reports_its_exit_late_is_believed_over_the_queue() -> None:
+def test_a_late_exit_report_takes_precedence_over_the_queue() -> None:
     state = after(STATES["running"], read("COMPLETED", 200.0), read("COMPLETED", 203.0, RUN, DONE))
     assert state.phase == Ended(run=RUN, exit=DONE)
 
 
-def test_nodes_are_those_of_the_queue_where_it_names_any() -> None:
+def test_nodes_are_those_of_the_queue_if_it_names_any() -> None:
     assert after(STATES["running"], read("RUNNING", nodes="n[1-2]")).nodes == "n[1-2]"
     assert after(STATES["running"], read("RUNNING")).nodes == "n1"
     assert after(STATES["running"], read("NODE_FAIL", nodes="n7")).suspect_nodes == "n7"
 
 
-def test_nodes_that_failed_after_the_end_do_not_change_how_the_job_ended() -> None:
+def test_nodes_that_fail_after_the_end_do_not_change_the_outcome() -> None:
     examined = states.NodesExamined(failed="n1")
     assert after(STATES["running"], examined).failed_nodes == "n1"
     assert after(STATES["ended"], examined).failed_nodes == ""
@@ -241,7 +239,7 @@ def test_nodes_that_failed_after_the_end_do_not_change_how_the_job_ended() -> No
 # -- cancelling
 
 
-def test_a_cancelled_job_ends_as_slurm_reports_it_unless_its_script_was_first() -> None:
+def test_a_cancelled_job_ends_as_slurm_reports_unless_its_script_ended_first() -> None:
     state = after(STATES["running"], states.CancelRequested(reason="measured"))
     assert state.cancel_reason == "measured"
     gone = after(state, states.CancelConfirmed(row=row("TIMEOUT"), files=files(210.0)))
@@ -252,7 +250,7 @@ def test_a_cancelled_job_ends_as_slurm_reports_it_unless_its_script_was_first() 
     assert first.phase == Ended(run=RUN, exit=DONE)
 
 
-def test_a_note_carries_what_another_process_has_found() -> None:
+def test_a_note_carries_the_findings_of_another_process() -> None:
     note = states.NoteRead(
         cancel_reason="cancelled", report=REPORT, last_requeued=0, nodes="n9", files=files(400.0, SECOND)
     )
@@ -295,13 +293,13 @@ def test_the_status_of_each_phase() -> None:
         ("RUNNING", "n1", "starting"),
     ],
 )
-def test_a_waiting_job_says_why(slurm: str | None, failed: str, reason: str) -> None:
+def test_a_waiting_job_has_a_reason(slurm: str | None, failed: str, reason: str) -> None:
     queued = None if slurm is None else row(slurm, reason="Priority")
     state = replace(STATES["waiting"], failed_nodes=failed, queue=QueueView(row=queued))
     assert status(state) == JobStatus(state=JobState.WAITING, reason=reason)
 
 
-def test_a_running_job_says_how_long_its_iteration_takes() -> None:
+def test_a_running_job_has_the_time_of_its_iteration() -> None:
     log = LogProgress(iterations=3, number=3, interval=1, finished=180.0, share=0.25, moved=190.0)
     assert status(STATES["running"], log) == JobStatus(
         state=JobState.RUNNING, began=100.0, iterations=3, number=3, seconds_in=20.0, share=0.25, moved=190.0
@@ -311,7 +309,7 @@ def test_a_running_job_says_how_long_its_iteration_takes() -> None:
     )
 
 
-def test_the_clock_of_an_iteration_starts_anew_after_a_suspension() -> None:
+def test_the_clock_of_an_iteration_restarts_after_a_suspension() -> None:
     suspended = after(STATES["running"], read("SUSPENDED", 150.0))
     assert status(suspended) == JobStatus(state=JobState.WAITING, reason="suspended")
     resumed = after(suspended, read("RUNNING", 195.0))

@@ -85,7 +85,7 @@ SPLITS = "--set tp=1 --set pp=1 --set zero=0,1 --set micro_batch=1,2 --set recom
 
 @pytest.mark.cluster
 @pytest.mark.parametrize("within", [True, False])
-def test_cheap_trials_run_side_by_side(within: bool, cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_reduced_trials_run_in_parallel(within: bool, cluster: SlurmCluster, tmp_path: Path) -> None:
     """Reduced trials run in parallel, as steps or as small allocations; the winner is measured on all four nodes."""
     words = tuner(tmp_path, *CHEAP.split(), *SPLITS.split())
     if within:
@@ -112,7 +112,7 @@ def test_cheap_trials_run_side_by_side(within: bool, cluster: SlurmCluster, tmp_
 
 
 @pytest.mark.cluster
-def test_small_jobs_run_side_by_side_each_on_a_node_of_its_own(stage: InAllocation) -> None:
+def test_small_jobs_run_in_parallel_on_separate_nodes(stage: InAllocation) -> None:
     launcher = stage.open()
     jobs = [stage.job("hang") for _ in range(4)]
     handles = [launcher.submit(job) for job in jobs]
@@ -142,7 +142,7 @@ def test_cancel_leaves_no_process_and_no_step(stage: InAllocation, cluster: Slur
 
 
 @pytest.mark.cluster
-def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAllocation, cluster: SlurmCluster) -> None:
+def test_a_step_whose_script_was_killed_is_crashed(stage: InAllocation, cluster: SlurmCluster) -> None:
     """A step whose script was killed is CRASHED, also for a later process, and its step is cancelled."""
     launcher = stage.open()
     job = stage.job("hang")
@@ -164,7 +164,7 @@ def test_a_step_whose_script_was_killed_is_ended_and_told_as_killed(stage: InAll
 
 
 @pytest.mark.cluster
-def test_a_script_that_was_started_and_not_noted_is_found_with_its_nodes(stage: InAllocation) -> None:
+def test_an_unrecorded_script_is_found_with_its_nodes(stage: InAllocation) -> None:
     """A script that the tuner started but did not record is adopted, and its nodes are not used for other jobs."""
     launcher = stage.open()
     job = stage.job("hang")
@@ -188,7 +188,7 @@ def test_a_script_that_was_started_and_not_noted_is_found_with_its_nodes(stage: 
 
 
 @pytest.mark.cluster
-def test_a_controller_that_is_away_ends_no_step(stage: InAllocation, cluster: SlurmCluster) -> None:
+def test_an_outage_of_the_controller_ends_no_step(stage: InAllocation, cluster: SlurmCluster) -> None:
     launcher = stage.open()
     handle = launcher.submit(stage.job(iterations=(20,)))
     until(launcher, handle, lambda status: status.iterations > 0)
@@ -200,9 +200,7 @@ def test_a_controller_that_is_away_ends_no_step(stage: InAllocation, cluster: Sl
 
 
 @pytest.mark.cluster
-def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
-    stage: InAllocation, cluster: SlurmCluster
-) -> None:
+def test_a_hang_on_a_failed_node_names_the_node(stage: InAllocation, cluster: SlurmCluster) -> None:
     """A hang on a failed node names the node, which is then excluded; Slurm may take minutes to end the step."""
     launcher = stage.open(notes=stage.folder)
     handle = launcher.submit(stage.job("hang"))
@@ -217,7 +215,7 @@ def test_a_job_that_stands_still_on_a_node_that_has_failed_names_the_node(
 
 
 @pytest.mark.cluster
-def test_a_study_that_goes_on_the_other_way_leaves_no_job_behind(stage: InAllocation, cluster: SlurmCluster) -> None:
+def test_switching_between_jobs_and_steps_leaves_no_job_behind(stage: InAllocation, cluster: SlurmCluster) -> None:
     """When a study switches between jobs and steps of one allocation, jobs of the former kind are cancelled."""
     own = SlurmLauncher(Acting(), nodes=4, site=replace(BY_NODE, lines=("--hold",)))
     job = stage.job("hang")
@@ -255,9 +253,7 @@ def test_two_tuners_do_not_share_an_allocation(stage: InAllocation) -> None:
 
 
 @pytest.mark.cluster
-def test_a_job_whose_allocation_ends_is_cancelled_and_blames_no_topology(
-    stage: InAllocation, cluster: SlurmCluster
-) -> None:
+def test_a_job_whose_allocation_ends_is_cancelled(stage: InAllocation, cluster: SlurmCluster) -> None:
     launcher = stage.open()
     job = stage.job("hang")
     handle = launcher.submit(job)
@@ -272,7 +268,7 @@ def test_a_job_whose_allocation_ends_is_cancelled_and_blames_no_topology(
 
 
 @pytest.mark.cluster
-def test_a_step_of_a_killed_tuner_is_adopted_by_the_next(cluster: SlurmCluster, tmp_path: Path) -> None:
+def test_a_step_of_a_killed_tuner_is_adopted(cluster: SlurmCluster, tmp_path: Path) -> None:
     """The step of a killed tuner is adopted, and no job is lost or repeated."""
     within = inside(cluster, cluster.allocate())
     script = f"{sys.executable} -I {ACTOR} good {{iterations}} {{folder}}/actor.json"
@@ -307,9 +303,7 @@ exec "$2" -I "$3" good "$4" "$1/actor.json"
 
 
 @pytest.mark.cluster
-def test_a_node_that_dies_under_a_step_is_left_out_and_the_trial_runs_elsewhere(
-    cluster: SlurmCluster, tmp_path: Path
-) -> None:
+def test_a_failed_node_is_excluded_and_the_trial_runs_elsewhere(cluster: SlurmCluster, tmp_path: Path) -> None:
     """A trial on a failed node runs again on another one; output and report name the node and the trial."""
     script = tmp_path / "hangs-once.sh"
     script.write_text(HANGS_ONCE)
@@ -372,7 +366,7 @@ def test_steps_outside_an_allocation_are_refused(run: Run, tmp_path: Path, monke
     assert "SLURM_JOB_ID" in said.err
 
 
-def test_within_an_allocation_is_for_slurm_alone(run: Run, tmp_path: Path) -> None:
+def test_within_allocation_requires_slurm(run: Run, tmp_path: Path) -> None:
     said = run("optimize", "--within-allocation", "--runs", str(tmp_path))
     assert said.code == 2
     assert "--launcher slurm" in said.err

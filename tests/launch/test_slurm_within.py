@@ -142,7 +142,7 @@ def test_a_failed_step_is_unknown_until_slurm_reports_its_nodes(within: Within) 
 
 
 @pytest.mark.parametrize("fails", ["squeue", "hostnames"])
-def test_an_allocation_whose_nodes_nobody_can_name_has_not_ended(within: Within, fails: str) -> None:
+def test_an_allocation_with_unknown_nodes_has_not_ended(within: Within, fails: str) -> None:
     steps, job = within.open(), within.job("crash")
     within.said.fails = {fails}
     handle = steps.submit(job)
@@ -176,9 +176,7 @@ def test_a_remote_step_is_unknown_until_slurm_reports_its_state(within: Within) 
 
 
 @pytest.mark.slow
-def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
-    within: Within, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_job_that_cannot_start_now_waits_and_starts_later(within: Within, monkeypatch: pytest.MonkeyPatch) -> None:
     """A waiting job that cannot be started for lack of resources stays waiting and is started later.
 
     A job submitted meanwhile waits as well; with an empty queue the submission is refused.
@@ -200,7 +198,7 @@ def test_a_job_that_the_system_cannot_start_now_waits_and_is_started_later(
     assert not within.jobs[-1].folder.exists()
 
 
-def test_no_job_is_sent_to_a_node_that_the_site_excludes(within: Within) -> None:
+def test_no_job_uses_a_node_that_the_site_excludes(within: Within) -> None:
     steps = within.open(nodes=2, site=replace(BY_NODE, exclude=("n[1,3]",), nodelist="n2"))
     steps.check()
     assert steps.nodes == 1
@@ -222,7 +220,7 @@ def test_no_job_is_sent_to_a_node_that_the_site_excludes(within: Within) -> None
         (SiteProfile(exclude=("n[",)), LaunchError, "Slurm cannot expand the nodes of `exclude` in the site profile"),
     ],
 )
-def test_a_site_that_the_allocation_does_not_fit_is_refused(
+def test_an_allocation_that_contradicts_the_site_is_refused(
     site: SiteProfile, error: type[Exception], sentence: str, within: Within
 ) -> None:
     within.said.fails = {"n["}

@@ -38,7 +38,7 @@ def test_a_site_that_wraps_sbatch_leaves_no_orphan(tmp_path: Path, monkeypatch: 
     assert not cluster.queue()
 
 
-def test_a_job_that_cannot_be_cancelled_is_reported_stays_open_and_is_cancelled_later(
+def test_a_job_that_cannot_be_cancelled_stays_open_and_is_cancelled_later(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If scancel fails, the error is raised and the job stays RUNNING; a later cancel succeeds."""

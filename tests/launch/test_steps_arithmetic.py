@@ -99,7 +99,7 @@ def inside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Step
     return lambda: Steps(tmp_path / "jobs", monkeypatch)
 
 
-def test_steps_have_nodes_of_their_own_and_start_in_order(inside: Callable[[], Steps]) -> None:
+def test_steps_use_disjoint_nodes_and_start_in_order(inside: Callable[[], Steps]) -> None:
     """Steps use disjoint nodes and start in order of submission: a small job does not overtake a waiting larger one."""
     made = inside()
     handles = [made.launcher.submit(made.job(nodes)) for nodes in (2, 1, 2, 1)]
@@ -138,7 +138,7 @@ def test_a_waiting_job_that_can_never_start_is_cancelled(inside: Callable[[], St
     assert result.evidence == "it needs 4 nodes, and 3 are left"
 
 
-def test_a_script_that_cannot_start_fails_its_own_submission_only(inside: Callable[[], Steps]) -> None:
+def test_a_script_that_cannot_start_fails_only_its_submission(inside: Callable[[], Steps]) -> None:
     made = inside()
     made.cannot = "Cannot allocate memory"
     with pytest.raises(LaunchError, match=r"cannot start .*: Cannot allocate memory"):
@@ -190,9 +190,7 @@ def started(made: Steps) -> tuple[Job, str]:
 
 
 @pytest.mark.parametrize("here", [True, False])
-def test_the_step_of_a_script_that_is_gone_is_cancelled_where_the_script_ran_here(
-    here: bool, inside: Callable[[], Steps]
-) -> None:
+def test_the_step_of_a_missing_script_is_cancelled_on_its_machine(here: bool, inside: Callable[[], Steps]) -> None:
     """The step of a missing script is cancelled on the machine that ran the script, and only queried elsewhere."""
     made = inside()
     job, handle = started(made)
@@ -210,7 +208,7 @@ def test_the_step_of_a_script_that_is_gone_is_cancelled_where_the_script_ran_her
     assert any(command.startswith("squeue --steps --jobs=7") for command in made.commands.sent)
 
 
-def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], Steps]) -> None:
+def test_a_missing_script_ends_its_job_after_a_delay(inside: Callable[[], Steps]) -> None:
     """A missing script without an exit file ends its job after a delay, once Slurm has no step of it."""
     made = inside()
     _, handle = started(made)
@@ -228,7 +226,7 @@ def test_a_script_that_is_gone_is_believed_after_its_delay(inside: Callable[[], 
     assert (result.outcome, result.reason) == (Outcome.CANCELLED, "its allocation ended")  # squeue shows no nodes
 
 
-def test_a_failed_job_whose_nodes_slurm_does_not_tell_is_over_once_it_is_cancelled(inside: Callable[[], Steps]) -> None:
+def test_a_failed_job_with_unknown_nodes_is_over_once_cancelled(inside: Callable[[], Steps]) -> None:
     """A failed job whose nodes Slurm does not report is UNKNOWN, as it may be retried, until it is cancelled."""
     made = inside()
     job, handle = started(made)
@@ -248,7 +246,7 @@ def test_a_failed_job_whose_nodes_slurm_does_not_tell_is_over_once_it_is_cancell
     assert read_object(job.folder / "slurm.json")["settled"] is True
 
 
-def test_waiting_ends_with_a_change_of_files_or_at_its_time(inside: Callable[[], Steps]) -> None:
+def test_waiting_ends_with_a_change_of_files_or_at_the_deadline(inside: Callable[[], Steps]) -> None:
     made = inside()
     job = made.job()
     made.launcher.submit(job)
@@ -268,7 +266,7 @@ def test_waiting_ends_with_a_change_of_files_or_at_its_time(inside: Callable[[],
 
 
 @pytest.mark.parametrize(("ranks", "fits"), [(8, True), (9, False)])
-def test_a_node_of_the_allocation_has_a_core_for_each_rank(ranks: int, fits: bool, inside: Callable[[], Steps]) -> None:
+def test_an_allocation_needs_a_core_per_rank(ranks: int, fits: bool, inside: Callable[[], Steps]) -> None:
     """An allocation must have a core per rank, unless its cores are unknown, enough nodes, and a node that works."""
     launcher = inside().launcher
     if fits:
@@ -287,7 +285,7 @@ def test_a_node_of_the_allocation_has_a_core_for_each_rank(ranks: int, fits: boo
         launcher.check(ranks)
 
 
-def test_a_hang_is_explained_by_failed_nodes_or_else_by_the_stacks_of_the_step(inside: Callable[[], Steps]) -> None:
+def test_a_hang_is_explained_by_failed_nodes_or_else_by_stacks(inside: Callable[[], Steps]) -> None:
     made = inside()
     job, handle = started(made)
     assert made.launcher.explain(handle) == ""
@@ -305,7 +303,7 @@ def test_a_hang_is_explained_by_failed_nodes_or_else_by_the_stacks_of_the_step(i
     assert made.launcher.explain(handle) == made.launcher.explain("no handle") == ""
 
 
-def test_an_allocation_is_free_for_other_tuners_once_the_launcher_is_closed(inside: Callable[[], Steps]) -> None:
+def test_an_allocation_is_free_once_the_launcher_is_closed(inside: Callable[[], Steps]) -> None:
     first, second = inside(), inside()
     for made in (first, second):
         made.launcher.close()
@@ -318,7 +316,7 @@ def test_an_allocation_is_free_for_other_tuners_once_the_launcher_is_closed(insi
     second.launcher.close()
 
 
-def test_no_more_nodes_are_in_use_than_the_study_may_have(inside: Callable[[], Steps]) -> None:
+def test_jobs_never_exceed_the_nodes_of_the_study(inside: Callable[[], Steps]) -> None:
     """A study limited to 3 of 4 nodes keeps a second two-node job waiting, although two nodes are free."""
     made = inside()
     made.launcher._max_nodes = 3

@@ -69,7 +69,7 @@ BATCH = split("--training.local_batch_size 8 --training.global_batch_size 64 --t
 SHORT = split("--metrics.log_freq 1 --checkpoint.no-enable")
 
 
-def test_each_release_gets_the_topology_in_its_own_words(toml: str) -> None:
+def test_each_release_gets_the_topology_in_its_own_flags(toml: str) -> None:
     """The flags are those of release 0.2, of 0.3.0, and of commit b5bcd76 and later, which counts batches in tokens."""
     micro = ["--parallelism.pipeline_parallel_microbatch_size", "2"]
     cpu = ["--training.no-enable-cpu-offload"]
@@ -139,7 +139,7 @@ def test_contradictions_are_refused(toml: str, more: str, given: dict[str, Any],
         TrainerCommand.parse("torchtitan", f"{toml} {more}").completed(given)
 
 
-def test_the_model_is_the_registered_size() -> None:
+def test_the_model_must_be_the_registered_size() -> None:
     trainer = TrainerCommand.parse("torchtitan", REGISTERED)
     trainer.check(workload().model)
     with pytest.raises(InputError, match="trains Llama 3 8B, whose layers is 32, and the model 'llama-3-70b' has 80"):
@@ -152,7 +152,7 @@ def test_larger_degrees_in_toml_shard_the_sequence(toml: str) -> None:
     assert found["settings"] == ("tp=2,4", "etp=1", "dispatcher=alltoall", "sequence_parallel=on")
 
 
-@pytest.mark.filterwarnings("ignore")  # from torch, on import
+@pytest.mark.filterwarnings("ignore")  # raised by torch on import
 def test_torchtitans_own_parser_reads_the_topology(toml: str) -> None:
     """torchtitan's own parser reads the topology: release 0.2 from TOML, release 0.3 from its registry."""
     try:
@@ -194,7 +194,5 @@ def test_torchtitans_own_parser_reads_the_topology(toml: str) -> None:
         ({}, ""),
     ],
 )
-def test_the_registered_size_is_named_by_the_config_or_the_flavor_of_llama_3(
-    flags: dict[str, str], flavor: str
-) -> None:
+def test_the_registered_size_is_named_by_config_or_flavor(flags: dict[str, str], flavor: str) -> None:
     assert _flavor(flags) == flavor

@@ -14,7 +14,7 @@ from tests.launch.test_tracker_arithmetic import Clock, job, launcher, tracker
 from tuner.core.errors import LaunchError
 
 
-def test_a_job_that_nobody_knows_has_no_result(tmp_path: Path) -> None:
+def test_an_unknown_job_has_no_result(tmp_path: Path) -> None:
     with pytest.raises(LaunchError, match="a job that has not ended has no result"):
         tracker(Clock(), Answering(), tmp_path).result("no handle")
 
@@ -30,9 +30,7 @@ def test_only_suspect_nodes_are_examined(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize("step", [True, False])
-def test_a_step_that_another_study_began_is_cancelled(
-    step: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_of_another_study_is_cancelled(step: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A job that an earlier tuner started as a step of an allocation is cancelled when it is adopted."""
     made, cancelled, one = launcher(Clock(), Answering(squeue="")), list[Any](), job(tmp_path)
     (tmp_path / "slurm.json").write_text(json.dumps({"tag": one.tag, "job": "7", "step": step}))

@@ -73,7 +73,7 @@ def job(folder: Path, nodes: int = 1) -> Job:
 # -- commands
 
 
-def test_a_command_returns_its_code_and_text_and_has_the_lock(tmp_path: Path) -> None:
+def test_a_command_returns_code_and_text_and_inherits_the_lock(tmp_path: Path) -> None:
     """A command returns its code and output with invalid UTF-8 replaced, and inherits the lock's descriptor."""
     commands = object.__new__(SlurmCommands)
     text = "import os, sys; sys.stdout.buffer.write(b'o\\xff'); sys.stderr.buffer.write(b'e\\xff'); sys.exit(3)"
@@ -85,7 +85,7 @@ def test_a_command_returns_its_code_and_text_and_has_the_lock(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(("code", "silent"), [(1, True), (0, False)])
-def test_a_controller_that_cannot_be_reached_is_named_by_the_last_line(code: int, silent: bool) -> None:
+def test_an_unreachable_controller_is_reported_with_the_last_line(code: int, silent: bool) -> None:
     commands = object.__new__(SlurmCommands)
     line = f"echo first >&2; echo 'sbatch: error: Socket timed out' >&2; exit {code}"
     if silent:
@@ -96,7 +96,7 @@ def test_a_controller_that_cannot_be_reached_is_named_by_the_last_line(code: int
     assert commands.run("/bin/sh", "-c", "echo refused >&2; exit 1").err == "refused\n"
 
 
-def test_a_command_that_is_not_there_is_missing_and_a_slow_one_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_command_and_a_slow_one_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     commands = object.__new__(SlurmCommands)
     with pytest.raises(MissingDependency, match=r"/no/such cannot run: No such file"):
         commands.run("/no/such")
@@ -123,7 +123,7 @@ def test_queries_become_rarer_up_to_a_bound_and_frequent_after_a_change() -> Non
 # -- the tracker
 
 
-def test_attempts_become_rarer_until_slurm_was_silent_for_ten_minutes() -> None:
+def test_attempts_become_rarer_until_ten_minutes_of_silence() -> None:
     clock = Clock()
     attempts = tracker(clock, Answering()).attempts("cannot try")
     with pytest.raises(LaunchError, match=r"^cannot try: Slurm has not answered for 10 minutes\.$"):
@@ -138,7 +138,7 @@ def test_attempts_are_numbered_from_zero() -> None:
     assert [next(attempts) for _ in range(3)] == [0, 1, 2]
 
 
-def test_the_clock_never_runs_backwards() -> None:
+def test_the_clock_is_monotonic() -> None:
     clock = Clock()
     tracked = tracker(clock, Answering())
     assert tracked.now() == 1000.0
@@ -148,7 +148,7 @@ def test_the_clock_never_runs_backwards() -> None:
     assert tracked.now() == 1100.0
 
 
-def test_a_job_is_found_by_its_handle_in_this_and_another_process(tmp_path: Path) -> None:
+def test_a_job_is_found_by_its_handle_in_any_process(tmp_path: Path) -> None:
     first = tracker(Clock(), Answering())
     handle = first.track(tmp_path, "t", "7", submitted=True)
     assert json.loads(handle) == {"job": "7", "tag": "t", "folder": str(tmp_path)}
@@ -166,7 +166,7 @@ def test_a_job_is_found_by_its_handle_in_this_and_another_process(tmp_path: Path
 
 
 @pytest.mark.parametrize(("by_log", "iterations", "cancelled"), [(True, 4, True), (True, 3, False), (False, 4, False)])
-def test_a_job_that_its_log_measures_is_cancelled_after_its_last_iteration(
+def test_a_job_measured_by_its_log_is_cancelled_after_its_last_iteration(
     by_log: bool, iterations: int, cancelled: bool, tmp_path: Path
 ) -> None:
     clock = Clock()
@@ -200,13 +200,13 @@ def test_nodes_are_excluded_once_and_recorded_beside_the_study(tmp_path: Path) -
     assert tracker(Clock(), Answering(), tmp_path).excluded == {"n1": "down", "n2": "drain"}
 
 
-def test_the_first_note_says_what_a_later_process_needs(tmp_path: Path) -> None:
+def test_the_first_note_has_what_a_later_process_needs(tmp_path: Path) -> None:
     note = first_note(job(tmp_path, nodes=2), "7")
     sizes = {"global_batch": WORKLOAD.global_batch, "seq": WORKLOAD.model.seq, "gpus": 2 * TOPOLOGIES["good"].gpus}
     assert note == {"tag": "t", "job": "7", "iterations": [3, 4], "nodes": 2, **sizes}
 
 
-def test_a_submitted_job_is_known_by_its_note_or_else_by_its_handle(tmp_path: Path) -> None:
+def test_a_submitted_job_is_known_by_its_note_or_its_handle(tmp_path: Path) -> None:
     asked = job(tmp_path)
     handle = json.dumps({"job": "9", "tag": "t"})
     assert submitted_id(asked, handle) == "9"
@@ -224,7 +224,7 @@ def test_a_submitted_job_is_known_by_its_note_or_else_by_its_handle(tmp_path: Pa
 
 
 @pytest.mark.parametrize("said", ["", "Thread 1\n"])
-def test_stacks_are_what_the_ranks_add_to_stderr_after_the_signal(said: str, tmp_path: Path) -> None:
+def test_stacks_are_the_lines_added_to_stderr_after_the_signal(said: str, tmp_path: Path) -> None:
     clock = Clock()
     commands = Answering(scancel="")
     made = tracker(clock, commands)
@@ -250,7 +250,7 @@ def test_stacks_are_what_the_ranks_add_to_stderr_after_the_signal(said: str, tmp
     assert MAX_STACKS_BYTES == 16 * 1024 * 1024
 
 
-def test_a_trainer_of_the_user_is_not_signalled(tmp_path: Path) -> None:
+def test_a_users_trainer_is_not_signalled(tmp_path: Path) -> None:
     commands = Answering(scancel="")
     assert tracker(Clock(), commands, measured_by_log=True).write_stacks(TrackedJob(tmp_path, "t", "7"), str) == ""
     assert commands.sent == []
@@ -270,7 +270,7 @@ def test_a_trainer_of_the_user_is_not_signalled(tmp_path: Path) -> None:
         (1, "new,gpu", "Slurm has no partition new that is up; it has gpu and old"),
     ],
 )
-def test_the_partition_exists_and_is_large_enough(nodes: int, partition: str, complaint: str) -> None:
+def test_the_partition_must_exist_and_be_large_enough(nodes: int, partition: str, complaint: str) -> None:
     made = launcher(Clock(), Answering(sinfo="gpu|up|4\nold|up|2\n"), nodes=nodes, partition=partition)
     if complaint:
         with pytest.raises(InputError, match=complaint):
@@ -296,7 +296,7 @@ def test_a_hang_is_explained_by_failed_nodes_or_else_by_stacks(tmp_path: Path) -
     assert made.explain("no handle") == ""
 
 
-def test_a_launcher_looks_at_files_less_and_less_often(tmp_path: Path) -> None:
+def test_file_checks_become_rarer(tmp_path: Path) -> None:
     """Pauses between file checks grow by a fifth from 0.25 s to 2 s, and end when the queue may be read again."""
     clock = Clock()
     made = launcher(clock, Answering(sbatch="7\n"))
@@ -315,7 +315,7 @@ def test_a_launcher_looks_at_files_less_and_less_often(tmp_path: Path) -> None:
     assert sum(clock.pauses) == pytest.approx(0.1)
 
 
-def test_open_names_are_those_of_jobs_that_slurm_may_yet_run() -> None:
+def test_open_names_are_those_of_jobs_that_may_still_run() -> None:
     rows = [row("7", state, "", "None", f"tuner-{state}") for state in ("RUNNING", "PENDING", "PREEMPTED", "FAILED")]
     commands = Answering(squeue="\n".join(rows), scancel="")
     assert SlurmQueue(commands).open_names() == {"tuner-RUNNING", "tuner-PENDING", "tuner-PREEMPTED"}
@@ -324,7 +324,7 @@ def test_open_names_are_those_of_jobs_that_slurm_may_yet_run() -> None:
     assert left.sent[1:] == [f"scancel --quiet --me --name={job_name('b')}"]
 
 
-def test_a_job_keeps_its_nodes_and_sizes_in_its_note(tmp_path: Path) -> None:
+def test_a_note_has_the_nodes_and_sizes_of_a_job(tmp_path: Path) -> None:
     made = launcher(Clock(), Answering(sbatch="7\n"))
     made.submit(job(tmp_path / "job", nodes=2))
     assert read_object(tmp_path / "job" / NOTE)["nodes"] == 2
@@ -364,7 +364,7 @@ class Changing(Answering):
         (("COMPLETED",), []),
     ],
 )
-def test_a_cancel_returns_once_slurm_has_ended_the_job(
+def test_cancel_returns_once_slurm_has_ended_the_job(
     states: tuple[str, ...], pauses: list[float], tmp_path: Path
 ) -> None:
     clock = Clock()
@@ -379,7 +379,7 @@ def test_a_cancel_returns_once_slurm_has_ended_the_job(
 
 
 @pytest.mark.parametrize(("state", "ends"), [("COMPLETING", True), ("RUNNING", False)])
-def test_a_job_that_cannot_be_cancelled_is_named_after_a_minute(state: str, ends: bool, tmp_path: Path) -> None:
+def test_a_job_that_is_not_cancelled_within_a_minute_is_an_error(state: str, ends: bool, tmp_path: Path) -> None:
     """A job that is RUNNING a minute after scancel is an error, a COMPLETING one is not; scancel is repeated."""
     clock = Clock()
     commands = Changing(state, sbatch="7\n", scancel=CommandOutput(1, "", "denied"))

@@ -48,7 +48,7 @@ def workload(global_batch: int = 256) -> Workload:
     return Workload(model=model, global_batch=global_batch, precision="bf16", attention="flash2")
 
 
-def test_a_job_has_its_topology_once_and_the_rest_as_the_user_wrote_it(command: str) -> None:
+def test_a_job_has_its_topology_once_and_otherwise_the_users_command(command: str) -> None:
     trainer = TrainerCommand.parse("megatron-lm", command)
     words = [*trainer.words, *trainer.job_flags(workload(), TOPOLOGY, Path("x"))]
     for flag in KEPT:
@@ -74,7 +74,7 @@ def test_a_job_has_its_topology_once_and_the_rest_as_the_user_wrote_it(command: 
         ("bf16", "", None),
     ],
 )
-def test_a_short_run_in_fp16_skips_no_step_for_its_first_loss_scale(
+def test_a_short_run_in_fp16_skips_no_step_for_loss_scaling(
     command: str, tmp_path: Path, precision: Precision, chosen: str, scale: str | None
 ) -> None:
     arguments = tmp_path / "args.txt"
@@ -86,7 +86,7 @@ def test_a_short_run_in_fp16_skips_no_step_for_its_first_loss_scale(
     assert scale is None or words[words.index("--initial-loss-scale") + 1] == scale
 
 
-def test_megatrons_own_parser_reads_the_topology_from_the_flags(command: str) -> None:
+def test_megatrons_own_parser_reads_the_topology(command: str) -> None:
     """Megatron's flags, types and choices, as recorded from its source, parse the topology's flags."""
     trainer = TrainerCommand.parse("megatron-lm", command)
     words = [*trainer.words[2:], *trainer.job_flags(workload(), TOPOLOGY, Path("x"))]
@@ -119,7 +119,7 @@ def test_the_arguments_describe_the_model(command: str) -> None:
         ("--hidden-size big", "--hidden-size big of --command is not a whole number|--hidden-size 'big'"),
     ],
 )
-def test_what_is_not_understood_is_refused_by_name(more: str, sentence: str, command: str) -> None:
+def test_unknown_arguments_are_refused_by_name(more: str, sentence: str, command: str) -> None:
     with pytest.raises(InputError, match=sentence):
         TrainerCommand.parse("megatron-lm", f"{command} {more}").completed({})
 
@@ -129,7 +129,7 @@ def test_help_names_every_trainer(run: Run) -> None:
     assert all(name in text.partition("--trainer NAME")[2].partition("--site")[0] for name in KINDS)
 
 
-def test_what_is_missing_is_named() -> None:
+def test_missing_arguments_are_named() -> None:
     with pytest.raises(InputError, match="--command lacks --seq-length and --vocab-size; add what is missing"):
         TrainerCommand.parse(
             "megatron-lm", "python p.py --num-layers 2 --hidden-size 64 --num-attention-heads 4"
@@ -147,7 +147,7 @@ def test_contradictions_are_refused(command: str) -> None:
         TrainerCommand.parse("megatron", "python x.py")
 
 
-def test_embedding_and_output_layer_count_in_the_split_as_megatron_counts_them(command: str) -> None:
+def test_embedding_and_output_layer_count_as_in_megatron(command: str) -> None:
     """With partition=embedding, 22 layers and 2 further units over 4 stages of 3 chunks give 2 units per chunk."""
     trainer = TrainerCommand.parse("megatron-lm", f"{command} --decoder-first-pipeline-num-layers 4")
     job = replace(workload(), model=replace(workload().model, layers=22))
@@ -181,7 +181,7 @@ def test_ranks_are_started_unless_the_command_starts_them(command: str, words: t
     assert trainer.started(trainer.words, TOPOLOGY) == words
 
 
-def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
+def test_hf_trainer_gets_batch_config_and_checkpointing() -> None:
     trainer = TrainerCommand.parse(
         "hf", "python run_clm.py --per_device_train_batch_size=8 --bf16 --deepspeed old.json"
     )
@@ -197,7 +197,7 @@ def test_hf_trainer_gets_its_batch_its_config_and_checkpointing() -> None:
     assert found["settings"] == ("zero=2", "tp=1", "pp=1", "cp=1", "ep=1")
 
 
-def test_slurm_starts_the_ranks_itself_and_this_machine_by_torchrun(command: str, tmp_path: Path) -> None:
+def test_slurm_starts_ranks_itself_and_this_machine_with_torchrun(command: str, tmp_path: Path) -> None:
     program = program_of(command, configure=lambda _: {}, accelerator="cuda", trainer="megatron-lm")
     cluster = catalog.cluster("bloom-48")
     job = Job(number=0, tag="t", folder=tmp_path, workload=workload(), cluster=cluster, topology=TOPOLOGY)
@@ -227,7 +227,7 @@ for number in range(1, 100):
 """
 
 
-def test_a_study_of_a_megatron_command_without_fields(run: Run, tmp_path: Path) -> None:
+def test_a_megatron_command_without_fields_is_studied(run: Run, tmp_path: Path) -> None:
     """A study runs a Megatron-LM command without fields; a stand-in parses its flags and prints its log format."""
     (tmp_path / "args.txt").write_text(
         "--num-layers 4 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --vocab-size 512 --global-batch-size 8"
@@ -255,7 +255,7 @@ MIXTURE = " --num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 768 --mo
     ("dispatcher", "kind", "backend"),
     [("allgather", "allgather", "deepep"), ("deepep", "flex", "deepep"), ("hybridep", "flex", "hybridep")],
 )
-def test_megatrons_own_parser_reads_where_the_experts_are(dispatcher: str, kind: str, backend: str) -> None:
+def test_megatrons_own_parser_reads_expert_parallelism(dispatcher: str, kind: str, backend: str) -> None:
     """Expert flags are given once, even if the command has them; `etp` is explicit because it defaults to tp."""
     trainer = TrainerCommand.parse("megatron-lm", f"python p.py{MIXTURE} --expert-model-parallel-size 2")
     model = catalog.model("qwen3-30b-a3b")
@@ -279,7 +279,7 @@ def test_megatrons_own_parser_reads_where_the_experts_are(dispatcher: str, kind:
         ("qwen3-30b-a3b", MIXTURE, ""),
     ],
 )
-def test_a_command_trains_the_experts_of_the_model_or_is_refused(name: str, more: str, sentence: str) -> None:
+def test_a_command_must_train_the_experts_of_the_model(name: str, more: str, sentence: str) -> None:
     model = catalog.model(name)
     trainer = TrainerCommand.parse("megatron-lm", f"python p.py --num-layers {model.layers}{more}")
     with pytest.raises(InputError, match=sentence) if sentence else nullcontext():
@@ -300,14 +300,14 @@ def test_a_command_trains_the_experts_of_the_model_or_is_refused(name: str, more
         ("megatron-lm", "@none.txt", {}, "the arguments file 'none.txt' of --command cannot be read: No such file"),
     ],
 )
-def test_what_the_trainer_would_not_do_is_refused(
+def test_unsupported_options_of_a_trainer_are_refused(
     name: str, more: str, given: dict[str, object], sentence: str
 ) -> None:
     with pytest.raises(InputError, match=sentence):
         TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "tiny", **given})
 
 
-def test_what_the_trainer_does_anyway_may_be_said() -> None:
+def test_options_that_repeat_the_behaviour_of_a_trainer_are_accepted() -> None:
     given = {"model": "tiny", "settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
     found = TrainerCommand.parse("hf", "python x.py --bf16").completed(given)
     assert (found["precision"], found["settings"]) == ("bf16", ("tp=1", "pp=1", "cp=1", "ep=1"))
@@ -327,9 +327,7 @@ def test_what_the_trainer_does_anyway_may_be_said() -> None:
         ({"--kv": "4"}, {"kv_heads": 4}),
     ],
 )
-def test_flags_of_megatron_that_a_command_leaves_out_have_its_defaults(
-    flags: dict[str, str], fields: dict[str, object]
-) -> None:
+def test_omitted_megatron_flags_have_their_defaults(flags: dict[str, str], fields: dict[str, object]) -> None:
     """Flags that a command omits have Megatron's defaults.
 
     For hidden size 128, the MLP width is 4 x 128, or with SwiGLU the largest multiple of 64 below two thirds of that.

@@ -29,7 +29,7 @@ from tuner.launch.virtual.run_noise import RunNoise
 from tuner.launch.virtual.simulated import _CRASHES, SimulatedLauncher, SpeedChange
 
 
-def test_what_the_truth_hides_follows_from_the_seed_and_its_purpose() -> None:
+def test_hidden_terms_follow_from_the_seed() -> None:
     """The hidden terms of a truth are functions of its seed, such as 48 cosines along the doublings of four axes."""
     truth = GroundTruth(3)
     chosen = columns(tp=2, dp=8, micro_batch=8, recompute="full", sequence_parallel=True)
@@ -71,7 +71,7 @@ def test_some_dispatchers_are_slow_between_domains() -> None:
 
 
 @pytest.mark.parametrize(("ep", "etp", "domain", "far"), [(8, 1, 8, False), (8, 2, 8, True), (16, 1, 8, True)])
-def test_the_busiest_expert_is_waited_for(
+def test_the_busiest_expert_determines_the_time(
     ep: int, etp: int, domain: int, far: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Imbalance slows experts and dispatch by 1 + imbalance x sqrt(ep / experts x 2 ln ep)."""
@@ -88,7 +88,7 @@ def test_the_busiest_expert_is_waited_for(
     assert found["dispatch"] == pytest.approx(5 * busiest * (2 if far else 1))
 
 
-def test_noise_is_normal_or_has_heavy_tails_of_the_same_deviation() -> None:
+def test_noise_is_normal_or_heavy_tailed_with_the_same_deviation() -> None:
     drawn = hash_rng.normal("x", 1)
     assert RunNoise(deviation=0.1).factor("x", 1) == pytest.approx(math.exp(0.1 * drawn))
     assert RunNoise().factor("x", 1) == 1.0
@@ -138,7 +138,7 @@ def test_a_simulated_job_starts_by_its_nodes_and_runs_each_batch(nodes: int, sta
     assert before.steps == pytest.approx([step / 2 for step in steps])
 
 
-def test_a_simulated_failure_prints_what_it_drew() -> None:
+def test_a_simulated_failure_prints_its_draw() -> None:
     launcher, chance = SimulatedLauncher(4, seed=3), (3, "run", 0)
     job: Any = SimpleNamespace(topology=one(nodes=4), cluster=cluster("bloom-48"))
     assert launcher._evidence(Outcome.MEASURED, job, columns(), chance) == ""
@@ -175,7 +175,7 @@ def test_many_rows_are_computed_in_chunks_of_8192(rows: int) -> None:
     assert len(asked) == -(-rows // 8192)
 
 
-def test_sinfo_is_counted_by_nodes_and_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sinfo_is_summed_over_nodes_and_partitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.launch.preflight.shutil.which", lambda name: str(tmp_path / name))
     program = tmp_path / "sinfo"
     for script, verdict, evidence in (
@@ -214,7 +214,7 @@ def test_a_probe_is_read_from_its_last_document(
     assert [command[1:] for command in asked] == [["-m", "tuner.worker.probe", *more] for more in ([], ["--measure"])]
 
 
-def test_a_cancelled_job_ends_where_it_was(tmp_path: Path) -> None:
+def test_a_cancelled_job_keeps_its_progress(tmp_path: Path) -> None:
     """A cancelled job keeps its iterations and times; the clock starts at 50 s so that start and end differ."""
     launcher = SimulatedLauncher(48, seed=1, clock=50.0)
     topology = Topology(nodes=48, tp=4, pp=12, dp=8, micro_batch=1, zero=1, recompute="selective")

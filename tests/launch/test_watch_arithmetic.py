@@ -46,13 +46,13 @@ def world(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> World:
 
 
 @pytest.mark.parametrize(("status", "code"), [(0, 0), (3 << 8, 3), (9, -9)])
-def test_a_job_is_over_when_its_own_child_exits(status: int, code: int, world: World) -> None:
+def test_a_job_is_over_when_its_child_exits(status: int, code: int, world: World) -> None:
     world.exits = [(100.2, 6, 0), (100.5, 7, status)]
     assert supervisor._watch(7, None, []) == ("exited", code)
     assert world.clock == 100.5
 
 
-def test_a_job_that_wrote_its_result_has_a_quarter_of_a_second_to_exit(world: World) -> None:
+def test_a_job_with_a_result_has_a_quarter_of_a_second_to_exit(world: World) -> None:
     world.result_at = 100.4
     assert supervisor._watch(7, world.result, []) == ("done", None)
     assert world.clock == 100.7
@@ -62,7 +62,7 @@ def test_a_job_that_wrote_its_result_has_a_quarter_of_a_second_to_exit(world: Wo
 
 
 @pytest.mark.parametrize(("text", "why"), [(b"x", "cancelled"), (b"", "abandoned")])
-def test_a_tuner_that_writes_cancels_and_one_that_is_gone_abandons(text: bytes, why: str, world: World) -> None:
+def test_input_from_the_tuner_cancels_and_its_end_abandons(text: bytes, why: str, world: World) -> None:
     world.input_at, world.input = 100.3, text
     assert supervisor._watch(7, None, []) == (why, None)
     assert world.clock == 100.3
@@ -94,7 +94,7 @@ def test_a_supervisor_watches_its_child_for_its_result(tmp_path: Path, monkeypat
     assert "No such file" in ended["said"]
 
 
-def test_a_job_is_what_carries_its_tag_or_descends_from_its_root() -> None:
+def test_a_process_of_a_job_has_its_tag_or_descends_from_its_root() -> None:
     """A job's processes have its tag or descend from its root; the root itself counts only if it has the tag."""
     command = ["sh", "-c", "sleep 60 & echo $!; wait"]
 

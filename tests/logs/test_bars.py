@@ -1,4 +1,4 @@
-"""Progress bars: tqdm's smoothing undone, evaluations between two prints, ends of bars, bars that count no steps."""
+"""Progress bars: undoing tqdm's smoothing, evaluations between prints, final bars, and bars that do not count steps."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from tuner.logs.records import Iteration
 
 
 def bar(number: int, elapsed: float, rate: str, total: int = 100) -> str:
-    """A line of tqdm."""
+    """Return a line of tqdm."""
     clock = f"{int(elapsed) // 60:02}:{int(elapsed) % 60:02}"
     return f"{100 * number // total:3}%|█         | {number}/{total} [{clock}<99:00, {rate}]"
 
 
 def read(lines: list[str]) -> list[Iteration]:
-    """The iterations of some bars."""
+    """Return the iterations read from progress bars."""
     bars = Bars()
     return [record.iteration for line, text in enumerate(lines, start=1) for record in bars.read(line, text)]
 
 
 @pytest.mark.parametrize("inverted", [False, True])
 @pytest.mark.parametrize("each", [1, 3])
-def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> None:
-    """Each print's steps and seconds enter two moving averages with a weight of 0.3; their quotient is printed."""
+def test_the_smoothing_of_tqdm_is_inverted_exactly(each: int, inverted: bool) -> None:
+    """tqdm prints the quotient of two moving averages, of steps and of seconds, each with weight 0.3."""
     seconds = [9.0, 2.5, 4.0, 3.0, 3.5]
     lines, ema_steps, ema_seconds = [], 0.0, 0.0
     for place, (took, elapsed) in enumerate(zip(seconds, accumulate(each * took for took in seconds), strict=True)):
@@ -59,11 +59,14 @@ def test_the_smoothing_of_tqdm_is_undone_exactly(each: int, inverted: bool) -> N
     start=st.sampled_from([0, 3, 5, 20]),
     luck=st.lists(st.floats(0.95, 1.05), min_size=26, max_size=26),
 )
-def test_a_bar_gives_back_the_time_of_a_step_as_precisely_as_it_says(
+def test_step_times_of_a_bar_are_as_precise_as_stated(
     description: str, smooths: bool, each: float, slow: float, start: int, luck: list[float]
 ) -> None:
-    """Of tqdm's own bar: Lightning's, that of a loop over epochs, HF Trainer's, sd-scripts', with a slow first step,
-    from the beginning or cut."""
+    """Step times recovered from real tqdm bars are within the stated precision.
+
+    The bars are those of Lightning, of loops over epochs, of HF Trainer and of sd-scripts, with a slow first step, from
+    the start or resumed.
+    """
     steps, seconds = EMA(0.3), EMA(0.3)
     took, elapsed, lines = [0.0], 0.0, []
     for number, share in enumerate(luck, start=1):
@@ -79,7 +82,7 @@ def test_a_bar_gives_back_the_time_of_a_step_as_precisely_as_it_says(
 
 
 def ema_rate(seconds: list[float], each: int) -> float:
-    """The seconds of a step that tqdm prints after these."""
+    """Return the seconds per step that tqdm prints after these steps."""
     steps = spent = 0.0
     for took in seconds:
         steps, spent = 0.3 * each + 0.7 * steps, 0.3 * each * took + 0.7 * spent
@@ -89,16 +92,21 @@ def ema_rate(seconds: list[float], each: int) -> float:
 @pytest.mark.parametrize(
     ("elapsed", "seconds", "digit", "derived"),
     [
-        (4, 1.25, 2 * 0.01 * 1.25 / 0.8 * 4 / 2, "the progress bar's rate"),  # 2.5 s by the rate, 2 s by the clock
-        (3, 1.25, 2.4 * 0.01 * 1.25 / 0.8, "the progress bar's rate"),  # no mean: 5 s by the rate, 3 s by the clock
-        (9, 3.5, 2 / 2, "the progress bar's clock"),  # 7 s by the clock
-        (2, 1.25, 1.25 / 4, "the progress bar's smoothed rate"),  # none by the clock
+        (4, 1.25, 2 * 0.01 * 1.25 / 0.8 * 4 / 2, "the progress bar's rate"),  # 2.5 s from the rate, 2 s from the clock
+        (
+            3,
+            1.25,
+            2.4 * 0.01 * 1.25 / 0.8,
+            "the progress bar's rate",
+        ),  # not a mean: 5 s from the rate, 3 s from the clock
+        (9, 3.5, 2 / 2, "the progress bar's clock"),  # 7 s from the clock
+        (2, 1.25, 1.25 / 4, "the progress bar's smoothed rate"),  # no time from the clock
     ],
 )
-def test_a_rate_that_contradicts_the_clock_by_more_than_a_second_and_a_half_is_not_believed(
+def test_a_rate_that_contradicts_the_clock_by_more_than_one_and_a_half_seconds_is_ignored(
     elapsed: int, seconds: float, digit: float, derived: str
 ) -> None:
-    """Lightning's rate is the mean since the beginning: two steps of 1.25 s after two of 1.25 s."""
+    """Lightning's rate is the mean since the start: two steps of 1.25 s follow two of 1.25 s."""
     lines = [f"Epoch 0:  20%|█ | {n}/10 [00:0{t}<00:08,  0.80it/s, v_num=0]" for n, t in ((2, 2), (4, elapsed))]
     found = read(lines)[1]
     assert (found.number, found.derived) == (4, derived)
@@ -106,14 +114,14 @@ def test_a_rate_that_contradicts_the_clock_by_more_than_a_second_and_a_half_is_n
     assert found.seconds_digit == pytest.approx(digit)
 
 
-def test_bars_are_searched_in_the_first_4096_characters_of_a_line() -> None:
+def test_bars_are_found_in_the_first_4096_characters_of_a_line() -> None:
     line = bar(2, 5, "2.50s/it")
     assert read([" " * (4096 - len(line)) + line])
     assert not read([" " * 4096 + line])
 
 
-def test_a_traceback_goes_on_in_the_next_block_of_lines_between_bars() -> None:
-    """Blocks that hold nothing but bars are read by them alone, unless a traceback is open."""
+def test_a_traceback_continues_in_the_next_block_of_lines() -> None:
+    """A block that contains only bars is read by the bar reader alone, unless a traceback is open."""
     reader = _Reader(None)
     lines = [bar(1, 2, "2.00s/it"), "Traceback (most recent call last):", '  File "a.py"']
     lines += [bar(2, 4, "2.00s/it"), "mine.Oops: it broke"]
@@ -126,8 +134,8 @@ def test_a_traceback_goes_on_in_the_next_block_of_lines_between_bars() -> None:
     assert run.failure.failure.evidence == "mine.Oops: it broke"
 
 
-def test_a_bar_within_a_step_counts_no_steps() -> None:
-    """Its description numbers the step; of a loop over steps the number is the bar's own."""
+def test_a_bar_within_a_step_does_not_count_steps() -> None:
+    """A bar whose description numbers the step counts the work within it; a loop over steps numbers its own."""
     within = [f"Running training step {step}: 100%|##########| 8/8 [00:31<00:00,  3.9{step}s/it]" for step in (1, 2, 3)]
     assert not read_log(within).runs
     loop = [f"step {step}:   {step}%|          | {step}/100 [00:{4 * step:02}<06:00,  4.00s/it]" for step in (1, 2, 3)]
@@ -135,8 +143,8 @@ def test_a_bar_within_a_step_counts_no_steps() -> None:
     assert [each.number for each in run.iterations] == [1, 2, 3]
 
 
-def test_bars_of_trainers_before_2021_are_as_uncertain_as_tqdms_older_mean() -> None:
-    """1.16 and then 1.10 s: 1.06 s by today's mean, which starts without a bias, and 0.96 s by the older one."""
+def test_bars_of_trainers_before_2021_have_the_precision_of_both_means() -> None:
+    """After 1.16 s and 1.10 s, the unbiased mean of current tqdm gives 1.06 s, and the older mean 0.96 s."""
     log = [
         "Iteration:   0%|          | 1/18594 [00:01<6:00:23,  1.16s/it]",
         "Iteration:   0%|          | 2/18594 [00:02<5:41:43,  1.10s/it]",
@@ -154,10 +162,8 @@ def test_bars_of_trainers_before_2021_are_as_uncertain_as_tqdms_older_mean() -> 
     evaluation=st.floats(0.5, 30.0),
     luck=st.lists(st.floats(0.97, 1.03), min_size=12, max_size=12),
 )
-def test_an_evaluation_is_not_in_the_time_of_a_step(
-    each: float, many: int, evaluation: float, luck: list[float]
-) -> None:
-    """Of tqdm's own bar, with an evaluation of half the time or more before each fourth print."""
+def test_the_time_of_a_step_excludes_evaluations(each: float, many: int, evaluation: float, luck: list[float]) -> None:
+    """An evaluation of at least half the time precedes every fourth print of a real tqdm bar."""
     steps, seconds = EMA(0.3), EMA(0.3)
     elapsed, reader, found = 0.0, RecordReader(), []
     for place, share in enumerate(luck, start=1):
@@ -180,16 +186,16 @@ def test_an_evaluation_is_not_in_the_time_of_a_step(
         assert close, (iteration, took, evaluates)
 
 
-def test_an_evaluation_that_is_printed_out_of_place_changes_no_time() -> None:
-    """Lines of stdout come late beside a bar on stderr: the rate of the step tells."""
+def test_an_evaluation_printed_out_of_place_changes_no_time() -> None:
+    """stdout may lag behind a bar on stderr; then the bar's rate shows that no evaluation took place."""
     lines = [bar(10 * place, 10 * place, "1.00s/it") for place in range(1, 5)]
     alone = [each.seconds for each in read_log(lines).runs[0].iterations]
     late = [*lines[:3], "{'eval_loss': 0.4, 'eval_runtime': 5.0, 'epoch': 1}", lines[3]]
     assert [each.seconds for each in read_log(late).runs[0].iterations] == alone
 
 
-def test_the_first_print_after_an_evaluation_is_read_by_itself() -> None:
-    """Bars alone on their lines are read together, without what came between them."""
+def test_the_first_print_after_an_evaluation_is_read_separately() -> None:
+    """Bars on lines of their own are read in one pass, except directly after other output."""
     bars, line = Bars(), bar(20, 80, "4.35s/it")
     list(bars.read(1, bar(10, 20, "2.00s/it")))
     bars.evaluate(40.0)
@@ -199,16 +205,16 @@ def test_the_first_print_after_an_evaluation_is_read_by_itself() -> None:
     assert bars.read_plain([(3, line)], line) is not None
 
 
-def test_a_bar_cut_off_late_is_smoothed_print_by_print() -> None:
-    """After a minute, a rate that agrees with the clock is not that of a resumption, whose weight would be unknown."""
+def test_a_bar_truncated_late_is_smoothed_print_by_print() -> None:
+    """After a minute, a rate that agrees with the clock is not that of a resumed run with unknown smoothing."""
     late = [bar(2086, 1561, "1.49it/s", 2120), bar(2087, 1562, "1.48it/s", 2120), bar(2088, 1562, "1.47it/s", 2120)]
     second = read(late)[1]
     assert second.seconds == pytest.approx((1 / 1.48 - 0.7 / 1.49) / 0.3)
     assert second.seconds_digit < 0.05
 
 
-def test_ends_of_bars_alone_are_two_runs_where_the_clock_falls_back() -> None:
-    """The second print of an end, when a bar closes, has the time to evaluate and to save beside it."""
+def test_final_bars_are_two_runs_if_the_clock_falls() -> None:
+    """When a bar closes, its final print appears twice; the second time includes evaluation and saving."""
     end = "1|25880|Loss: 0.84: 100%|####| 25880/25880 [{}<00:00, {}it/s]"
     first, second = read_log([end.format("4:59:53", "1.44"), end.format("2:30:00", "2.88")]).runs
     assert first.iterations[0].seconds == pytest.approx(1 / 1.44)
@@ -217,8 +223,8 @@ def test_ends_of_bars_alone_are_two_runs_where_the_clock_falls_back() -> None:
     assert run.iterations[0].seconds == pytest.approx(1 / 2.88)
 
 
-def test_a_bar_beside_one_breakdown_that_leaves_out_what_is_generated_counts() -> None:
-    """The passes and the step take 232 s of 380."""
+def test_a_bar_is_preferred_to_a_breakdown_that_omits_generation() -> None:
+    """The passes and the step account for only 232 s of 380 s."""
     breakdown = "[Rank 0] time (ms) | fwd: 114577.10 | bwd: 117430.12 | bwd_inner: 117138.34 | step: 105.42"
     (run,) = read_log([breakdown, "  0%|          | 3/1562 [18:48<164:33:29, 379.99s/it]"]).runs
     assert run.source == "progress bar"
@@ -232,21 +238,19 @@ def test_a_bar_beside_one_breakdown_that_leaves_out_what_is_generated_counts() -
         ("[ 375/6912 1:03:31 < 31:02:18, 0.06 it/s, Epoch 0.16/3]", 111738 / 6537, 2 / 6537),  # resumed at 200
         ("[6500/6912 1:03:31 < 1:57:20, 0.06 it/s, Epoch 2.9/3]", 7040 / 412, 2 / 412),  # resumed at 6300
         ("[ 500/1000 10:00 < 09:59, 0.83 it/s, Epoch 0.5/1]", 1.2, 2 / 500),
-        ("[ 900/1000 18:00 < 02:01, 0.83 it/s, Epoch 0.9/1]", 1.2, 2 / 900),  # the time left has fewer digits
+        ("[ 900/1000 18:00 < 02:01, 0.83 it/s, Epoch 0.9/1]", 1.2, 2 / 900),  # the remaining time has fewer digits
         ("[600/600 15:08, Epoch 0/1]", 908 / 600, 2 / 600),
     ],
 )
-def test_a_notebooks_bar_gives_the_mean_of_the_steps_that_this_job_ran(
-    printed: str, seconds: float, digit: float
-) -> None:
+def test_a_notebook_bar_gives_the_mean_of_the_steps_of_this_job(printed: str, seconds: float, digit: float) -> None:
     (run,) = read_log(["<progress value='375' max='6912'></progress>", printed, "Step Training Loss"]).runs
     (iteration,) = run.iterations
     assert iteration.seconds == pytest.approx(seconds)
     assert iteration.seconds_digit == pytest.approx(digit)
 
 
-def test_a_bar_of_epochs_counts_no_steps() -> None:
-    """Its description numbers them as the bar does; in a loop over epochs the bar counts the batches of one."""
+def test_a_bar_of_epochs_does_not_count_steps() -> None:
+    """A bar whose description repeats its number counts epochs; one in a loop over epochs counts batches."""
     line = "Epoch {0}/1000:  46%|████      | {0}/1000 [14:{1:02}<16:28,  1.84s/it, v_num=1, train_loss_step=2.36e+3]"
     assert not read_log([line.format(462 + n, 9 + 2 * n) for n in range(3)]).runs
     line = "Epoch 2/1000:  46%|████      | {0}/1000 [14:{1:02}<16:28,  1.84s/it, loss=2.36]"

@@ -1,4 +1,4 @@
-"""Which iteration of a log is measured: the second, as far as the log tells it apart from the first."""
+"""The iteration of a log that is measured: the second, if the log shows which one that is."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tuner.logs.runs import LogRun
 
 
 def run(source: Source | None = None, **arguments: str) -> LogRun:
-    """A start of a program without iterations, but with what its settings state."""
+    """Return a run without iterations whose settings state these arguments."""
     return LogRun(iterations=(), source=source, line=1, arguments=arguments, peak=PeakMemory(), failure=None)
 
 
@@ -33,8 +33,8 @@ def test_the_second_iteration_is_measured(numbers: tuple[int, ...], interval: st
     assert bool(reason) == (not chosen)
 
 
-def test_the_throughput_timer_leaves_out_the_warm_up_by_itself() -> None:
-    """Its only line is measured, although it stands for all iterations up to it."""
+def test_the_throughput_timer_excludes_the_warm_up() -> None:
+    """The timer's only line is measured, although it covers all iterations so far."""
     assert second(run("throughput timer", steps_per_print="10"), (10,)) == ((10,), "")
     assert second(run(steps_per_print="10"), (10,))[0] == ()
 
@@ -48,13 +48,13 @@ def logged(*numbers: int, skipped: tuple[int, ...] = (), source: Source | None =
     return LogRun(iterations=found, source=source, line=1, arguments={}, peak=PeakMemory(), failure=None)
 
 
-def test_where_the_first_line_has_no_time_the_first_with_one_is_the_second_line() -> None:
-    """Times between the stamps of lines: iterations 2 to 10 are the second line of a log of 1, 10, 20."""
+def test_if_the_first_line_has_no_time_the_first_timed_line_is_the_second() -> None:
+    """With times from time stamps, iterations 2 to 10 are the second line of a log of 1, 10, 20."""
     assert second(logged(1, 10, 20), (10, 20)) == ((10,), "")
     assert second(logged(10, 20, 30), (10, 20, 30)) == ((20,), "")
 
 
-def test_an_iteration_that_skipped_its_optimizer_step_is_not_the_second() -> None:
+def test_an_iteration_without_an_optimizer_step_is_not_the_second() -> None:
     assert second(logged(1, 2, 3, 4, skipped=(1, 2, 3)), (1, 2, 3, 4)) == ((4,), "")
     assert second(logged(2, 3, skipped=(2,)), (2, 3)) == ((3,), "")
     assert second(logged(1, 2, 3, skipped=(2, 3)), (1, 2, 3)) == (
@@ -91,13 +91,13 @@ def test_a_job_is_measured_by_position(
     assert bool(reason) == (not chosen)
 
 
-def test_the_only_line_of_the_throughput_timer_measures_a_job() -> None:
-    """It leaves out the warm-up by itself; where it has a second line, that one is measured as in every log."""
+def test_a_job_is_measured_by_a_single_line_of_the_throughput_timer() -> None:
+    """The timer excludes the warm-up; if there is a second line, it is measured as in every log."""
     for numbers, chosen in (((10,), 10), ((10, 20), 20)):
         assert of_job(logged(*numbers, source="throughput timer"), (2,), lines(*numbers)) == ((chosen,), "")
 
 
-def test_what_a_measurement_stands_for_is_noted() -> None:
+def test_a_measurement_notes_averages_and_skipped_steps() -> None:
     assert averaging(logged(1, 2), (2,), lines(1, 2)) == ""
     assert averaging(logged(10, 20), (20,), lines(10, 20)) == "each time is a mean of 10 iterations"
     assert averaging(logged(10, 20, source="throughput timer"), (20,), lines(10, 20)) == ""
@@ -124,7 +124,7 @@ def timed(*seconds: float, skipped: tuple[int, ...] = ()) -> list[Iteration]:
         ((60.0, 2.21, 2.0, 2.0), (), 3, "iteration 3 is measured"),
     ],
 )
-def test_the_first_iteration_that_agrees_with_the_next_is_measured(
+def test_the_first_iteration_that_agrees_with_its_successor_is_measured(
     seconds: tuple[float, ...], skipped: tuple[int, ...], chosen: int, note: str
 ) -> None:
     found, reason = first_steady(2, timed(*seconds, skipped=skipped))

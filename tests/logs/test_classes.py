@@ -1,4 +1,4 @@
-"""The confusion table of logs, and the figures that the documentation states."""
+"""The confusion table of logs, and its totals in the documentation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_the_documentation_states_the_totals() -> None:
     assert stated in " ".join((ROOT / "docs/trainers.md").read_text().split()), table(failed)
 
 
-def test_the_table_counts_every_case_in_its_row_and_column_and_names_the_wrong_ones() -> None:
+def test_the_table_counts_every_case_and_names_misclassified_ones() -> None:
     pairs = [("a", "OOM", "OOM"), ("b", "OOM", "HUNG"), ("c", "none", "none")]
     lines = table(pairs).splitlines()
     assert [line.split() for line in lines[:3]] == [
@@ -26,8 +26,8 @@ def test_the_table_counts_every_case_in_its_row_and_column_and_names_the_wrong_o
     assert lines[3:] == ["2 of 3 right (66.7%)", "  b: OOM, read as HUNG"]
 
 
-def test_no_case_hides_another_of_its_name() -> None:
-    """The tables of cases are merged, so that of two with one name only the last would be tested."""
+def test_case_names_are_unique() -> None:
+    """The tables of cases are merged, so a duplicate name would hide a case."""
     names: Counter[str] = Counter()
     for path in (ROOT / "tests/logs").glob("*/*.py"):
         tables = (node.value for node in ast.parse(path.read_text()).body if isinstance(node, ast.AnnAssign))

@@ -1,4 +1,4 @@
-"""DeepSpeed's lines of an iteration, and what earlier lines say of them."""
+"""DeepSpeed's iteration lines, and what preceding lines add to them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tuner.logs.records import LogRecord
 
 
 def records(text: str, before: str = "") -> list[LogRecord]:
-    """The iterations of a line, after another one."""
+    """Return the records of a line that follows another one."""
     reader = DeepSpeed()
     assert not list(reader.read(6, before))
     return list(reader.read(7, text))
 
 
 def only(text: str, before: str = "") -> LogRecord:
-    """The one record of a line."""
+    """Return the only record of a line."""
     (found,) = records(text, before)
     return found
 
 
-def test_deepspeeds_lines_are_read() -> None:
-    """A pipeline's seconds, a timer's samples a second, the current ones before the mean, and three times in ms."""
+def test_deepspeed_lines_are_read() -> None:
+    """The pipeline engine prints seconds, the timer current and mean samples/s, and the breakdown three times in ms."""
     pipe = only("rank0: steps: 2 loss: 5.5000 iter time (s): 0.046 samples/sec: 87.500")
     assert (pipe.source, pipe.speaker) == ("pipeline engine", "rank0:")
     assert (pipe.iteration.number, pipe.iteration.seconds, pipe.iteration.loss) == (2, 0.046, 5.5)
@@ -38,7 +38,7 @@ def test_deepspeeds_lines_are_read() -> None:
 
 
 @pytest.mark.parametrize(("unit", "seconds"), [("m", 2.5e-3), ("u", 2.5e-6), ("n", 2.5e-9)])
-def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
+def test_the_latency_of_the_flops_profiler_has_a_unit(unit: str, seconds: float) -> None:
     found = only(f"iter latency:                    2.5 {unit}s", "Profile Summary at step 4:")
     assert (found.source, found.iteration.number) == ("flops profiler", 4)
     assert found.iteration.seconds == pytest.approx(seconds)
@@ -46,7 +46,7 @@ def test_the_profilers_latency_has_its_unit(unit: str, seconds: float) -> None:
     assert not records(f"iter latency: 2.5 {unit}s", "step 4:")
 
 
-def test_the_older_timer_belongs_to_the_step_whose_rates_are_logged() -> None:
+def test_a_line_of_the_older_timer_belongs_to_the_step_of_the_rates_before_it() -> None:
     rates = "[2022-08-29 06:58:56,121] [INFO] [logging.py:68:log_dist] [Rank 0] step=20, skipped=17, lr=[5e-05]"
     timer = "[2022-08-29 06:58:56,176] [INFO] [timer.py:198:stop] 0/80, SamplesPerSec=8.5, MemAllocated=0.36GB"
     after, alone = only(timer, rates).iteration, only(timer).iteration

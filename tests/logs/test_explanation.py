@@ -1,4 +1,4 @@
-"""An unread log leads to a pattern that reads it."""
+"""For an unread log, `measure --explain` suggests a pattern that reads it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("line", UNREAD)
-def test_the_suggested_pattern_reads_the_line_that_it_was_made_for(line: str) -> None:
+def test_the_suggested_pattern_reads_the_line_it_was_derived_from(line: str) -> None:
     lines = ["loading data", "model has 1.3 B parameters", line, "saving in 3 steps"]
     found = explained(lines)
     assert found.readers == ()
@@ -34,13 +34,13 @@ def test_the_suggested_pattern_reads_the_line_that_it_was_made_for(line: str) ->
     assert [(entry.number, entry.seconds) for entry in run.iterations] == [UNREAD[line]]
 
 
-def test_a_rate_that_follows_its_name_is_suggested_and_no_part_of_a_step() -> None:
+def test_a_rate_after_its_name_is_suggested_and_is_not_read_as_a_step() -> None:
     found = explained(["step 1 loss 3.2 tok/s 341"])
     assert found.pattern == r"step\s*(?P<iteration>[0-9]+)\b.*?loss\s*[0-9.]+\s*tok/s\s*(?P<tokens_per_sec>[0-9.]+)"
     assert explained(["step 1 loss 3.2 data_wait 0.5s"]).pattern == ""
 
 
-def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_stands_alone() -> None:
+def test_repeated_lines_that_differ_only_in_numbers_are_likelier() -> None:
     lines = ["loading shard 1 of 3 took 2.51 s", *(f"[packed] update {n} | {n}.5 ms/update" for n in (1, 2, 3, 4))]
     found = explained(lines)
     assert [number for number, _ in found.likely] == [2, 3, 4]
@@ -59,10 +59,8 @@ def test_lines_that_differ_in_their_figures_alone_are_likelier_than_one_that_sta
         (["step 1 loss", "iter 2 loss", "it 3 loss", "took 2 s, loss"], [1, 2, 4]),
     ],
 )
-def test_a_time_weighs_3_a_step_2_a_loss_1_and_a_line_that_is_repeated_2_more(
-    lines: list[str], likely: list[int]
-) -> None:
-    """Three lines at most, the first of those that weigh the same."""
+def test_likely_lines_are_weighted_by_time_step_loss_and_repetition(lines: list[str], likely: list[int]) -> None:
+    """A time weighs 3, a step 2, a loss 1, and repetition 2 more; of equal weights the first three lines are shown."""
     assert [number for number, _ in explained(lines).likely] == likely
 
 
@@ -76,14 +74,14 @@ def test_the_command_prints_readers_or_a_pattern(run: Run, tmp_path: Path) -> No
     assert "no line looks like an iteration; print" in run("measure", str(log), "--explain").out
 
 
-def test_a_known_log_names_its_reader_with_the_first_lines() -> None:
+def test_for_a_known_log_the_reader_and_its_first_lines_are_named() -> None:
     found = explained((ROOT / "tests/data/logs/nemo.log").read_text().splitlines())
     (reader,) = found.readers
     assert (reader.source, reader.lines, [number for number, _ in reader.examples]) == ("nemo", 3, [1, 2, 3])
     assert (found.likely, found.pattern) == ((), "")
 
 
-def test_lines_that_are_read_by_the_names_of_their_figures_are_shown() -> None:
+def test_lines_read_by_figure_names_are_shown() -> None:
     found = explained(["starting", *(f"update {n} | loss 2.0 | {n}.5 ms/update" for n in (1, 2, 3, 4))])
     (reader,) = found.readers
     assert (reader.source, reader.lines, reader.examples[0][0]) == ("named figures", 4, 2)

@@ -1,4 +1,4 @@
-"""Why a job ended: the cause with its line, and no alarm where a word only sounds like one."""
+"""Why a job ended: the root cause and its log line, without false alarms."""
 
 from __future__ import annotations
 
@@ -45,16 +45,16 @@ FAILURES = {
     "worker-host-memory": (Outcome.CRASHED, 25, "RuntimeError: [enforce fail at alloc_cpu.cpp:127] err == 0."),
     "worker-killed": (Outcome.CRASHED, 36, "worker: rank 1 was killed by signal 9"),
 }
-"""Of each log what the job died of, and the line of the log that says so with how it begins."""
+"""Outcome of each log, and the number and beginning of the line that shows it."""
 
 
 def failure_of(*lines: str) -> Sighting | None:
-    """What a log of these lines failed of."""
+    """Return the failure of a log of these lines."""
     runs = read_log(lines).runs
     return runs[-1].failure if runs else None
 
 
-def test_every_log_of_a_failure_has_its_row() -> None:
+def test_every_failure_log_has_a_test_case() -> None:
     assert {path.stem.removeprefix("failure-") for path in LOGS.glob("failure-*.log")} == set(FAILURES)
 
 
@@ -69,16 +69,16 @@ def test_a_failure_is_reported_with_the_line_that_proves_it(name: str) -> None:
     assert seen.failure.evidence in " ".join(lines[line - 1].split())
 
 
-def test_a_host_without_memory_is_never_taken_for_a_gpu_without() -> None:
-    """An OOM says that a GPU's memory is too small for the topology; the host's says nothing of the kind."""
+def test_host_out_of_memory_is_not_gpu_out_of_memory() -> None:
+    """OOM means that the topology exceeds a GPU's memory; running out of host memory does not."""
     for name in ("host-memory", "host-memory-slurm"):
         seen = failure_of(*(LOGS / f"failure-{name}.log").read_text().splitlines())
         assert seen
         assert "the host ran out of memory" in seen.meaning
 
 
-def test_words_that_sound_like_failures_are_none() -> None:
-    """Warnings, names of options, skipped steps, what the interpreter ignores, an exception that somebody caught."""
+def test_a_healthy_log_with_alarming_words_has_no_failure() -> None:
+    """The log has warnings, option names, skipped steps, an ignored exception and a caught one."""
     (run,) = read_log((LOGS / "healthy.log").read_text().splitlines()).runs
     assert len(run.iterations) == 4
     assert run.failure is None
@@ -98,12 +98,12 @@ SOUNDS_LIKE_ONE = [
 
 
 @pytest.mark.parametrize("line", SOUNDS_LIKE_ONE)
-def test_no_single_word_is_a_failure(line: str) -> None:
+def test_a_single_alarming_word_is_no_failure(line: str) -> None:
     assert failure_of(line) is None
 
 
 def chained(first: str, bridge: str, second: str = "ValueError: second") -> list[str]:
-    """Return an exception and one that followed it."""
+    """Return the lines of two chained exceptions."""
     return [
         "Traceback (most recent call last):",
         '  File "a.py", line 1, in <module>',
@@ -138,13 +138,13 @@ def test_the_last_line_of_the_first_traceback_is_the_evidence(first: str, bridge
 
 @pytest.mark.parametrize("rank", ["", "[rank3]: "])
 @pytest.mark.parametrize("first", ["KeyError: 'first'", "StopIteration", "_queue.Empty", "queue.Empty"])
-def test_who_handles_a_failed_lookup_says_what_was_looked_for(first: str, rank: str) -> None:
+def test_a_failed_lookup_is_explained_by_its_handler(first: str, rank: str) -> None:
     seen = failure_of(*(rank + line for line in chained(first, HANDLED)))
     assert seen
     assert (seen.failure.evidence, seen.line) == ("ValueError: second", 10)
 
 
-def test_a_failed_lookup_counts_where_what_follows_is_far_or_cut_off() -> None:
+def test_a_failed_lookup_is_the_cause_if_the_next_exception_is_far_or_missing() -> None:
     lookup = chained("KeyError: 'first'", HANDLED)
     far = failure_of(*lookup[:4], *("iteration 1" for _ in range(3)), *lookup[5:])
     cut = failure_of(*lookup[:6])
@@ -154,22 +154,23 @@ def test_a_failed_lookup_counts_where_what_follows_is_far_or_cut_off() -> None:
     assert far.line == cut.line == 4
 
 
-def test_a_traceback_without_an_end_is_a_failure_too() -> None:
+def test_an_unfinished_traceback_is_a_failure() -> None:
     seen = failure_of("Traceback (most recent call last):", '  File "a.py", line 1, in <module>')
     assert seen
     assert (seen.failure.kind, seen.failure.evidence) == ("CRASHED", "Traceback (most recent call last):")
 
 
-@pytest.mark.parametrize(("frames", "evidence"), [(499, "ValueError: deep"), (500, "ValueError: deep")])
-def test_an_exception_counts_however_deep_its_traceback_is(frames: int, evidence: str | None) -> None:
+@pytest.mark.parametrize("frames", [499, 500])
+def test_an_exception_is_found_after_a_traceback_of_any_depth(frames: int) -> None:
     seen = failure_of(
         "Traceback (most recent call last):", *['  File "a.py", line 1, in f'] * frames, "ValueError: deep"
     )
-    assert (seen.failure.evidence if seen else None) == evidence
+    assert seen
+    assert seen.failure.evidence == "ValueError: deep"
 
 
-def test_a_killed_rank_explains_a_traceback_that_was_cut_off() -> None:
-    """The other rank was ended while it printed that the first one is gone."""
+def test_a_killed_rank_explains_a_truncated_traceback() -> None:
+    """The other rank was terminated while printing that its peer is gone."""
     lines = [
         "Traceback (most recent call last):",
         '  File "a.py", line 1, in f',
@@ -180,7 +181,7 @@ def test_a_killed_rank_explains_a_traceback_that_was_cut_off() -> None:
     assert seen.meaning == "a rank was killed (SIGKILL)"
 
 
-def test_a_loss_that_comes_back_from_no_number_is_no_failure() -> None:
+def test_a_loss_that_recovers_from_nan_is_no_failure() -> None:
     text = (LOGS / "failure-not-a-number.log").read_text()
     lines = text.splitlines()
     assert failure_of(*lines[:3]) is not None
@@ -188,15 +189,15 @@ def test_a_loss_that_comes_back_from_no_number_is_no_failure() -> None:
 
 
 @given(st.permutations(["oom", "hang", "time-limit", "assertion", "cancelled", "host-memory", "sigterm"]))
-def test_a_gpu_without_memory_explains_all_else(names: list[str]) -> None:
-    """Whatever the other ranks, the launcher and the scheduler say before or after it."""
+def test_gpu_out_of_memory_takes_precedence_over_other_failures(names: list[str]) -> None:
+    """The order of the lines of ranks, launcher and scheduler does not matter."""
     lines = [line for name in names for line in (LOGS / f"failure-{name}.log").read_text().splitlines()]
     failures = [run.failure.failure.kind for run in read_log(lines).runs if run.failure]
     assert "OOM" in failures
 
 
 @given(st.randoms(use_true_random=False))
-def test_the_tracebacks_of_ranks_may_be_mixed_line_by_line(dice: random.Random) -> None:
+def test_interleaved_tracebacks_of_ranks_are_separated(dice: random.Random) -> None:
     ranks = [
         [f"[rank{rank}]: {line}" for line in ("Traceback (most recent call last):", '  File "a.py"', "    x", last)]
         for rank, last in enumerate(
@@ -230,7 +231,9 @@ ENDS = [
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("lost", LOST_PEERS)
 @pytest.mark.parametrize("first", [False, True])
-def test_what_a_rank_says_of_a_lost_peer_yields_to_what_ended_the_peer(end: str, lost: str, *, first: bool) -> None:
+def test_the_cause_of_a_lost_peer_takes_precedence_over_the_lost_connection(
+    end: str, lost: str, *, first: bool
+) -> None:
     raised = ["[rank3]: Traceback (most recent call last):", '[rank3]:   File "a.py"', end]
     other = ["[rank1]: Traceback (most recent call last):", '[rank1]:   File "a.py"', f"[rank1]: {lost}"]
     seen = failure_of(*other, *raised) if first else failure_of(*raised, *other)
@@ -238,7 +241,7 @@ def test_what_a_rank_says_of_a_lost_peer_yields_to_what_ended_the_peer(end: str,
     assert seen.failure.evidence == end.removeprefix("[rank3]: ")
 
 
-def test_a_collective_that_waits_for_a_rank_whose_nccl_failed_is_no_hang() -> None:
+def test_a_collective_that_times_out_after_an_nccl_failure_is_not_a_hang() -> None:
     failed = f"[rank1]: {LOST_PEERS[1]}"
     waits = "[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(5)"
     in_order, reverse = failure_of(failed, waits), failure_of(waits, failed)
@@ -253,7 +256,7 @@ KILLED = (
 WAITS = "[rank0]:[E1 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(5)"
 
 
-def test_a_collective_that_waits_for_a_rank_that_was_killed_is_no_hang() -> None:
+def test_a_collective_that_times_out_after_a_killed_rank_is_not_a_hang() -> None:
     in_order, reverse = failure_of(KILLED, WAITS), failure_of(WAITS, KILLED)
     assert in_order
     assert reverse
@@ -262,7 +265,7 @@ def test_a_collective_that_waits_for_a_rank_that_was_killed_is_no_hang() -> None
 
 @pytest.mark.parametrize("lost", LOST_PEERS)
 @pytest.mark.parametrize("first", [False, True])
-def test_the_signal_that_killed_a_rank_explains_what_its_peers_lost(lost: str, *, first: bool) -> None:
+def test_the_signal_that_killed_a_rank_explains_lost_connections(lost: str, *, first: bool) -> None:
     peer = ["[rank1]: Traceback (most recent call last):", '[rank1]:   File "a.py"', f"[rank1]: {lost}"]
     seen = failure_of(KILLED, *peer) if first else failure_of(*peer, KILLED)
     assert seen
@@ -274,7 +277,7 @@ ABORTED = "[rank1]: RuntimeError: NCCL communicator was aborted on rank 1. Origi
 
 @pytest.mark.parametrize("peer", [LOST_PEERS[0], ABORTED, "Fatal Python error: Aborted"])
 @pytest.mark.parametrize("first", [False, True])
-def test_an_exception_without_its_traceback_explains_an_abort(peer: str, *, first: bool) -> None:
+def test_an_exception_without_a_traceback_explains_an_abort(peer: str, *, first: bool) -> None:
     bare = "ValueError: the sequence length must be divisible by 128"
     seen = failure_of(bare, peer) if first else failure_of(peer, bare)
     assert seen
@@ -282,7 +285,7 @@ def test_an_exception_without_its_traceback_explains_an_abort(peer: str, *, firs
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_each_wording_has_its_outcome_its_meaning_and_its_root_cause(name: str) -> None:
+def test_each_wording_has_an_outcome_a_meaning_and_a_root_cause(name: str) -> None:
     text, outcome, meaning, evidence = CASES[name]
     seen = failure_of(*text.splitlines())
     assert seen
@@ -291,13 +294,13 @@ def test_each_wording_has_its_outcome_its_meaning_and_its_root_cause(name: str) 
 
 
 @pytest.mark.parametrize("line", HARMLESS)
-def test_a_line_that_only_mentions_a_failure_is_none(line: str) -> None:
+def test_a_line_that_only_mentions_a_failure_is_not_one(line: str) -> None:
     assert failure_of(line) is None
 
 
 @pytest.mark.parametrize("line", [line for text, *_ in CASES.values() for line in text.splitlines()])
-def test_a_signature_that_matches_a_line_has_a_word_in_it(line: str) -> None:
-    """A signature without a word in the line is never compared with it."""
+def test_every_signature_shares_a_keyword_with_the_lines_it_matches(line: str) -> None:
+    """Lines without any keyword of a signature are not compared with it."""
     for signature in SIGNATURES:
         if signature.pattern.search(line):
             assert any(word in line for word in signature.words), signature.meaning

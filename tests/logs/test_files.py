@@ -1,4 +1,4 @@
-"""Logs from disk or a pipe: compressed or not, cut off, of any length; and what is no log is said to be none."""
+"""Logs from files and pipes: compressed, truncated, or of any length; files that are not logs are refused."""
 
 from __future__ import annotations
 
@@ -38,16 +38,16 @@ PACKED: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("kind", PACKED)
-def test_a_compressed_log_is_the_same_log(kind: str, tmp_path: Path, run: Run) -> None:
-    """Whatever it is called: the first bytes tell."""
+def test_a_compressed_log_is_read_like_a_plain_one(kind: str, tmp_path: Path, run: Run) -> None:
+    """The first bytes decide, not the file name."""
     (tmp_path / "job 1's log;").write_bytes(PACKED[kind](Path(EXAMPLE).read_bytes()))
     packed, plain = document(run, str(tmp_path / "job 1's log;"), KEY), document(run, EXAMPLE, KEY)
     assert {**packed, "log": ""} == {**plain, "log": ""}
 
 
 @pytest.mark.parametrize("kind", ["gz", "bz2", "xz"])
-def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(kind: str, tmp_path: Path, run: Run) -> None:
-    """Of each compression one block at least must be there."""
+def test_a_truncated_compressed_log_is_read_as_far_as_possible(kind: str, tmp_path: Path, run: Run) -> None:
+    """The file must have at least one complete block of its compression."""
     lines = [line for line in Path(EXAMPLE).read_text().splitlines() if line.startswith(" iteration ")]
     text = "\n".join(lines[1].replace(" 2/", f" {number}/") for number in range(2, 20_000)).encode()
     packed = PACKED[kind](text)
@@ -58,7 +58,7 @@ def test_a_compressed_log_that_is_cut_off_gives_what_it_holds(kind: str, tmp_pat
     assert 0 < len(json.loads(said.out)["iterations"]) < 20_000
 
 
-def test_standard_input_is_read_too() -> None:
+def test_standard_input_is_read() -> None:
     command = [sys.executable, "-m", "tuner", "measure", "-", KEY, "--json"]
     for text in (Path(EXAMPLE).read_bytes(), gzip.compress(Path(EXAMPLE).read_bytes())):
         said = subprocess.run(command, input=text, capture_output=True, check=False)
@@ -66,8 +66,8 @@ def test_standard_input_is_read_too() -> None:
         assert json.loads(said.stdout)["measurement"]["sec_per_iter"] == 143.31
 
 
-def test_a_log_is_read_as_it_comes(tmp_path: Path) -> None:
-    """A line is read before the next, and a file without line breaks in pieces."""
+def test_a_log_is_read_incrementally(tmp_path: Path) -> None:
+    """Each line is read before the next one arrives, and a file without line breaks is read in pieces."""
     (tmp_path / "long.log").write_bytes(b"x" * 3_000_000 + b"\n")
     assert [len(piece) for piece in log_lines(str(tmp_path / "long.log"))] == [2**20, 2**20, 3_000_001 - 2**21]
     first = next(log_lines(EXAMPLE))
@@ -84,7 +84,7 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("kind", UNREADABLE)
-def test_what_is_no_log_leaves_with_2_and_one_sentence(kind: str, tmp_path: Path, run: Run) -> None:
+def test_a_file_that_is_no_log_exits_with_2_and_one_sentence(kind: str, tmp_path: Path, run: Run) -> None:
     content, sentence = UNREADABLE[kind]
     (tmp_path / "x").write_bytes(content)
     said = run("measure", str(tmp_path / "x"))
@@ -94,15 +94,15 @@ def test_what_is_no_log_leaves_with_2_and_one_sentence(kind: str, tmp_path: Path
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="from 3.14 on Python reads zstd itself")
-def test_what_python_cannot_decompress_leaves_with_3_and_the_remedy(tmp_path: Path, run: Run) -> None:
+def test_an_unsupported_compression_exits_with_3_and_the_remedy(tmp_path: Path, run: Run) -> None:
     (tmp_path / "x.zst").write_bytes(b"\x28\xb5\x2f\xfd" + b"\0" * 20)
     said = run("measure", str(tmp_path / "x.zst"))
     assert said.code == 3
     assert f"or write zstd -dc {tmp_path}/x.zst | tuner measure -" in said.err
 
 
-def test_reading_a_log_needs_nothing_heavy() -> None:
-    """The reader runs where jobs run, beside torch."""
+def test_reading_a_log_imports_no_heavy_packages() -> None:
+    """The reader runs inside jobs, next to torch."""
     program = (
         "import sys\nfrom tuner.logs import read_log\nfrom tuner.logs.files import log_lines\n"
         f"assert read_log(log_lines({EXAMPLE!r})).runs\n"

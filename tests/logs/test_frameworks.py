@@ -1,4 +1,4 @@
-"""Each framework's log gives its second iteration, in the framework's own format."""
+"""Each framework's log is read in its own format and measured by its second iteration."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FRAMEWORKS = {
     "lightning-rich": ("progress bar", 2, 0.44, 0.03),
     "deepspeed-timer-2021": ("throughput timer", 20, 64 / 127.5, 0.0),
 }
-"""Of each log its reader, the number of the second iteration, its seconds, and how far off they may be."""
+"""Reader of each log, and number, seconds and precision of its second iteration."""
 
 
 def only_run(name: str, pattern: StepPattern | None = None) -> LogRun:
@@ -70,8 +70,8 @@ def test_a_framework_is_measured_by_its_second_iteration(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GOOD_LOGS)
-def test_a_log_as_users_paste_it_is_measured_by_its_second_line(name: str) -> None:
-    """Resumed, behind a launcher's labels, among other lines, glued to a progress bar, in colours."""
+def test_a_pasted_log_is_measured_by_its_second_line(name: str) -> None:
+    """Pasted logs are resumed, have a launcher's labels or colours, contain other lines, or run into a progress bar."""
     text, source, number, seconds, tolerance = GOOD_LOGS[name]
     (run,) = read_log(text.splitlines()).runs
     assert (run.source, run.failure) == (source, None)
@@ -87,7 +87,7 @@ WRAPPED = ("megatron mixtral 2024", "torchtitan mxfp8 2026", "nemo b200", "nanot
 
 @pytest.mark.parametrize("columns", [80, 120])
 @pytest.mark.parametrize("name", WRAPPED)
-def test_lines_that_a_terminal_broke_are_joined(name: str, columns: int) -> None:
+def test_lines_wrapped_by_a_terminal_are_joined(name: str, columns: int) -> None:
     text, source, number, seconds, tolerance = GOOD_LOGS[name]
     broken = [line[at : at + columns] for line in text.splitlines() for at in range(0, len(line), columns)]
     (run,) = read_log(broken).runs
@@ -97,7 +97,7 @@ def test_lines_that_a_terminal_broke_are_joined(name: str, columns: int) -> None
     assert [e.seconds for e in entries if e.number == number] == [pytest.approx(seconds, rel=1e-9, abs=tolerance)]
 
 
-def test_full_lines_are_joined_only_where_several_show_a_width() -> None:
+def test_full_lines_are_joined_only_if_several_show_the_width() -> None:
     full, short = "x" * 60, "y" * 59
     lines = [full, "end", short, "z", full, full, "w"]
     assert unwrapped(enumerate(lines)) == [full + "end", short + " z", full + full + "w"]
@@ -124,7 +124,7 @@ def test_a_step_pattern_reads_the_lines_of_any_trainer() -> None:
     assert of_job(run, (2,), timed(run, STEP)) == ((5002,), "")
 
 
-def test_lines_without_a_number_are_counted_and_tokens_per_second_need_the_size_of_a_step() -> None:
+def test_unnumbered_lines_are_counted_and_tokens_per_second_need_the_tokens_of_a_step() -> None:
     lines = ["loss=3.1 tok/s=65,536", "nothing", "loss=3.0 tok/s=131,072"]
     (run,) = read_log(lines, StepPattern.parse(r"tok/s=(?P<tokens_per_sec>[\d,]+)")).runs
     assert [(entry.number, entry.seconds) for entry in timed(run, STEP)] == [(1, 2.0), (2, 1.0)]
@@ -139,20 +139,20 @@ def test_lines_without_a_number_are_counted_and_tokens_per_second_need_the_size_
         (r"(?P<seconds>\d+) (?P<epoch>\d+)", "unknown group epoch; the groups are iteration, seconds"),
     ],
 )
-def test_a_pattern_that_measures_nothing_is_refused(pattern: str, message: str) -> None:
+def test_a_pattern_without_a_measurement_is_refused(pattern: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         StepPattern.parse(pattern)
 
 
-def test_tqdm_gives_back_the_time_of_each_step() -> None:
-    """The smoothed rate of the third step is far from its time while the first one still weighs."""
+def test_the_time_of_each_step_is_recovered_from_tqdm() -> None:
+    """The smoothed rate of the third step still includes the slow first step."""
     run = only_run("hf-trainer")
     assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
     assert [entry.seconds for entry in run.iterations] == [pytest.approx(s, abs=0.04) for s in (6.4, 2.52, 2.49, 2.5)]
     assert precision([run.iterations[1]]) == "seconds are derived from the progress bar's rate, precise to about 0.5%"
 
 
-def test_bars_of_other_work_and_of_evaluations_are_no_iterations() -> None:
+def test_bars_of_other_work_and_of_evaluations_are_not_iterations() -> None:
     bars = [
         "Map: 100%|██████████| 1000/1000 [00:01<00:00, 912.31 examples/s]",
         "Loading checkpoint shards: 100%|██████████| 2/2 [00:03<00:00,  1.61s/it]",
@@ -174,8 +174,8 @@ def test_lightnings_rich_bar_has_a_loss() -> None:
     assert [entry.loss for entry in run.iterations] == [6.238, 6.18]
 
 
-def test_a_rich_bar_that_was_printed_only_at_its_end_is_a_mean() -> None:
-    """Rich prints to a file so, before version 14."""
+def test_a_rich_bar_printed_only_at_its_end_is_a_mean() -> None:
+    """Rich before version 14 prints to a file in this way."""
     bar = "Epoch 0/-2 \u2501\u2501\u2501\u2501 20/20 0:00:05 \u2022 0:00:00 4.00it/s train_loss: 6.067"
     (run,) = read_log([bar]).runs
     assert run.source == "training summary"
@@ -185,7 +185,7 @@ def test_a_rich_bar_that_was_printed_only_at_its_end_is_a_mean() -> None:
     assert "warm-up included" in precision(entries)
 
 
-def test_epochs_of_lightning_continue_the_count() -> None:
+def test_step_numbers_continue_across_lightning_epochs() -> None:
     line = "Epoch {0}: 100%|██████████| {1}/2 [00:0{1}<00:00,  1.00it/s, v_num=0]"
     (run,) = read_log(line.format(epoch, step) for epoch in (0, 1) for step in (1, 2)).runs
     assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
@@ -206,7 +206,7 @@ def test_frameworks_log_their_peak_memory(name: str) -> None:
 
 
 @pytest.mark.parametrize("stamp", ["2024-02-28 23:59:58,250", "2023-12-31T23:59:58.250", "2026-03-04 11:00:00.250000"])
-def test_time_stamps_continue_over_days_and_years(stamp: str) -> None:
+def test_time_stamps_continue_across_days_and_years(stamp: str) -> None:
     moment = datetime.fromisoformat(stamp.replace(",", "."))
     later = moment + timedelta(days=2, seconds=3)
     (before, digit), (after, _) = stamp_of(stamp), stamp_of(later.isoformat(sep=" "))
@@ -217,7 +217,7 @@ def test_time_stamps_continue_over_days_and_years(stamp: str) -> None:
 
 
 def stamped(*seconds: float, wall: float, pause: float = 0.0) -> list[str]:
-    """Lines that print `seconds`, stamped every `wall` seconds, with a pause before the last."""
+    """Return lines that print `seconds`, stamped every `wall` seconds, with a pause before the last."""
     start, lines = datetime(2026, 3, 4, 10, 0, tzinfo=timezone.utc), []
     for number, printed in enumerate(seconds, start=1):
         end = start + timedelta(seconds=number * wall + (pause if number == len(seconds) else 0.0))

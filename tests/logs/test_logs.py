@@ -1,4 +1,4 @@
-"""Logs read as iterations, runs, memory and arguments, in every format and however mangled."""
+"""Iterations, runs, memory and arguments are read from logs of every format, however mangled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOGS = ROOT / "tests/data/logs"
 
 
 def read(name: str) -> Log:
-    """A log of the test data."""
+    """Read a log of the test data."""
     text = (LOGS / f"{name}.log").read_bytes().decode("utf-8", errors="replace")
     return read_log(text.splitlines(keepends=True))
 
@@ -29,7 +29,7 @@ def only_run(name: str) -> LogRun:
 
 
 def figures(log: Log) -> list[list[tuple[object, ...]]]:
-    """What a log says, but for the places where it says it."""
+    """Return the contents of a log without line numbers."""
     return [
         [(i.number, i.seconds, i.tflops, i.global_batch, i.loss, pytest.approx(i.spread)) for i in run.iterations]
         for run in log.runs
@@ -53,11 +53,11 @@ FORMATS = {
     "colours": ("megatron", 3, 2, 120.0, 102.0),
     "truncated": ("megatron", 3, 2, 120.0, 102.0),
 }
-"""Of each file: who prints its iterations, how many they are, and of one its number, seconds and TFLOPs."""
+"""Source and number of iterations of each file; number, seconds and TFLOPs of one of them."""
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_gives_its_iterations(name: str) -> None:
+def test_every_format_is_read_as_iterations(name: str) -> None:
     source, count, number, seconds, tflops = FORMATS[name]
     run = only_run(name)
     assert (run.source, len(run.iterations)) == (source, count)
@@ -67,14 +67,14 @@ def test_every_format_gives_its_iterations(name: str) -> None:
     assert run.failure is None
 
 
-def test_samples_a_second_and_the_configured_batch_give_the_time() -> None:
+def test_step_times_follow_from_samples_per_second_and_the_configured_batch() -> None:
     run = only_run("deepspeed-timer")
     assert run.iterations[1].samples_per_second == 269.8251758812524
     assert run.arguments["train_batch_size"] == "8"
 
 
-def test_the_flops_profiler_counts_where_nothing_else_does() -> None:
-    """It prints after each micro batch what has come together since the first, so that the last line is the whole."""
+def test_the_flops_profiler_is_used_only_as_a_last_resort() -> None:
+    """The profiler prints a running total after each microbatch, so only the last line covers the whole step."""
     real = (LOGS / "deepspeed-timer.log").read_text().splitlines()
     others = ("SamplesPerSec", "time (ms) |")
     (run,) = read_log(line for line in real if not any(word in line for word in others)).runs
@@ -94,7 +94,7 @@ MEMORY = {
 
 
 @pytest.mark.parametrize("name", MEMORY)
-def test_memory_is_the_peak_of_the_fullest_rank(name: str) -> None:
+def test_peak_memory_is_that_of_the_fullest_rank(name: str) -> None:
     peak = only_run(name).peak
     found = [value and value / 2**30 for value in (peak.allocated, peak.reserved, peak.in_use)]
     assert found == [value and pytest.approx(value) for value in MEMORY[name]]
@@ -104,14 +104,14 @@ def test_a_ramp_up_keeps_the_batch_of_each_iteration() -> None:
     assert [iteration.global_batch for iteration in only_run("ramp").iterations] == [16, 16, 32, 32, 64]
 
 
-def test_an_iteration_reported_by_all_ranks_counts_once_by_the_slowest() -> None:
+def test_an_iteration_reported_by_all_ranks_counts_once_with_the_slowest_time() -> None:
     apart = [round(iteration.spread, 4) for iteration in only_run("interleaved").iterations]
     assert apart == [0.0006, 0.0206, 0.0006]
     assert [iteration.seconds for iteration in only_run("interleaved").iterations] == [170.1, 107.16, 105.26]
 
 
 @given(rank_logs(), st.randoms(use_true_random=False))
-def test_any_interleaving_of_the_ranks_lines_gives_the_same_answer(ranks: list[list[str]], dice: random.Random) -> None:
+def test_any_interleaving_of_ranks_is_read_the_same(ranks: list[list[str]], dice: random.Random) -> None:
     one_after_the_other = read_log(line for lines in ranks for line in lines)
     left = [list(lines) for lines in ranks]
     mixed = []
@@ -127,13 +127,13 @@ def test_a_truncated_log_gives_a_prefix_of_the_iterations(name: str, share: floa
     cut = text[: int(len(text) * share)].decode("utf-8", errors="replace").splitlines(keepends=True)
     whole = [(i.number, i.seconds, i.samples_per_second) for i in only_run(name).iterations]
     found = [(i.number, i.seconds, i.samples_per_second) for run in read_log(cut).runs for i in run.iterations]
-    # Of the last line the end may be missing, and with it what stands there.
+    # The end of the last line may be missing, and with it the last figures.
     assert [pair[:2] for pair in found] == [pair[:2] for pair in whole[: len(found)]]
     assert found[:-1] == whole[: max(0, len(found) - 1)]
 
 
 @given(log_texts())
-def test_no_text_whatever_makes_the_reader_raise(text: str) -> None:
+def test_arbitrary_text_is_read_without_an_exception(text: str) -> None:
     for run in read_log(text.splitlines(keepends=True)).runs:
         numbers = [iteration.number for iteration in run.iterations]
         assert numbers == sorted(set(numbers))
@@ -143,14 +143,14 @@ def test_no_text_whatever_makes_the_reader_raise(text: str) -> None:
 
 
 @given(st.lists(st.tuples(st.text("abc_", max_size=3), st.sampled_from(["\r", "\x1b[1;32m", "\0", "\n", " "]))))
-def test_what_a_terminal_does_not_show_changes_nothing(noise: list[tuple[str, str]]) -> None:
+def test_invisible_control_characters_change_nothing(noise: list[tuple[str, str]]) -> None:
     line = (LOGS / "truncated.log").read_text().splitlines()[1]
     before = "".join(word + mark for word, mark in noise)
     (iteration,) = read_log([f"{before}\n", f"\x1b[33m{line[:40]}\x1b[0m{line[40:]}\0\r\n"]).runs[0].iterations
     assert (iteration.number, iteration.seconds, iteration.tflops) == (2, 120.0, 102.0)
 
 
-def test_a_log_that_starts_again_has_two_runs_each_with_its_own_arguments() -> None:
+def test_a_restarted_log_has_two_runs_with_their_own_arguments() -> None:
     first, second = read("restart").runs
     assert [i.number for i in first.iterations] == [1, 2, 3, 4]
     assert [i.number for i in second.iterations] == [3, 4, 5]
@@ -161,8 +161,8 @@ def test_a_log_that_starts_again_has_two_runs_each_with_its_own_arguments() -> N
 
 
 @pytest.mark.parametrize("prefix", ["", "[default7]:", "0: ", "node01: ", "[2024-05-01 12:00:00] "])
-def test_numbers_that_fall_back_are_another_run_whoever_prints_them(prefix: str) -> None:
-    """A filtered log has no arguments to tell; two ranks in step do not fall back."""
+def test_falling_iteration_numbers_start_another_run(prefix: str) -> None:
+    """A filtered log has no arguments that mark a restart; numbers of two ranks in step do not fall."""
     lines = [line.strip() for line in (LOGS / "truncated.log").read_text().splitlines()[:3]]
     slower = [line.replace("(s): 1", "(s): 3") for line in lines]
     two = read_log([*(prefix + line for line in lines), *(prefix + line for line in slower[:2])])
@@ -170,8 +170,8 @@ def test_numbers_that_fall_back_are_another_run_whoever_prints_them(prefix: str)
 
 
 @pytest.mark.parametrize("prefix", ["", "[default7]:"])
-def test_ranks_of_one_name_that_agree_are_one_run(prefix: str) -> None:
-    """The last rank of each node is called `[default7]`."""
+def test_ranks_with_equal_labels_and_equal_losses_are_one_run(prefix: str) -> None:
+    """The last rank of every node is labelled `[default7]`."""
     lines = [prefix + line for line in (LOGS / "truncated.log").read_text().splitlines()[:3]]
     slower = [line.replace("0.00 |", "1.00 |") for line in lines]
     for mixed in ([*lines, *slower], [line for pair in zip(lines, slower, strict=True) for line in pair]):
@@ -179,7 +179,7 @@ def test_ranks_of_one_name_that_agree_are_one_run(prefix: str) -> None:
         assert [i.number for i in run.iterations] == [1, 2, 3]
 
 
-def test_a_line_stands_for_as_many_iterations_as_the_log_says() -> None:
+def test_a_line_covers_as_many_iterations_as_the_logging_interval() -> None:
     run = only_run("megatron-lm-older")
     assert run.interval == 10
     assert replace(run, iterations=run.iterations[:1]).interval is None
@@ -227,7 +227,7 @@ LACKING = {
 
 
 @pytest.mark.parametrize("sentence", LACKING)
-def test_arguments_that_do_not_suffice_say_what_is_lacking(sentence: str) -> None:
+def test_missing_arguments_are_named(sentence: str) -> None:
     found = described({**only_run("megatron-lm").arguments, **LACKING[sentence]}, 8)
     assert found.topology is None
     assert found.lacks.startswith(sentence)
@@ -245,25 +245,25 @@ def test_arguments_that_do_not_suffice_say_what_is_lacking(sentence: str) -> Non
         ({"data_parallel_size": "None", "context_parallel_size": "2"}, "tp2-pp1-dp4-mbs1-z1-cp2-sp-rsel"),
     ],
 )
-def test_what_megatron_calls_things_becomes_a_topology(printed: dict[str, str], part: str) -> None:
+def test_arguments_of_megatron_become_axes_of_a_topology(printed: dict[str, str], part: str) -> None:
     topology = described({**only_run("megatron-lm").arguments, **printed}, 8).topology
     assert topology
     assert topology.key == part
 
 
-def test_the_readme_of_the_logs_names_the_real_ones() -> None:
+def test_the_readme_of_the_logs_lists_the_real_ones() -> None:
     text = (LOGS / "README.md").read_text()
     assert all((Path(LOGS) / name).exists() for name in text.split("`") if name.endswith(".log"))
 
 
 @pytest.mark.parametrize(("text", "digit"), [("(ms): 200.5", 1e-4), ("(s): 0.20", 1e-2)])
-def test_the_last_digit_of_a_time_is_in_seconds(text: str, digit: float) -> None:
+def test_the_precision_of_a_time_is_in_seconds(text: str, digit: float) -> None:
     (iteration,) = read_log([f" iteration 2/ 9 | elapsed time per iteration {text} |"]).runs[0].iterations
     assert iteration.seconds_digit == pytest.approx(digit)
 
 
-def test_batches_of_a_step_are_those_of_their_own_run() -> None:
-    """The first run makes a step of two batches, the second one of each."""
+def test_batches_per_step_belong_to_their_own_run() -> None:
+    """A step has two batches in the first run and one in the second."""
     bar = "Epoch 0:  50%|##        | {}/500 [00:{:02d}<00:30, 10.0it/s, v_num=0, loss={}.1]"
     lines = []
     for loss, steps in ((2, 250), (3, 500)):

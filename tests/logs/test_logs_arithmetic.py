@@ -1,4 +1,4 @@
-"""Numbers of logs worked out by hand: which iterations are chosen, what a line says, what arguments describe."""
+"""Figures of logs compared with values calculated by hand: chosen iterations, parsed lines, described arguments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GIB = 2**30
 
 
 def run(numbers: tuple[int, ...] = (), **arguments: str) -> LogRun:
-    """A run that has these iterations and whose settings state these arguments."""
+    """Return a run with these iterations and arguments."""
     iterations = tuple(Iteration(number=number, seconds=1.0) for number in numbers)
     return LogRun(iterations=iterations, source=None, line=1, arguments=arguments, peak=PeakMemory(), failure=None)
 
@@ -37,11 +37,11 @@ def run(numbers: tuple[int, ...] = (), **arguments: str) -> LogRun:
     ("text", "spans"),
     [("2-5", ((2, 5),)), ("2,3,7", ((2, 2), (3, 3), (7, 7))), (" 4 - 4 , 9", ((4, 4), (9, 9)))],
 )
-def test_ranges_and_lists_of_iterations_are_read(text: str, spans: tuple[tuple[int, int], ...]) -> None:
+def test_ranges_and_lists_of_iterations_are_parsed(text: str, spans: tuple[tuple[int, int], ...]) -> None:
     assert parse_iterations(text) == spans
 
 
-def test_a_range_that_runs_backwards_is_turned_round_in_the_sentence() -> None:
+def test_a_reversed_range_is_refused_with_the_correction() -> None:
     with pytest.raises(InputError, match="the range 5-4 runs backwards; write 4-5"):
         parse_iterations("5-4")
 
@@ -59,10 +59,10 @@ def test_a_range_that_runs_backwards_is_turned_round_in_the_sentence() -> None:
         (((1, 1), (7, 7)), (), "1 or 7"),
     ],
 )
-def test_all_iterations_of_a_span_must_be_there(
+def test_all_iterations_of_a_span_must_be_logged(
     spans: tuple[tuple[int, int], ...], chosen: tuple[int, ...], missing: str
 ) -> None:
-    """A log with iterations 2 to 5."""
+    """The log has iterations 2 to 5."""
     found, reason = asked(run(), (2, 3, 4, 5), spans)
     assert found == chosen
     assert reason == (f"the log has iterations 2 to 5, not {missing}." if missing else "")
@@ -80,7 +80,7 @@ def test_all_iterations_of_a_span_must_be_there(
         ((25, 25), (), "25"),
     ],
 )
-def test_where_a_line_stands_for_ten_iterations_one_in_ten_is_all(
+def test_with_an_interval_of_ten_only_every_tenth_iteration_is_required(
     span: tuple[int, int], chosen: tuple[int, ...], missing: str
 ) -> None:
     found, reason = asked(run(log_interval="10"), (10, 20, 30, 40), [span])
@@ -88,7 +88,7 @@ def test_where_a_line_stands_for_ten_iterations_one_in_ten_is_all(
     assert reason == (f"the log has iterations 10 to 40 in steps of 10, not {missing}." if missing else "")
 
 
-def test_a_gap_in_the_middle_is_named_by_its_first_iteration() -> None:
+def test_a_gap_is_named_by_its_first_iteration() -> None:
     assert asked(run(), (1, 2, 5, 6), [(1, 6)]) == ((), "the log has iterations 1 to 2 and 5 to 6, not 3.")
     assert asked(run(), (1, 2, 4), [(1, 4)])[1].endswith("not 3.")
 
@@ -102,30 +102,30 @@ def test_a_gap_in_the_middle_is_named_by_its_first_iteration() -> None:
         ((10, 30), 10, "iterations 10 and 30"),
     ],
 )
-def test_iterations_are_spelt_as_ranges(numbers: tuple[int, ...], interval: int, words: str) -> None:
+def test_iterations_are_printed_as_ranges(numbers: tuple[int, ...], interval: int, words: str) -> None:
     assert spelt(numbers, interval) == words
 
 
-def test_why_no_second_iteration_is_measured() -> None:
+def test_a_missing_second_iteration_is_explained() -> None:
     assert second(run(), (1,))[1].startswith("only iteration 1 was found")
     assert second(run(log_interval="10"), (10,))[1].startswith("only iterations 1 to 10 in one line were found")
 
 
 @pytest.mark.parametrize(("number", "chosen"), [(None, 1), (1, 0), (3, 2)])
-def test_the_last_run_with_iterations_is_chosen_unless_another_is_named(number: int | None, chosen: int) -> None:
+def test_the_last_run_with_iterations_is_chosen_by_default(number: int | None, chosen: int) -> None:
     log = Log(runs=(run((1,)), run((1, 2)), run()))
     assert chosen_run(log, number) == chosen
 
 
 @pytest.mark.parametrize("number", [0, 4])
-def test_a_run_that_is_not_there_is_refused(number: int) -> None:
+def test_an_unknown_run_is_refused(number: int) -> None:
     with pytest.raises(InputError, match=f"--run {number} does not exist: the log has 3 runs"):
         chosen_run(Log(runs=(run(), run(), run())), number)
     assert chosen_run(Log(runs=(run(), run(), run())), None) == 2
 
 
 def only(text: str) -> LogRecord:
-    """The one record of a line."""
+    """Return the only record of a line."""
     (found,) = lines_of_megatron(7, text)
     return found
 
@@ -137,8 +137,8 @@ MEGATRON = (
 )
 
 
-def test_megatrons_line_is_read_field_by_field() -> None:
-    """1250.5 ms to the last digit of 0.1 ms."""
+def test_megatron_lines_are_read_field_by_field() -> None:
+    """The time is 1250.5 ms with a last digit of 0.1 ms."""
     found = only(MEGATRON)
     assert (found.source, found.speaker, found.counted) == ("megatron", "[default7]:", False)
     assert found.iteration == Iteration(
@@ -173,13 +173,13 @@ def test_two_ranks_may_share_a_line() -> None:
         ("elapsed time per iteration (s): 1.5E+01", 15.0, 1.0),
     ],
 )
-def test_times_are_in_seconds_with_the_value_of_their_last_digit(field: str, seconds: float, digit: float) -> None:
+def test_times_are_in_seconds_with_the_value_of_the_last_digit(field: str, seconds: float, digit: float) -> None:
     found = only(f" iteration 2/ 5 | {field} | ").iteration
     assert (found.seconds, found.seconds_digit) == (approx(seconds), approx(digit))
 
 
 @pytest.mark.parametrize(("loss", "value"), [("nan", math.nan), ("-inf", math.nan), ("2.5", 2.5)])
-def test_a_loss_that_is_not_finite_is_no_number(loss: str, value: float) -> None:
+def test_a_loss_that_is_not_finite_is_nan(loss: str, value: float) -> None:
     line = f" iteration 2/ 5 | elapsed time per iteration (ms): 5.0 | lm loss: {loss} | "
     assert only(line).iteration.loss == approx(value, nan_ok=True)
 
@@ -205,14 +205,14 @@ def test_a_share_of_memory_is_at_most_one(share: str, found: float | None) -> No
     ],
 )
 def test_peaks_are_in_bytes(line: str, allocated: float | None, reserved: float | None, in_use: float | None) -> None:
-    """Megatron prints MiB under the name MB; DeepSpeed prints GiB, Max_CA rounded to whole ones."""
+    """Megatron prints MiB as MB; DeepSpeed prints GiB, and Max_CA in whole GiB."""
     expected = [None if value is None else approx(value * GIB) for value in (allocated, reserved, in_use)]
     found = memory(line)
     assert found is not None
     assert [found.allocated, found.reserved, found.in_use] == expected
 
 
-def test_lines_are_numbered_from_one_without_what_a_terminal_hides() -> None:
+def test_lines_are_numbered_from_one_without_control_characters() -> None:
     assert list(visible(["a\n", "\n", "\x1b[31mb\x1b[0m\rc\n", "d\0\n"])) == [(1, "a"), (3, "b"), (3, "c"), (4, "d")]
     assert speaker("[2024-01-02 03:04:05,678] node01: ") == "node01:"
 
@@ -256,8 +256,8 @@ PRINTED = {
         ({"pp_partition_method": "None"}, {"partition": "layers"}),
     ],
 )
-def test_arguments_name_the_axes_of_a_topology(printed: Mapping[str, str], expected: Mapping[str, object]) -> None:
-    """dp = world / (tp x pp x cp), and nodes of 8 GPUs as many as hold them."""
+def test_arguments_determine_the_axes_of_a_topology(printed: Mapping[str, str], expected: Mapping[str, object]) -> None:
+    """dp = world / (tp x pp x cp), on as many nodes of 8 GPUs as needed."""
     found = described({**PRINTED, **printed}, 8)
     assert found.lacks == ""
     assert {name: getattr(found.topology, name) for name in expected} == expected
@@ -280,7 +280,7 @@ def test_arguments_name_the_axes_of_a_topology(printed: Mapping[str, str], expec
         ({"ffn_hidden_size": "3000"}, "ffn", 3000),
     ],
 )
-def test_arguments_name_the_sizes_of_a_model(printed: Mapping[str, str], part: str, expected: object) -> None:
+def test_arguments_determine_the_sizes_of_a_model(printed: Mapping[str, str], part: str, expected: object) -> None:
     found = described({**PRINTED, **printed}, 8)
     assert found.workload is not None
     assert getattr(found.workload.model, part) == expected
@@ -300,16 +300,17 @@ def test_arguments_name_the_sizes_of_a_model(printed: Mapping[str, str], part: s
         ({"use_flash_attn_v1": "True", "use_flash_attn": "True"}, (64, "fp32", "flash1")),
     ],
 )
-def test_arguments_name_batch_precision_and_kernel(printed: Mapping[str, str], expected: object) -> None:
+def test_arguments_determine_batch_precision_and_kernel(printed: Mapping[str, str], expected: object) -> None:
     found = described({**PRINTED, **printed}, 8).workload
     assert found is not None
     assert (found.global_batch, found.precision, found.attention) == expected
 
 
 @pytest.mark.parametrize(("experts", "lacks"), [("1", False), ("2", True)])
-def test_a_mixture_of_experts_needs_its_choices_per_token(experts: str, lacks: bool) -> None:
+def test_a_mixture_of_experts_needs_its_top_k(experts: str, lacks: bool) -> None:
     found = described({**PRINTED, "num_experts": experts}, 8)
     assert ("mixture of experts" in found.lacks) == lacks
+    assert (found.workload is None) == lacks
     assert found.workload is None or found.workload.model.experts is None
 
 
@@ -326,7 +327,7 @@ def test_a_mixture_of_experts_needs_its_choices_per_token(experts: str, lacks: b
         ),
     ],
 )
-def test_arguments_name_the_experts(printed: Mapping[str, str], expected: Experts) -> None:
+def test_arguments_determine_the_experts(printed: Mapping[str, str], expected: Experts) -> None:
     mixture = {"num_experts": "8", "moe_router_topk": "2", "moe_ffn_hidden_size": "16", "num_layers": "3"}
     found = described({**PRINTED, **mixture, **printed}, 8)
     assert found.workload is not None
@@ -341,8 +342,8 @@ def test_the_head_of_a_log_is_read_until_it_is_long_enough() -> None:
 
 
 @pytest.mark.parametrize(("controls", "text"), [(2, True), (3, False)])
-def test_a_text_holds_at_most_two_control_characters_in_a_hundred(controls: int, text: bool, tmp_path: Path) -> None:
-    """NUL bytes are not counted, neither as characters nor as controls."""
+def test_text_has_at_most_two_control_characters_in_a_hundred(controls: int, text: bool, tmp_path: Path) -> None:
+    """NUL bytes count neither as characters nor as control characters."""
     path = tmp_path / "log"
     path.write_bytes(b"\x01" * controls + b"a" * (99 - controls) + b"\n" + b"\0" * 500)
     if text:
@@ -352,14 +353,14 @@ def test_a_text_holds_at_most_two_control_characters_in_a_hundred(controls: int,
         list(files.log_lines(str(path)))
 
 
-def test_a_line_that_is_too_long_comes_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_overlong_line_is_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "_LONGEST_LINE", 4)
     (tmp_path / "log").write_text("abcdef\ngh\n")
     assert list(files.log_lines(str(tmp_path / "log"))) == ["abcd", "ef\n", "gh\n"]
 
 
-def test_the_shipped_worker_prints_the_mixture_that_a_log_is_measured_by() -> None:
-    """Each FLOP of a token's own experts, from the job's model and from the log's arguments."""
+def test_the_log_of_the_shipped_worker_describes_its_mixture() -> None:
+    """The FLOPs per token from the log's arguments equal those of the job's model."""
     report = pytest.importorskip("tuner.worker.report", exc_type=ImportError)
     own = Model(layers=4, hidden=32, heads=4, ffn=64, vocab=128, seq=16, gated_mlp=True)
     experts = Experts(count=8, top_k=2, ffn=24, shared_ffn=16, shared_gate=True, dense_layers=1)

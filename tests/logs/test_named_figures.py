@@ -1,4 +1,4 @@
-"""Lines of unknown trainers are read by the names of their figures, or not at all."""
+"""Logs of unknown trainers are read by the names of their figures, or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.logs.timing import StepSize, precision
 
 
 def read(*lines: str) -> list[Iteration]:
-    """The timed iterations of the only run that the figures' names tell."""
+    """Return the timed iterations of the only run, which is read by the names of its figures."""
     (run,) = read_log(lines).runs
     assert run.source == "named figures"
     return timed(run, StepSize())
@@ -66,8 +66,8 @@ SPOKEN = {
 
 
 @pytest.mark.parametrize("line", SPOKEN)
-def test_a_step_and_the_time_of_a_step_have_names(line: str) -> None:
-    """Two lines that differ in the step alone are read, or are no lines of a step with a time."""
+def test_steps_and_step_times_are_recognised_by_name(line: str) -> None:
+    """Two lines that differ in the step are read, or are not lines of a step with a time."""
     lines = [line, line.replace("1", "2", 1) if "step:1 " not in line else line.replace("step:1 ", "step:2 ")]
     expected = SPOKEN[line]
     if expected is None:
@@ -78,16 +78,16 @@ def test_a_step_and_the_time_of_a_step_have_names(line: str) -> None:
     assert first.seconds == pytest.approx(expected[1])
 
 
-def test_one_line_alone_is_not_read() -> None:
+def test_a_single_line_is_not_read() -> None:
     assert read_log(["step 1, loss: 10.8, time: 644.64 ms"]).runs == ()
 
 
-def test_steps_that_do_not_grow_are_none() -> None:
+def test_steps_that_do_not_increase_are_not_read() -> None:
     assert read_log(["iter 9, loss 2.1, time 5 ms", "iter 8, loss 2.1, time 5 ms"]).runs == ()
 
 
-def test_a_time_that_only_grows_may_be_that_of_all_steps() -> None:
-    """Without time stamps nothing tells; one that falls once is a step's, in seconds as far as anybody knows."""
+def test_a_time_that_only_grows_may_be_cumulative() -> None:
+    """Without time stamps, growing times are ambiguous; times that fall once are per step and assumed to be seconds."""
     grows = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 2.5), (2, 5.1), (3, 7.6))]
     assert read_log(grows).runs == ()
     lines = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 9.5), (2, 2.5), (3, 2.6))]
@@ -97,7 +97,7 @@ def test_a_time_that_only_grows_may_be_that_of_all_steps() -> None:
     )
 
 
-def test_a_time_between_lines_of_many_steps_may_be_one_steps_or_all_of_theirs() -> None:
+def test_a_time_between_lines_of_several_steps_is_ambiguous() -> None:
     assert read_log([f"step {n} loss 3.2 time {t} s" for n, t in ((10, 9.5), (20, 2.5), (30, 2.6))]).runs == ()
 
 
@@ -105,47 +105,47 @@ def stamped(second: float, text: str) -> str:
     return f"2026-03-04 05:{int(second) // 60:02}:{second % 60:06.3f} {text}"
 
 
-def test_time_stamps_tell_milliseconds_from_seconds() -> None:
+def test_time_stamps_distinguish_milliseconds_from_seconds() -> None:
     lines = [stamped(0.25 * n, f"step {n} loss 3.2 time {250 + n % 2}") for n in range(1, 9)]
     assert times(*lines)[1] == 0.25
 
 
-def test_time_stamps_tell_the_time_of_a_step_from_that_of_a_line() -> None:
-    """Both logs print a line for ten steps: in one the time is a step's, in the other that of all ten."""
+def test_time_stamps_distinguish_the_time_of_a_step_from_that_of_a_line() -> None:
+    """Both logs print a line for ten steps; the time is that of one step in the first, and of all ten in the second."""
     one = [stamped(5 * n, f"step {10 * n} loss 3.2 time {0.5 + n % 2 / 100}") for n in range(1, 6)]
     ten = [stamped(5 * n, f"step {10 * n} loss 3.2 time {5 + n % 2 / 10}") for n in range(1, 6)]
     assert times(*one) == [0.51, 0.5, 0.51, 0.5, 0.51]
     assert times(*ten) == [0.5, 0.51, 0.5, 0.51]
 
 
-def test_time_stamps_tell_the_time_of_a_step_from_that_of_all() -> None:
+def test_time_stamps_distinguish_the_time_of_a_step_from_a_cumulative_one() -> None:
     lines = [stamped(5 * n, f"step {n} loss 3.2 time {5 * n + 100.5}") for n in range(1, 6)]
     assert times(*lines) == [5.0] * 4
 
 
-def test_a_figure_that_contradicts_the_time_stamps_gives_way_to_them() -> None:
-    """51.6 "steps/sec" are seconds per step."""
+def test_time_stamps_take_precedence_over_a_contradicting_figure() -> None:
+    """The printed 49 to 45 "steps/sec" contradict stamps that are 5 s apart."""
     lines = [stamped(5 * n, f"Epoch 0, Step [{n}/9], loss 3.2, Speed: {50 - n} steps/sec") for n in range(1, 6)]
     assert times(*lines) == [5.0] * 4
 
 
 @pytest.mark.parametrize("stamp", ["[03/18 11:39:{}] ", "11:39:{}.00 ", "2026/03/18 11:39:{} "])
-def test_time_stamps_of_any_kind_tell_the_time_of_a_step(stamp: str) -> None:
+def test_time_stamps_of_any_format_give_step_times(stamp: str) -> None:
     lines = [stamp.format(10 + 8 * n) + f"iter: {20 * n}  total_loss: 2.3  lr: 0.002" for n in range(1, 5)]
     assert times(*lines) == [0.4] * 3
 
 
-def test_two_lines_with_time_stamps_alone_are_too_few() -> None:
+def test_two_lines_with_only_time_stamps_are_too_few() -> None:
     assert read_log([stamped(5 * n, f"step {n} loss 3.2") for n in (1, 2)]).runs == ()
 
 
-def test_a_clock_counts_from_some_moment() -> None:
+def test_a_printed_clock_may_start_at_any_time() -> None:
     lines = [f"step {n}/99 loss 3.2 elapsed time 0:01:{10 + 4 * n} eta 1:02:03" for n in range(1, 5)]
     assert times(*lines) == [4.0] * 3
 
 
-def test_a_clock_has_its_unit() -> None:
-    """4,010 ms from line to line; without a unit, time stamps tell milliseconds from seconds."""
+def test_a_clock_is_read_in_its_unit() -> None:
+    """The lines are 4,010 ms apart; without a unit, time stamps distinguish milliseconds from seconds."""
     lines = [f"step {n} loss 3.2 elapsed_ms {4010 * n}" for n in range(1, 5)]
     assert times(*lines) == [4.01] * 3
     lines = [f"step {n} loss 3.2 elapsed {4000 * n}" for n in range(1, 5)]
@@ -155,14 +155,14 @@ def test_a_clock_has_its_unit() -> None:
     )
 
 
-def test_a_mean_of_all_steps_until_then_is_no_steps_time() -> None:
-    """Where it begins with a slow one, time stamps tell."""
+def test_a_running_mean_is_not_the_time_of_a_step() -> None:
+    """A running mean that starts with a slow step is read only with time stamps."""
     lines = [f"step {n} loss 3.2 avg step time {1 + 3 / n:.3f} s" for n in range(1, 6)]
     assert read_log(lines).runs == ()
     assert times(*(stamped(n, line) for n, line in enumerate(lines))) == [1.0] * 4
 
 
-def test_lines_of_an_evaluation_are_no_steps() -> None:
+def test_lines_of_an_evaluation_are_not_steps() -> None:
     lines = [
         line
         for n in range(1, 5)
@@ -171,20 +171,20 @@ def test_lines_of_an_evaluation_are_no_steps() -> None:
     assert times(*lines) == [0.28, 0.26, 0.24, 0.22]
 
 
-def test_epochs_add_up_where_steps_begin_anew() -> None:
+def test_steps_are_numbered_across_epochs() -> None:
     lines = [f"Epoch [{epoch}][{n}/5]  lr: 0.1, time: {0.5 - n / 100:g}" for epoch in (1, 2) for n in (2, 4)]
     stamps = [stamped(second, line) for second, line in zip((0, 1, 2, 3), lines, strict=True)]
     assert [each.number for each in read(*stamps)] == [2, 4, 7, 9]
 
 
-def test_ranks_report_one_step_together() -> None:
+def test_ranks_report_a_step_once() -> None:
     lines = [f"[rank {rank}] step {n}, loss 3.2, time {500 + rank} ms" for n in (1, 2, 3) for rank in (0, 1)]
     (run,) = read_log(lines).runs
     assert [each.number for each in run.iterations] == [1, 2, 3]
     assert {each.seconds for each in run.iterations} == {0.501}
 
 
-def test_a_readers_lines_go_first() -> None:
+def test_a_framework_reader_takes_precedence() -> None:
     lines = [
         *(f"step {n}, loss: 10.8, time: 9 ms" for n in (1, 2, 3)),
         *(f" iteration {n}/ 9 | elapsed time per iteration (ms): 500.0 |" for n in (1, 2)),
@@ -193,12 +193,13 @@ def test_a_readers_lines_go_first() -> None:
     assert run.source == "megatron"
 
 
-def test_a_loss_that_is_not_a_number_is_a_failure() -> None:
+def test_a_nan_loss_is_a_failure() -> None:
     (run,) = read_log([f"step {n}, loss: nan, time: 9{n % 2} ms" for n in (1, 2, 3)]).runs
-    assert run.failure is None or run.failure.meaning == "the loss is not a number"
+    assert run.failure
+    assert run.failure.meaning == "the loss is not a number"
 
 
-def test_figures_have_the_words_before_them_and_the_unit_behind() -> None:
+def test_a_figure_has_the_words_before_it_and_the_unit_after_it() -> None:
     found = figures("Epoch: [2]  [1480/1504]  lr: 5e-06, iter_time: 1.599s, speed 2 it/s, 1:02:03")
     assert found == [
         Figure(name="epoch", text="2", start=8),
@@ -210,15 +211,15 @@ def test_figures_have_the_words_before_them_and_the_unit_behind() -> None:
     ]
 
 
-def test_a_running_job_is_followed_as_its_log_is_read() -> None:
-    """From the second line on, the lines before it included."""
+def test_a_running_job_is_read_line_by_line() -> None:
+    """Records start with the second line and include the first."""
     lines = [f"step {n}, loss: 10.8, time: {500 + n} ms" for n in range(1, 6)]
     live = LiveFigures()
     seen = [[record.iteration.number for record in live.read(0, line)] for line in ("loading", *lines)]
     assert seen == [[], [], [1, 2], [3], [4], [5]]
 
 
-def test_elapsed_is_the_time_of_a_step_if_it_falls_from_one_step_to_the_next() -> None:
+def test_elapsed_is_a_step_time_if_it_falls_between_two_steps() -> None:
     own = [f"iteration {n}/5 | elapsed (ms): {ms} | lm loss: 5.5" for n, ms in enumerate((63420, 95.6, 34.8, 35.1), 1)]
     since_start = [f"iteration {n}/5 | elapsed (ms): {ms} | lm loss: 5.5" for n, ms in enumerate((500, 800, 1000), 1)]
     assert times(*own) == [63.42, 0.0956, 0.0348, 0.0351]
@@ -226,7 +227,7 @@ def test_elapsed_is_the_time_of_a_step_if_it_falls_from_one_step_to_the_next() -
 
 
 @given(st.lists(st.floats(0.01, 50.0), min_size=4, max_size=12), st.integers(1, 50), st.booleans())
-def test_the_time_of_a_named_step_is_what_is_printed(seconds: list[float], every: int, in_ms: bool) -> None:
+def test_the_time_of_a_named_step_is_read_as_printed(seconds: list[float], every: int, in_ms: bool) -> None:
     scale, unit = (1000, "ms") if in_ms else (1, "s")
     lines = [f"iter {every * n} loss 2.5 step_time {t * scale:.6f} {unit}" for n, t in enumerate(seconds, start=1)]
     assert times(*lines) == pytest.approx(seconds, abs=1e-5)
@@ -247,14 +248,14 @@ def test_lines_without_figures_have_no_interpretation() -> None:
         "tokenizing: step 1,00{} iter time 0.01s",
     ],
 )
-def test_what_runs_before_the_training_is_none(line: str) -> None:
+def test_iterations_before_the_training_are_ignored(line: str) -> None:
     lines = [line.format(number) for number in range(1, 6)]
     assert Interpretation.of(lines) is None
     live = LiveFigures()
     assert [list(live.read(1, text)) for text in lines] == [[]] * 5
 
 
-def test_the_count_begins_anew_where_a_reader_of_its_own_takes_over() -> None:
+def test_the_count_restarts_when_a_framework_reader_takes_over() -> None:
     progress = LogProgress()
     figures = LiveFigures()
     for line in [f"step {n} loss 2.0 step time 0.1s" for n in (1, 2, 3)]:
@@ -271,7 +272,7 @@ def test_the_count_begins_anew_where_a_reader_of_its_own_takes_over() -> None:
     ),
     st.booleans(),
 )
-def test_no_lines_end_the_reading(steps: list[tuple[int, str]], stamped: bool) -> None:
+def test_reading_never_raises(steps: list[tuple[int, str]], stamped: bool) -> None:
     lines = [f"2026-01-01 10:00:{9 - n:02d} " * stamped + f"step {n} loss 2.0 {more}" for n, more in steps]
     read_log(lines)
     live = LiveFigures()
@@ -280,7 +281,7 @@ def test_no_lines_end_the_reading(steps: list[tuple[int, str]], stamped: bool) -
 
 
 def test_a_long_log_is_read_to_its_end() -> None:
-    """Whether its steps begin at once or late."""
+    """The steps may start at the beginning of the log or late."""
     steps = [f"step {n}, loss: 9.5, time: 10{n % 7}.84 ms{' ' * 200}" for n in range(1, 6_001)]
     end = "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
     (run,) = read_log([*steps, end]).runs
@@ -291,7 +292,7 @@ def test_a_long_log_is_read_to_its_end() -> None:
     assert len(late.iterations) == 50
 
 
-def test_ranks_may_print_losses_of_their_own() -> None:
+def test_ranks_may_print_different_losses() -> None:
     lines = [
         f"[rank{r}] step {n} | loss {5 - n / 10 - r / 100} | dt 50{n}.{r}ms" for n in range(1, 6) for r in range(4)
     ]
@@ -300,7 +301,7 @@ def test_ranks_may_print_losses_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("first", [0, 1])
-def test_epochs_may_begin_at_either(first: int) -> None:
+def test_epochs_may_start_at_zero_or_one(first: int) -> None:
     lines = [f"Epoch [{first + e}] [{n}/5] loss 2.0 step_time 0.5" for e in range(3) for n in range(1, 6)]
     (run,) = read_log(lines).runs
     assert [iteration.number for iteration in run.iterations] == list(range(1, 16))
@@ -309,23 +310,23 @@ def test_epochs_may_begin_at_either(first: int) -> None:
 @pytest.mark.parametrize(
     "line", ["it {} | loss 4.5 | {}.5 ms", "Update {} | loss 4.5 | {}.5 ms", "BATCH {} | loss 4 | {}.5 ms"]
 )
-def test_steps_have_many_names(line: str) -> None:
+def test_steps_have_several_names(line: str) -> None:
     assert len(read(*[line.format(n, 500 + n) for n in (1, 2, 3)])) == 3
 
 
-def test_a_loss_is_no_scale_and_none_of_an_evaluation() -> None:
+def test_a_loss_scale_or_validation_loss_is_not_the_loss() -> None:
     (run,) = read_log([f"step {n} loss_scale 65536 val_loss 3.1 train_loss 2.1 step time 1.0s" for n in (1, 2)]).runs
     assert [iteration.loss for iteration in run.iterations] == [2.1, 2.1]
 
 
-def test_time_stamps_without_a_year_pass_the_end_of_a_month() -> None:
+def test_time_stamps_without_a_year_continue_across_months() -> None:
     lines = [f"04-30 23:59:{n} step {n} loss 2.0" for n in (40, 50)] + [
         f"05-01 00:00:{n}0 step {60 + 10 * n} loss 2.0" for n in range(3)
     ]
     assert [each.seconds for each in read(*lines)] == [1.0] * 4
 
 
-def test_time_stamps_without_a_day_pass_midnight() -> None:
+def test_time_stamps_without_a_date_continue_across_midnight() -> None:
     clocks = ["23:59:30", "23:59:40", "23:59:50", "00:00:00", "00:00:10"]
     lines = [f"[{clock}] step {10 * number} loss 2.0" for number, clock in enumerate(clocks, start=1)]
     assert [each.seconds for each in read(*lines)] == [1.0] * 4

@@ -1,4 +1,4 @@
-"""What readers of logs compute, in closed form: clocks, ranks that agree, signatures."""
+"""Readers of logs compared with closed forms: clocks, agreement of ranks, and signatures."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ PROGRAMS = {
 }
 
 
-def test_every_signature_names_an_outcome_a_meaning_programs_and_a_remedy() -> None:
+def test_every_signature_has_an_outcome_a_meaning_programs_and_a_remedy() -> None:
     for signature in SIGNATURES:
         assert isinstance(signature.outcome, Outcome), signature.meaning
         assert set(signature.prints.split(", ")) <= PROGRAMS, signature.meaning
@@ -81,7 +81,7 @@ def test_every_signature_names_an_outcome_a_meaning_programs_and_a_remedy() -> N
     ("one", "other", "same"),
     [(2.5, 2.5, True), (2.5, 2.6, False), (None, 2.5, True), (math.nan, 2.5, True), (math.nan, math.nan, True)],
 )
-def test_ranks_of_one_run_print_one_loss_where_each_prints_a_number(
+def test_ranks_of_one_run_agree_in_the_loss_unless_one_is_missing(
     one: float | None, other: float | None, same: bool
 ) -> None:
     first, second = Iteration(number=2, seconds=1.0, loss=one), Iteration(number=2, seconds=1.0, loss=other)
@@ -89,7 +89,7 @@ def test_ranks_of_one_run_print_one_loss_where_each_prints_a_number(
 
 
 def figures(lines: list[str]) -> list[dict[str, object]]:
-    """What each line says of an iteration, without what is left open."""
+    """Return the values of each record that differ from the defaults."""
     blocks = Blocks()
     found = [record for line, text in enumerate(lines, start=1) for record in blocks.read(line, text)]
     usual = Iteration(number=0, seconds=None)
@@ -104,8 +104,8 @@ def figures(lines: list[str]) -> list[dict[str, object]]:
     ]
 
 
-def test_a_block_of_composer_is_about_the_batch_of_its_heading() -> None:
-    """Batches count on over epochs; two digits of 0.25 batches a second are worth 0.01 / 0.25^2 seconds."""
+def test_a_block_of_composer_belongs_to_the_batch_of_its_heading() -> None:
+    """Batches are numbered across epochs; a last digit of 0.01 at 0.25 batches/s is 0.01 / 0.25^2 seconds."""
     lines = [
         "\t Train loss/train/total: 9.5",
         "[epoch=2][batch=3/10]:",
@@ -125,7 +125,7 @@ def test_a_block_of_composer_is_about_the_batch_of_its_heading() -> None:
     ]
 
 
-def test_a_block_of_olmo_is_about_the_step_of_its_heading() -> None:
+def test_a_block_of_olmo_belongs_to_the_step_of_its_heading() -> None:
     lines = [
         "    train/CE loss=9.5",
         "node01 INFO [step=7/100,epoch=1,eta=0:03:20]",
@@ -147,7 +147,7 @@ def test_a_block_of_olmo_is_about_the_step_of_its_heading() -> None:
 
 
 @pytest.mark.parametrize(("after", "failed"), [(0, True), (1, True), (2, False)])
-def test_an_exception_was_caught_where_two_iterations_follow(after: int, failed: bool) -> None:
+def test_an_exception_followed_by_two_iterations_was_caught(after: int, failed: bool) -> None:
     line = " iteration {}/ 500 | elapsed time per iteration (ms): 1250.5 | lm loss: 1.5E+00 | "
     caught = ["Traceback (most recent call last):", '  File "a.py", line 1, in f', "ValueError: no such shard"]
     lines = [line.format(1), *caught, *(line.format(2 + number) for number in range(after))]
@@ -168,15 +168,15 @@ def test_an_exception_was_caught_where_two_iterations_follow(after: int, failed:
         ((2.0, None), (None, 8.0), False),
     ],
 )
-def test_ranks_of_one_run_take_about_one_time_or_print_one_rate(
+def test_ranks_of_one_run_agree_in_time_or_rate(
     one: tuple[float | None, float | None], other: tuple[float | None, float | None], same: bool
 ) -> None:
     first, second = (Iteration(number=2, seconds=seconds, samples_per_second=rate) for seconds, rate in (one, other))
     assert _same_time(first, second) == _same_time(second, first) == same
 
 
-def test_the_slowest_rank_decides_the_time_and_the_others_what_it_leaves_out() -> None:
-    """The spread is how much longer the slowest takes than the fastest of all that were merged."""
+def test_merged_ranks_have_the_time_of_the_slowest() -> None:
+    """Figures that the slowest rank lacks come from the others; the spread is its time less that of the fastest."""
     fast = Iteration(number=2, seconds=2.0, loss=1.5, tflops=30.0, line=7)
     slow = Iteration(number=2, seconds=2.5, tflops=25.0, line=9)
     found = merged(fast, slow)
@@ -188,8 +188,8 @@ def test_the_slowest_rank_decides_the_time_and_the_others_what_it_leaves_out() -
     assert slowest.spread == pytest.approx(1.0)
 
 
-def test_a_list_of_arguments_begins_another_run_unless_nothing_was_printed_since_the_last() -> None:
-    """Whatever number the iterations go on with, after iterations as after a failure."""
+def test_a_list_of_arguments_starts_another_run_if_anything_was_printed_since_the_last_list() -> None:
+    """Iterations or a failure count, whatever number the iterations continue with."""
     banner = "------------------------ arguments ------------------------"
     line = " iteration {}/ 500 | elapsed time per iteration (ms): 1250.5 | lm loss: 1.5E+00 | "
     failure = "torch.OutOfMemoryError: CUDA out of memory. Tried to"
@@ -222,13 +222,13 @@ def test_a_list_of_arguments_begins_another_run_unless_nothing_was_printed_since
         ("KeyError: 'a'" + "'a'", "KeyError: 'a'" + "'a'"),
     ],
 )
-def test_ranks_that_print_one_exception_piece_by_piece_are_read_as_one(text: str, expected: str) -> None:
+def test_an_exception_that_ranks_print_interleaved_is_untangled(text: str, expected: str) -> None:
     assert untangled(text) == expected
 
 
 @pytest.mark.parametrize(("length", "joined"), [(1999, True), (2000, False)])
-def test_pieces_of_up_to_1999_characters_are_put_together(length: int, joined: bool) -> None:
-    """`AErrorAError: : `, which is 16 characters, with the words twice."""
+def test_texts_of_up_to_1999_characters_are_untangled(length: int, joined: bool) -> None:
+    """`AErrorAError: : ` has 16 characters, and the words follow twice."""
     word = "x" * ((length - 16) // 2)
     text = f"AErrorAError: : {word}{word}".ljust(length, "x")
     assert len(text) == length
@@ -239,7 +239,7 @@ def test_pieces_of_up_to_1999_characters_are_put_together(length: int, joined: b
     ("runtime", "rate", "iterations"),
     [("90.0", "0.5", [(45, 2.0)]), ("90.0", "0.01", [(1, 90.0)]), ("90.0", "0.0", []), ("0.0", "0.5", [])],
 )
-def test_a_summary_is_as_many_iterations_as_time_and_rate_make(
+def test_a_summary_covers_runtime_times_rate_iterations(
     runtime: str, rate: str, iterations: list[tuple[int, float]]
 ) -> None:
     text = f"{{'train_runtime': {runtime}, 'train_samples_per_second': 4.0, 'train_steps_per_second': {rate}, 'x': 1}}"
@@ -248,8 +248,8 @@ def test_a_summary_is_as_many_iterations_as_time_and_rate_make(
     assert all(one.seconds_digit == pytest.approx(0.1 / one.number) for one in found)
 
 
-def test_a_cause_is_found_in_tracebacks_that_ranks_printed_piece_by_piece() -> None:
-    """As CPython writes them when two ranks share a pipe."""
+def test_a_cause_is_found_in_interleaved_tracebacks() -> None:
+    """CPython interleaves them in this way if two ranks share a pipe."""
     lines = ["Traceback (most recent call last):", "Traceback (most recent call last):"]
     lines += ['  File "loop.py", line 1, in <module>'] * 2 + ["        import flash_attnimport flash_attn"]
     lines += ["ModuleNotFoundErrorModuleNotFoundError: : No module named 'flash_attn'No module named 'flash_attn'"]
@@ -260,8 +260,8 @@ def test_a_cause_is_found_in_tracebacks_that_ranks_printed_piece_by_piece() -> N
     assert run.failure.meaning == "a dependency is missing"
 
 
-def test_a_summary_whose_rate_several_numbers_of_steps_have_says_how_far_it_may_be_off() -> None:
-    """20,000 s at 0.003 steps a second are 50 to 70 steps."""
+def test_a_summary_with_an_imprecise_rate_states_its_uncertainty() -> None:
+    """20,000 s at 0.003 steps/s are 50 to 70 steps."""
     text = "{'train_runtime': 20000.0, 'train_samples_per_second': 4.0, 'train_steps_per_second': 0.003, 'x': 1}"
     (record,) = Dictionaries().read(3, text)
     assert record.iteration.number == 60

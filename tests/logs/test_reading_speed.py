@@ -1,4 +1,4 @@
-"""Logs are read fast: lines without a word of any reader are skipped, and no line takes quadratic time."""
+"""Speed of reading: lines without a keyword of any reader are skipped, and no line takes quadratic time."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from tuner.logs import StepPattern, read_log
 
 LOGS = sorted((ROOT / "tests/data/logs").glob("*.log"))
 SHORT = 4096
-"""Bytes of a line, a sixteenth of what is read of a long one."""
+"""Bytes of a line: a sixteenth of what is read of a long one."""
 
 UNUSED = StepPattern.parse(r"this matches nothing (?P<seconds>[0-9]+)")
-"""With a pattern of the user's, every line is read."""
+"""A user's pattern, with which every line is read."""
 
 
 @pytest.mark.parametrize("path", LOGS, ids=lambda path: path.stem)
-def test_skipping_lines_changes_nothing(path: Path) -> None:
+def test_skipping_lines_changes_no_record(path: Path) -> None:
     lines = path.read_bytes().decode(errors="replace").splitlines()
-    assert repr(read_log(lines)) == repr(read_log(lines, UNUSED))  # a loss may be NaN
+    assert repr(read_log(lines)) == repr(read_log(lines, UNUSED))  # the loss may be NaN
 
 
 @pytest.mark.parametrize("name", FAILURES)
 def test_skipping_lines_hides_no_failure(name: str) -> None:
     lines = ["nothing of interest", *FAILURES[name][0].splitlines(), "nothing of interest"] * 2
     runs, with_all = read_log(lines).runs, read_log(lines, UNUSED).runs
-    if any(run.source == "named figures" for run in runs):  # these are not read beside a pattern of the user's
+    if any(run.source == "named figures" for run in runs):  # not read if the user gives a pattern
         assert [run.failure and run.failure.meaning for run in runs] == [
             run.failure and run.failure.meaning for run in with_all
         ]
     else:
-        assert repr(runs) == repr(with_all)  # a loss may be NaN
+        assert repr(runs) == repr(with_all)  # the loss may be NaN
 
 
-def test_a_traceback_that_python_ignores_is_so_even_after_skipped_lines() -> None:
+def test_a_traceback_is_ignored_only_directly_after_pythons_notice() -> None:
     ignored = [
         "Exception ignored in: <function f>",
         "Traceback (most recent call last):",
@@ -52,7 +52,7 @@ def test_a_traceback_that_python_ignores_is_so_even_after_skipped_lines() -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", PATHOLOGICAL)
 def test_no_line_takes_quadratic_time(unit: str, tmp_path: Path) -> None:
-    """Sixteen times the length takes some sixteen times the time, where it would be 256 times by the square."""
+    """A line sixteen times as long takes about sixteen times as long, not 256 times."""
     path = tmp_path / "stdout.log"
 
     def seconds(size: int) -> float:
@@ -71,8 +71,8 @@ def test_the_benchmark_reads_real_iterations(name: str, least: int) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r", "\r\n"])
-def test_bars_that_are_read_together_are_read_as_alone(end: str) -> None:
-    """They start again, skip steps, stop for an evaluation and print no rate at first; another word splits them."""
+def test_bars_read_together_are_the_same_as_one_by_one(end: str) -> None:
+    """The bars restart, skip steps, pause for an evaluation and lack a rate at first; other words split a block."""
     prints = [
         (0, 9, 0, "?it"),
         (1, 9, 3, "3.00s/it"),

@@ -1,7 +1,7 @@
-"""What a reader's browser makes of a report and of the dashboard: a real Chromium, without a window.
+"""A report and the dashboard in a real Chromium, without a window.
 
-`.ci/run` installs what these tests want. Chromium is Debian's package, or `TUNER_CHROMIUM` names it; axe-core comes
-from npm, and `TUNER_AXE` names its `axe.min.js`.
+These tests need Debian's Chromium, or the one that `TUNER_CHROMIUM` names, and axe-core from npm, or the `axe.min.js`
+that `TUNER_AXE` names; `.ci/run` installs both.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def reader() -> Iterator[Browser]:
 
 @pytest.fixture(params=[(DESK, False), (DESK, True), (PHONE, False), (PHONE, True)], ids=str)
 def page(reader: Browser, request: pytest.FixtureRequest) -> Page:
-    """A window or a phone, light or dark."""
+    """A page of desktop or phone size, light or dark."""
     size, dark = request.param
     opened = reader.page()
     opened.resize(size, dark=dark)
@@ -52,8 +52,8 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return folder / "report.html"
 
 
-def test_a_report_opens_without_a_request_or_a_complaint(page: Page, report: Path) -> None:
-    """Every picture is seen, and the page itself never scrolls sideways; what is wide does so in its own frame."""
+def test_a_report_opens_without_requests_or_errors(page: Page, report: Path) -> None:
+    """All images are visible, and the page does not scroll sideways; wide content scrolls in its own frame."""
     page.open(report.as_uri())
     assert page.evaluate(SEEN)
     assert page.evaluate("document.images.length") >= 6
@@ -75,8 +75,8 @@ WITHOUT_CUE = """[...document.querySelectorAll('figure')].filter(figure => {
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_column_or_plot_is_cut_off_without_a_cue(reader: Browser, report: Path, width: int) -> None:
-    """Every cell of the table lies inside the window; a plot that is wider than its frame says that it scrolls."""
+def test_no_column_or_plot_is_cut_off_without_a_hint(reader: Browser, report: Path, width: int) -> None:
+    """Every table cell is inside the window; a plot wider than its frame has a hint that it scrolls."""
     page = reader.page()
     page.resize((width, 900))
     page.open(report.as_uri())
@@ -87,7 +87,7 @@ def test_no_column_or_plot_is_cut_off_without_a_cue(reader: Browser, report: Pat
     assert labelled == (width < 1200)
 
 
-def test_a_report_is_light_or_dark_as_its_reader_wishes(reader: Browser, report: Path) -> None:
+def test_a_report_follows_the_colour_scheme_of_the_browser(reader: Browser, report: Path) -> None:
     seen = []
     for dark in (False, True):
         page = reader.page()
@@ -98,8 +98,8 @@ def test_a_report_is_light_or_dark_as_its_reader_wishes(reader: Browser, report:
 
 
 @pytest.mark.skipif(not AXE.is_file(), reason="no axe-core: npm install axe-core, or set TUNER_AXE to its axe.min.js")
-def test_a_report_has_no_barrier_that_axe_finds(page: Page, report: Path) -> None:
-    """No rule of axe-core is broken, of whatever impact."""
+def test_axe_finds_no_accessibility_violation(page: Page, report: Path) -> None:
+    """This includes rules of every impact."""
     page.open(report.as_uri())
     page.evaluate(f"{AXE.read_text()};0")
     violations = "found => found.violations.map(each => [each.impact, each.id, each.nodes[0].html])"
@@ -108,8 +108,8 @@ def test_a_report_has_no_barrier_that_axe_finds(page: Page, report: Path) -> Non
 
 
 @pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
-def test_the_dashboard_shows_the_best_trial_its_note_and_our_plots(reader: Browser, tmp_path: Path) -> None:
-    """On the study's own pages, and nothing is asked of any other machine."""
+def test_the_dashboard_shows_the_best_trial_with_its_note_and_tuners_plots(reader: Browser, tmp_path: Path) -> None:
+    """The pages of the study show them, and no other host is contacted."""
     study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     page = reader.page()

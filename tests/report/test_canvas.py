@@ -1,4 +1,4 @@
-"""The user's settings of matplotlib do not reach tuner's plots, and stay as they are for the user's own."""
+"""The user's matplotlib settings do not affect tuner's plots, and tuner does not change them."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ print(matplotlib.get_backend(), matplotlib.rcParams["text.usetex"])
         ({"MPLBACKEND": "agg"}, "font.size: \xff\n", "agg False"),
     ],
 )
-def test_plots_are_the_same_whatever_the_users_settings(
+def test_plots_do_not_depend_on_the_users_settings(
     variables: dict[str, str], rc: str, own: str, tmp_path: Path
 ) -> None:
-    """A backend that does not exist, LaTeX that is not installed, a file that is not text."""
+    """The settings name an unknown backend or a LaTeX that is not installed, or are not text."""
     (tmp_path / "rc").write_bytes(rc.encode("latin-1"))
 
     def drawn(**given: str) -> list[str]:
@@ -62,7 +62,7 @@ def test_plots_are_the_same_whatever_the_users_settings(
 
 @pytest.mark.slow
 def test_settings_of_a_notebook_do_not_apply(tmp_path: Path) -> None:
-    """matplotlib is imported already, with LaTeX and 3,000 dots per inch."""
+    """matplotlib is already imported, with LaTeX and 3,000 dots per inch."""
     matplotlib = pytest.importorskip("matplotlib")
     with matplotlib.rc_context({"text.usetex": True, "figure.dpi": 3000}):
         report = write_report(opened("replayed"), tmp_path)

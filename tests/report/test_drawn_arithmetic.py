@@ -1,4 +1,4 @@
-"""What plots draw: the curves of batches, the map of degrees and the cluster's speed, read from their axes."""
+"""Contents of plots, read from their axes: the curves of batches, the map of degrees and the speed of the cluster."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ CURVE = Curve(
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Draw panels; return the figure, which stays open, and the file."""
+    """Draw panels, and return the open figure and its file."""
 
     def draw(panels: list[Panel], **rest: Any) -> tuple[Any, Path]:
         kept: list[Any] = []
@@ -52,12 +52,12 @@ def drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 
 
 def points(line: Any) -> list[tuple[float, float]]:
-    """The points of a line."""
+    """Return the points of a line."""
     return [(float(x), float(y)) for x, y in zip(line.get_xdata(), line.get_ydata(), strict=True)]
 
 
-def test_memory_is_drawn_with_its_line_its_limit_and_what_failed(drawn: Any) -> None:
-    """5 GiB a sample up to batch 16; a limit of 40 GiB, and failures at 40 GiB and, above the axis, at 48."""
+def test_memory_is_drawn_with_its_fit_the_limit_and_failures(drawn: Any) -> None:
+    """The fit is 5 GiB per sample; of the failures at 40 and 48 GiB, the second is above the axis."""
     figure, path = drawn([Panel(title="m", usable=40.0, curves=(CURVE,))], axis="sequences")
     memory, rates = figure.axes
     limit, fit, measured, first, second = memory.get_lines()
@@ -88,8 +88,8 @@ def test_memory_is_drawn_with_its_line_its_limit_and_what_failed(drawn: Any) -> 
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
-def test_batches_without_a_time_or_a_fit_have_one_row_of_axes(drawn: Any) -> None:
-    """Failures stand at the limit; the legend is with the panel that has most to tell."""
+def test_batches_without_times_or_fits_have_one_row_of_axes(drawn: Any) -> None:
+    """Failures are drawn at the limit, and the panel with the most labels has the legend."""
     plain = Curve(label="b", points=((2, 10.0),), failed=(), line=None, rates=())
     failed = Curve(label="c", points=((2, 10.0),), failed=(4,), line=None, rates=())
     figure, _ = drawn([Panel(title="m", usable=40.0, curves=(plain,)), Panel(title="n", usable=30.0, curves=(failed,))])
@@ -103,12 +103,12 @@ def test_batches_without_a_time_or_a_fit_have_one_row_of_axes(drawn: Any) -> Non
 
 
 def cell(tp: int, pp: int, days: float | None, outcome: str = "MEASURED", *, extrapolated: float | None = None) -> Any:
-    """A cell of the map."""
+    """Return a cell of the map."""
     return SimpleNamespace(tp=tp, pp=pp, days=days, extrapolated=extrapolated, tried=3, outcome=outcome)
 
 
-def test_the_map_has_a_cell_for_each_tp_and_pp_and_frames_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shades from dark at the fastest to light at 1.5 times as long."""
+def test_the_map_has_a_cell_per_tp_and_pp_and_frames_the_fastest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shades range from dark for the fastest to light for 1.5 times its time."""
     cells = [cell(1, 1, 10.0), cell(2, 1, 12.0), cell(2, 4, 30.0), cell(1, 4, None, "OOM")]
     monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
     monkeypatch.setattr(maps, "days_label", lambda _: "days")
@@ -136,8 +136,8 @@ def test_the_map_has_a_cell_for_each_tp_and_pp_and_frames_the_fastest(monkeypatc
     assert maps.degree_map(SimpleNamespace(), []) is None  # type: ignore[arg-type]
 
 
-def test_an_extrapolated_cell_of_the_map_is_no_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is never the fastest, and a measured topology of the same cell goes before it."""
+def test_an_extrapolated_cell_of_the_map_is_not_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An extrapolated cell is never the fastest, and a measured topology of the same cell takes precedence."""
     cells = [cell(1, 1, 10.0, extrapolated=8.0), cell(2, 1, None, "EXTRAPOLATED", extrapolated=9.0)]
     monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
     monkeypatch.setattr(maps, "days_label", lambda _: "days")
@@ -150,14 +150,14 @@ def test_an_extrapolated_cell_of_the_map_is_no_measurement(monkeypatch: pytest.M
     assert axes.get_title().endswith("darker is faster; ~: extrapolated")
 
 
-def test_ticks_are_left_out_that_would_touch() -> None:
-    """A ratio above 1.09 to the last one that is kept."""
+def test_ticks_that_would_overlap_are_omitted() -> None:
+    """A tick is kept if its ratio to the previous one is above 1.09."""
     assert maps._spaced([100, 109, 110, 119, 120]) == [100, 110, 120]
     assert maps._spaced([]) == []
 
 
-def test_the_clusters_speed_is_drawn_apart_for_repeats(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dashed line half a trial before each period."""
+def test_the_speed_of_the_cluster_is_drawn_with_repeats_as_separate_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dashed line half a trial before its first marks each period."""
     series = SimpleNamespace(
         numbers=[0, 1, 2], ratios=[1.0, 1.1, 0.9], repeats=[False, True, False], periods=[(2, 0.95)]
     )
@@ -186,7 +186,7 @@ def test_the_clusters_speed_is_drawn_apart_for_repeats(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("axis", ["heads", "hidden"])
-def test_a_models_axis_has_the_predicted_line_and_every_measured_point(
+def test_an_axis_of_the_model_has_the_prediction_and_all_measurements(
     axis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maps, "measured_word", lambda _: "measured")
@@ -204,12 +204,12 @@ def test_a_models_axis_has_the_predicted_line_and_every_measured_point(
 
 
 def attempt(batch: int, memory: float | None, *, fits: bool = True, too_large: bool = False) -> Any:
-    """A batch that was tried."""
+    """Return a batch that was tried."""
     return SimpleNamespace(micro_batch=batch, peak_memory=memory, fits=fits, too_large=too_large)
 
 
 def test_a_search_is_drawn_by_sequences_on_all_ranks() -> None:
-    """On 4 ranks, a micro batch of 2 is 8 sequences; memory in GiB and per sequence of all ranks."""
+    """On 4 ranks, a micro batch of 2 is 8 sequences; memory is in GiB, and its slope per sequence on all ranks."""
     gib = 2.0**30
     attempts = [
         attempt(4, 20 * gib),
@@ -236,14 +236,14 @@ def test_a_search_is_drawn_by_sequences_on_all_ranks() -> None:
 
 
 def batches(usable: float, micro_batch: int, memory: float, source: str = "jobs") -> Any:
-    """What a search found, where one batch was tried."""
+    """Return the result of a search that tried one batch."""
     found = SimpleNamespace(attempts=[attempt(micro_batch, memory)])
     given: dict[str, Any] = {"usable": usable, "source": source, "worth": (), "found": found}
     return MaxBatchResult(**{**{field.name: None for field in fields(MaxBatchResult)}, **given})
 
 
-def test_a_search_is_one_panel_and_a_comparison_has_one_for_each_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In GiB, and by the sequences of all ranks where layouts are compared."""
+def test_a_search_has_one_panel_and_a_comparison_one_per_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is in GiB; compared layouts are drawn by the sequences on all ranks."""
     gib, drawn = 2.0**30, list[Any]()
     monkeypatch.setattr(batch_plots, "draw", lambda panels, path, **axis: drawn.append((panels, path, axis)))
     batch_plots.plot_batches(batches(40 * gib, 2, 10 * gib), "a.png")
@@ -285,10 +285,10 @@ def test_a_search_is_one_panel_and_a_comparison_has_one_for_each_model(monkeypat
         ),
     ],
 )
-def test_an_axis_of_the_model_is_drawn_where_it_was_searched(
+def test_an_axis_of_the_model_is_drawn_if_it_was_searched(
     searched: dict[str, Any], axes: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the leader's layout at each value; not before anything is measured."""
+    """The plot has the leader's layout at each value, and does not exist before the first measurement."""
     drawn: list[Any] = []
     monkeypatch.setattr(plot_data, "_model_axis", lambda _study, _rows, *given: drawn.append(given))
     leader: Any = SimpleNamespace(topology=ONE, ranked=object())

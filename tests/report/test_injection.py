@@ -1,4 +1,4 @@
-"""Text from a job's log reaches tables and Markdown as text: no formula, no HTML, no link."""
+"""Text from a job's log is literal text in tables and Markdown: not a formula, HTML or a link."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HTML = "<script>alert(1)</script> ![x](http://host/x) [y](http://host)"
 
 
 def crashed_with(evidence: str) -> StudyResult:
-    """A study whose last job crashed with that line in its log."""
+    """Return a study whose last job crashed with this line in its log."""
     study = opened("replayed")
     result = JobResult(outcome=Outcome.CRASHED, failure=Failure(kind="", evidence=evidence, meaning="crashed"))
     return replace(study, trials=(*study.trials[:-1], replace(study.trials[-1], result=result)), ranking=())
@@ -33,7 +33,7 @@ def crashed_with(evidence: str) -> StudyResult:
 
 @pytest.mark.parametrize("formula", FORMULAS)
 def test_no_cell_of_the_measurements_is_a_formula(formula: str) -> None:
-    """Spreadsheets evaluate what begins with = + - @, also after a tab or blank; numbers stay numbers."""
+    """Spreadsheets evaluate cells that start with = + - @, also after a tab or space; numbers stay numbers."""
     text = measurements(crashed_with(formula))
     rows = list(csv.DictReader(io.StringIO(text)))
     assert rows[-1]["note"] == f"'{formula}"
@@ -43,7 +43,7 @@ def test_no_cell_of_the_measurements_is_a_formula(formula: str) -> None:
 
 
 def test_a_data_frame_has_no_formula() -> None:
-    """`to_csv` and `to_excel` write what the frame holds."""
+    """`to_csv` and `to_excel` write the cells of the frame unchanged."""
     pytest.importorskip("pandas")
     study = opened("replayed")
     proposal = replace(study.trials[0].proposal, key="=1+1", params={"tp": -1, "shape": "@A1"})
@@ -54,7 +54,7 @@ def test_a_data_frame_has_no_formula() -> None:
 
 
 def test_a_row_of_measure_is_no_formula(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of the log is the row's source."""
+    """The source of the row is the name of the log."""
     monkeypatch.chdir(tmp_path)
     Path("=cmd.log").write_text(Path(__file__).parents[2].joinpath("docs/example.log").read_text())
     said = run("measure", "=cmd.log", "tp8-pp12-dp4-mbs1-z1", "--csv")
@@ -62,8 +62,8 @@ def test_a_row_of_measure_is_no_formula(run: Run, tmp_path: Path, monkeypatch: p
     assert next(csv.DictReader(io.StringIO(said.out)))["source"] == "'=cmd.log"
 
 
-def test_markdown_has_no_html_and_no_links_of_a_log() -> None:
-    """The table of report.md and the notes in the dashboard show the line literally."""
+def test_markdown_has_no_html_or_links_from_a_log() -> None:
+    """The table of report.md and the notes of the dashboard show the line literally."""
     study = crashed_with(HTML)
     lines = "\n".join(pipe_lines(study, rows_of(study)))
     assert "&lt;script>" in lines
@@ -76,8 +76,8 @@ def test_markdown_has_no_html_and_no_links_of_a_log() -> None:
     assert evidence.startswith(f"`{HTML}`")  # code is shown literally
 
 
-def test_the_readme_of_an_export_shows_the_models_name_literally() -> None:
-    """A Hugging Face config names its model."""
+def test_the_readme_of_an_export_shows_the_model_name_literally() -> None:
+    """The name comes from a Hugging Face config."""
     made = example("torchrun")
     model = replace(made.workload.model, name=HTML)
     readme = exported(replace(made, workload=replace(made.workload, model=model)), "torchrun")["README.md"]

@@ -1,4 +1,4 @@
-"""The page of a report, the columns of its table of jobs, and its words for outcomes."""
+"""The page of a report, the columns of its table of jobs, and its names of outcomes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_page_has_the_first_250_rows(count: int, shown: int, omitted: int, mon
     ]
 
 
-def test_a_tables_optional_columns_are_those_that_a_job_has(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_optional_columns_are_those_that_some_job_has(monkeypatch: pytest.MonkeyPatch) -> None:
     optional = OPTIONAL_COLUMNS
     jobs = iter([{optional[0]: "1"}, {optional[2]: "2"}])
     written: list[Any] = []
@@ -66,7 +66,7 @@ def test_a_tables_optional_columns_are_those_that_a_job_has(monkeypatch: pytest.
         ("OOM", True, None, "oom"),
     ],
 )
-def test_an_outcome_is_a_word(outcome: str, simulated: bool, extrapolated: bool | None, word: str) -> None:
+def test_an_outcome_has_a_word(outcome: str, simulated: bool, extrapolated: bool | None, word: str) -> None:
     ranked = None if extrapolated is None else replace(LEADER, extrapolated=extrapolated, runs=1)
     model = SimpleNamespace(parameters=1e9)
     row: Any = SimpleNamespace(
@@ -120,7 +120,7 @@ COST = "Cost: 1.25 node-hours.\n"
         ),
     ],
 )
-def test_a_trials_note_says_what_came_of_it(given: dict[str, Any], paragraphs: list[str]) -> None:
+def test_the_note_of_a_trial_explains_its_result(given: dict[str, Any], paragraphs: list[str]) -> None:
     one = ended(**{"node_hours": 1.25, "objective": 2.5, **given})
     one = replace(one, proposal=replace(one.proposal, kind="final", why="a <b>"))
     assert dashboard.trial_note(one) == "\n\n".join(["**t0** (final): a &lt;b>", *paragraphs, COST])
@@ -158,7 +158,7 @@ def test_colours_repeat_with_patterns(index: int, colour: int, shape: str | None
 def test_a_study_is_annotated_with_its_trials_and_figures(
     best: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The link names the leader's runs; the files of a job are those of its folder; the storage is closed."""
+    """The link names the leader's runs, a trial has the files of its job's folder, and the storage is closed."""
     calls: list[Any] = []
     publisher = SimpleNamespace(
         study_id=7,
@@ -200,7 +200,7 @@ def test_a_study_is_annotated_with_its_trials_and_figures(
     ]
 
 
-def test_a_studys_note_is_its_summary_and_its_first_ten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_note_of_a_study_is_its_summary_and_its_first_ten_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "summary", lambda *given: ["a <b>.", f"{len(given[1])} rows."])
     monkeypatch.setattr(dashboard, "pipe_lines", lambda _study, rows: [f"| {row} |" for row in rows])
     monkeypatch.setattr(dashboard, "footnote", lambda _study, rows: f"{len(rows)} in all")
@@ -211,7 +211,7 @@ def test_a_studys_note_is_its_summary_and_its_first_ten(monkeypatch: pytest.Monk
     )
 
 
-def test_figures_beside_the_progress_need_a_measured_topology(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_the_progress_is_drawn_without_a_measured_topology(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_progress", "_estimates", "_terms", "_memory"):
         monkeypatch.setattr(dashboard, name, lambda *given, name=name: (name, *given[1:]))
     row, failed = (SimpleNamespace(ranked=ranked) for ranked in (LEADER, None))

@@ -1,4 +1,4 @@
-"""The plots of a report and the numbers behind them."""
+"""The plots of a report and their data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def study(request: pytest.FixtureRequest) -> StudyResult:
     return opened(request.param)
 
 
-def test_plot_data_tell_of_every_job(study: StudyResult) -> None:
+def test_plot_data_include_every_job(study: StudyResult) -> None:
     rows = rows_of(study)
     found = progress(study)
     ended = [trial for trial in study.launched if trial.result]
@@ -61,7 +61,7 @@ def test_plot_data_tell_of_every_job(study: StudyResult) -> None:
 
 
 def rounded(value: Any) -> Any:
-    """Plot data as JSON, to six digits."""
+    """Return plot data as JSON, rounded to six digits."""
     if is_dataclass(value) and not isinstance(value, type):
         return rounded({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Mapping):
@@ -72,8 +72,8 @@ def rounded(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("name", ["replayed", "bloom-48"])
-def test_the_numbers_of_the_plots_are_these(name: str) -> None:
-    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+def test_plot_data_match_the_golden_file(name: str) -> None:
+    """`TUNER_GOLDEN=1` rewrites the golden file."""
     study = opened(name)
     rows = rows_of(study)
     found = {
@@ -96,7 +96,7 @@ def test_the_numbers_of_the_plots_are_these(name: str) -> None:
 
 
 def drawn_as(plot: Plot) -> dict[str, Any]:
-    """How a plot is drawn: sizes, marks, limits, and texts with their sizes and places."""
+    """Return sizes, markers, limits and texts of a plot."""
     figure: Any = plot.figure
     return {
         "title": plot.title,
@@ -143,8 +143,8 @@ def drawn_as(plot: Plot) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", ["bloom-48", "drifting"])
-def test_the_plots_look_like_these(name: str) -> None:
-    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+def test_plots_match_the_golden_file(name: str) -> None:
+    """`TUNER_GOLDEN=1` rewrites the golden file."""
     study = opened(name)
     with look():
         found = rounded({plot.name: drawn_as(plot) for plot in plots(study, rows_of(study))})
@@ -154,8 +154,8 @@ def test_the_plots_look_like_these(name: str) -> None:
     assert flattened(found) == flattened(json.loads(path.read_text()))
 
 
-def test_the_figures_of_the_dashboard_are_these() -> None:
-    """Golden. `TUNER_GOLDEN=1` writes them anew."""
+def test_figures_of_the_dashboard_match_the_golden_file() -> None:
+    """`TUNER_GOLDEN=1` rewrites the golden file."""
     study = opened("replayed")
     found = rounded(graphs(study, rows_of(study)))
     path = GOLDEN / "dashboard-replayed.json"
@@ -167,8 +167,8 @@ def test_the_figures_of_the_dashboard_are_these() -> None:
         assert value == (pytest.approx(golden[leaf], rel=1e-5) if isinstance(value, float) else golden[leaf]), leaf
 
 
-def test_few_of_many_topologies_are_drawn(study: StudyResult) -> None:
-    """The time of the first five by term, and of series by micro batch the five longest."""
+def test_the_number_of_drawn_topologies_is_limited(study: StudyResult) -> None:
+    """The plot of terms has the first five topologies, and that of micro batches the five longest series."""
     (row, *_) = [row for row in rows_of(study) if row.ranked]
     assert len(time_breakdowns(study, [row] * 6)) == 5
     assert len(time_breakdowns(study, [row] * 4)) == 4
@@ -183,15 +183,15 @@ def test_few_of_many_topologies_are_drawn(study: StudyResult) -> None:
 
 
 def flattened(value: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf by its path."""
+    """Return every leaf by its path."""
     items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else None
     if items is None:
         return {path: value}
     return {name: leaf for key, item in items for name, leaf in flattened(item, f"{path}.{key}").items()}
 
 
-def test_best_so_far_is_the_least_mean_of_a_topologys_runs() -> None:
-    """It rises when a repeat does not confirm a lucky run."""
+def test_best_so_far_is_the_lowest_mean_of_a_topologys_runs() -> None:
+    """It rises if a repeat is slower than a lucky run."""
     study = opened("replayed")
     series = progress(study)
     runs: dict[str, list[float]] = {}
@@ -202,7 +202,7 @@ def test_best_so_far_is_the_least_mean_of_a_topologys_runs() -> None:
     assert [key for key, own in zip(series.keys, series.leader, strict=True) if own] == [study.ranking[0].key] * 2
 
 
-def test_cluster_speed_follows_repeats_and_estimates() -> None:
+def test_the_speed_of_the_cluster_is_relative_to_earlier_runs_or_estimates() -> None:
     study = opened("replayed")
     study = replace(study, speed_periods=(SpeedPeriod(first=4, factor=1.1),))
     series = cluster_speed(study)
@@ -223,7 +223,7 @@ def test_cluster_speed_follows_repeats_and_estimates() -> None:
     assert "from trial 4 on, iterations took 1.100 times as long" in plot.alt
 
 
-def test_every_plot_of_the_objective_names_its_unit_and_its_tokens(study: StudyResult) -> None:
+def test_every_plot_of_the_objective_states_its_unit_and_tokens(study: StudyResult) -> None:
     label = f"days to train on {token_count(study.workload.training_tokens)} tokens"
     with look():
         drawn = {plot.name: plot for plot in plots(study, rows_of(study))}
@@ -234,8 +234,8 @@ def test_every_plot_of_the_objective_names_its_unit_and_its_tokens(study: StudyR
     assert figure["layout"]["yaxis"]["title"]["text"] == f"objective: {label}"
 
 
-def test_the_dashboards_plots_mark_the_leader(study: StudyResult) -> None:
-    """With one star for each of its runs, at what the run measured."""
+def test_the_plots_of_the_dashboard_mark_the_leader(study: StudyResult) -> None:
+    """Each run of the leader has a star at its measured value."""
     best = study.ranking[0]
     figures = graphs(study, rows_of(study))
     runs = [trial for trial in study.launched if trial.measured and trial.proposal.key == best.key]
@@ -248,14 +248,14 @@ def test_the_dashboards_plots_mark_the_leader(study: StudyResult) -> None:
 
 
 def test_ticks_of_a_logarithmic_axis_are_few_and_within_its_limits() -> None:
-    """Ticks of a logarithmic axis: at least three, not many more than nine, all within the limits."""
+    """There are at least three ticks and not many more than nine."""
     for limits in ((0.9, 1.1), (68.0, 95.0), (1.0, 10.0), (0.5, 4000.0)):
         ticks = _log_ticks(limits)
         assert 3 <= len(ticks) <= MAX_LOG_TICKS + 3
         assert all(limits[0] <= tick <= limits[1] for tick in ticks)
 
 
-def test_the_plots_are_watermarked_where_the_cluster_was_simulated(study: StudyResult) -> None:
+def test_plots_are_watermarked_if_the_cluster_is_simulated(study: StudyResult) -> None:
     with look():
         drawn = plots(study, rows_of(study))
     assert {"progress", "estimates", "terms", "memory"} <= {plot.name for plot in drawn}

@@ -1,4 +1,4 @@
-"""A report says what the study knows, in words, tables and pictures, and its table can be read back."""
+"""A report describes a study in words, tables and images, and its table can be read back."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def study(request: pytest.FixtureRequest) -> StudyResult:
 
 @pytest.fixture
 def without_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a report have no plots, which take most of its time."""
+    """Omit the plots, which take most of a report's time."""
     monkeypatch.setattr("tuner.report.write.plots", lambda *_: [])
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_a_study_read_again_stands_as_its_search_left_it(run: Run, tmp_path: Path) -> None:
-    """The belief over the topologies that were tried is the belief over all, restricted to them."""
+def test_a_study_read_later_has_the_ranking_of_its_search(run: Run, tmp_path: Path) -> None:
+    """The posterior over the tried topologies is that over all topologies, restricted to them."""
     arguments = ("--nodes", "48", "--budget", "8", "--set", "tp=8", "--set", "heads=64", "--study", "s")
     document = json.loads(run("optimize", *arguments, "--runs", str(tmp_path), "--json").out)
     said = json.loads(run("report", "s", "--runs", str(tmp_path), "--json").out)
@@ -58,7 +58,7 @@ def test_a_study_read_again_stands_as_its_search_left_it(run: Run, tmp_path: Pat
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_path: Path) -> None:
+def test_a_study_that_started_with_a_calibration_is_read_with_it(run: Run, tmp_path: Path) -> None:
     table = str(ROOT / "corpus/bloom-a100.csv")
     arguments = ("--budget", "6", "--set", "tp=8", "--set", "heads=64", "--from", table, "--study", "s")
     document = json.loads(run("optimize", *arguments, "--runs", str(tmp_path), "--json").out)
@@ -66,8 +66,8 @@ def test_a_study_that_began_with_a_calibration_is_read_with_it(run: Run, tmp_pat
     assert said["rows"][0]["days"] == pytest.approx(document["best"]["days"], rel=1e-3)
 
 
-def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond the best few hundred by their own runs alone: the same topologies and winner, about the same days."""
+def test_a_very_long_study_keeps_its_whole_ranking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topologies beyond the best few hundred are ranked by their own runs only: same winner, about the same days."""
     whole = opened("drifting")
     monkeypatch.setattr("tuner.study.result.MAX_SURROGATE_TOPOLOGIES", 4)
     cut = opened("drifting")
@@ -80,7 +80,7 @@ def test_a_very_long_study_keeps_all_its_places(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("without_plots")
 def test_the_answer_and_the_report_show_failed_nodes_and_retried_trials(run: Run, tmp_path: Path) -> None:
     arguments = ("optimize", "--nodes", "4", "--model", "gpt-1.3b", "--budget", "3", "--study", "s")
-    assert "Left out" not in run(*arguments, "--runs", str(tmp_path)).out
+    assert "Failed nodes are excluded" not in run(*arguments, "--runs", str(tmp_path)).out
     (tmp_path / "s" / "slurm-excluded.json").write_text('{"n7": "down, not responding"}')
     sentence = "Failed nodes are excluded: n7 (down, not responding)."
     assert sentence in run(*arguments, "--runs", str(tmp_path)).out
@@ -99,7 +99,7 @@ def test_the_answer_and_the_report_show_failed_nodes_and_retried_trials(run: Run
     assert incidents({}, []) == ""
 
 
-def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(study: StudyResult) -> None:
+def test_the_summary_states_winner_lead_reason_certainty_and_cost(study: StudyResult) -> None:
     said = summary(study, rows_of(study))
     assert len(said) == 5
     assert study.ranking[0].key in said[0]
@@ -111,8 +111,8 @@ def test_five_sentences_say_what_won_by_how_much_why_how_sure_and_at_what_cost(s
     assert all(sentence.endswith(".") for sentence in said)
 
 
-def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
-    """The slowest of them takes more than once as long; jobs that were launched have cost more than nothing."""
+def test_no_ratio_is_rounded_to_a_meaningless_value(study: StudyResult) -> None:
+    """The slowest topology never takes "1 times as long", and launched jobs never cost 0.00%."""
     by_how_much, cost = summary(study, rows_of(study))[1], summary(study, rows_of(study))[4]
     assert not re.search(r"takes (1|0) times as long", by_how_much)
     assert " 0.00% of" not in cost
@@ -120,14 +120,14 @@ def test_no_ratio_is_rounded_until_it_says_nothing(study: StudyResult) -> None:
         assert f"takes {ratio - 1:.1%} longer" in by_how_much
 
 
-def test_the_reason_adds_up_to_what_the_model_expects_of_both(study: StudyResult) -> None:
+def test_the_stated_reason_sums_to_the_predicted_difference(study: StudyResult) -> None:
     rows = rows_of(study)
     leader, other = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
     assert sum(leader.estimate.time.terms.values()) == pytest.approx(leader.seconds)
     assert f"{abs(other.seconds - leader.seconds):.2f} s" in summary(study, rows)[2]
 
 
-def test_every_topology_that_was_launched_has_one_row_the_best_first(study: StudyResult) -> None:
+def test_every_launched_topology_has_one_row_with_the_best_first(study: StudyResult) -> None:
     rows = rows_of(study)
     assert sorted(number for row in rows for number in row.trials) == [trial.number for trial in study.launched]
     days = [row.ranked.days for row in rows if row.ranked]
@@ -135,7 +135,7 @@ def test_every_topology_that_was_launched_has_one_row_the_best_first(study: Stud
     assert all(row.ranked is None for row in rows[len(days) :])
 
 
-def test_the_table_begins_with_the_bloom_reports_columns(study: StudyResult) -> None:
+def test_the_table_starts_with_the_columns_of_the_bloom_report(study: StudyResult) -> None:
     assert " ".join(HEADERS[:11]) == "Nodes Size DP TP PP MBS GBS Mem Sec/it TFLOPs Notes"
     lines = table(study, rows_of(study))
     assert all(len(line) == len(HEADERS) for line in lines)
@@ -143,8 +143,8 @@ def test_the_table_begins_with_the_bloom_reports_columns(study: StudyResult) -> 
         assert {line[HEADERS.index("Outcome")] for line in lines}.isdisjoint({"measured"})
 
 
-def test_the_csv_is_read_back_as_the_runs_that_were_made(study: StudyResult) -> None:
-    """Workload, topology, seconds, memory and end; what says nothing of a topology is marked to be skipped."""
+def test_the_csv_is_read_back_as_the_same_runs(study: StudyResult) -> None:
+    """Workload, topology, seconds, memory and outcome are the same; other rows are marked to be skipped."""
     read = table_of(measurements(study), "report.csv").rows
     ended = [trial for trial in study.launched if trial.result]
     assert len(read) == len(ended)
@@ -170,8 +170,8 @@ def test_the_csv_is_read_back_as_the_runs_that_were_made(study: StudyResult) -> 
         assert (row.skipped is not None) == (ending.outcome in (Outcome.PRUNED, Outcome.CANCELLED, Outcome.PREEMPTED))
 
 
-def test_other_commands_take_the_csv(run: Run, tmp_path: Path) -> None:
-    """Evaluate, calibrate, audit and a new search begin from it."""
+def test_other_commands_accept_the_csv(run: Run, tmp_path: Path) -> None:
+    """`evaluate`, `calibrate`, `audit` and a new search read it."""
     file = tmp_path / "measurements.csv"
     file.write_text(measurements(opened("bloom-48")))
     assert json.loads(run("evaluate", str(file), "--json").out)["summary"]["timed_rows"] >= 5
@@ -190,7 +190,7 @@ def test_the_former_keyword_of_write_report_still_works_and_warns(tmp_path: Path
 
 
 class Outline(HTMLParser):
-    """Elements by name with their attributes, and how they nest."""
+    """Elements by name with their attributes."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,8 +200,8 @@ class Outline(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
 
-def test_the_page_needs_no_network_and_can_be_read_by_ear(tmp_path: Path) -> None:
-    """Landmarks, one first heading, headers of columns, alternative texts; styles for dark, print and phone inside."""
+def test_the_page_needs_no_network_and_is_accessible(tmp_path: Path) -> None:
+    """It has landmarks, one h1, column headers and alternative texts, and embedded styles for dark, print and phone."""
     write_report(opened("bloom-48"), tmp_path)
     text = (tmp_path / "report.html").read_text()
     assert len(text) < 2_000_000
@@ -227,7 +227,7 @@ def test_the_page_needs_no_network_and_can_be_read_by_ear(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_the_page_of_a_thousand_jobs_stays_small(tmp_path: Path) -> None:
-    """At most 2 MB, with every measured topology placed and every job in the CSV."""
+    """The page has at most 2 MB; every measured topology is ranked, and the CSV has every job."""
     long_study(tmp_path)
     study = open_study("thousand", runs=tmp_path)
     made = write_report(study, tmp_path / "report")
@@ -237,8 +237,8 @@ def test_the_page_of_a_thousand_jobs_stays_small(tmp_path: Path) -> None:
     assert len((tmp_path / "report" / "measurements.csv").read_text().splitlines()) == 1001
 
 
-def test_colours_of_the_page_have_contrast() -> None:
-    """At least 4.5 to 1 for text on its background, light and dark (WCAG 2.1, 1.4.3)."""
+def test_colours_of_the_page_have_enough_contrast() -> None:
+    """The contrast of text is at least 4.5:1, light and dark (WCAG 2.1, 1.4.3)."""
     style = (ROOT / "templates" / "report.html.j2").read_text()
     for block in re.findall(r":root \{([^}]*)\}", style):
         colours = dict(re.findall(r"--(\w+): (#[0-9a-f]{3,6})", block))
@@ -258,8 +258,8 @@ def _contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-def test_the_files_of_a_replayed_study_are_these(tmp_path: Path) -> None:
-    """Golden: Markdown, CSV, and the page without its pictures. `TUNER_GOLDEN=1` writes them anew."""
+def test_the_files_of_a_replayed_study_match_the_golden_files(tmp_path: Path) -> None:
+    """The files are Markdown, CSV and the page without images; `TUNER_GOLDEN=1` rewrites them."""
     write_report(opened("replayed"), tmp_path)
     page = re.sub(r"base64,[A-Za-z0-9+/=]+", "base64,...", (tmp_path / "report.html").read_text())
     found = {
@@ -274,8 +274,8 @@ def test_the_files_of_a_replayed_study_are_these(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_a_training_of_hours_is_shown_in_hours_everywhere(run: Run, tmp_path: Path) -> None:
-    """As the search prints it; the CSV stays in days."""
+def test_a_training_of_hours_is_shown_in_hours(run: Run, tmp_path: Path) -> None:
+    """Report and search use hours; the CSV stays in days."""
     small = ("--model", "gpt-1.3b", "--nodes", "4", "--tokens", "2e10", "--budget", "4")
     kept = ("--runs", str(tmp_path))
     searched = run("optimize", *small, "--study", "s", *kept).out
@@ -300,8 +300,8 @@ def test_a_training_of_hours_is_shown_in_hours_everywhere(run: Run, tmp_path: Pa
     assert found[2] in shown
 
 
-def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Path) -> None:
-    """The jobs and how they ended."""
+def test_a_study_without_measurements_has_a_report(run: Run, tmp_path: Path) -> None:
+    """The report lists the jobs and their outcomes."""
     pinned = (
         "--set",
         "tp=1",
@@ -322,22 +322,22 @@ def test_a_study_that_measured_nothing_still_has_a_report(run: Run, tmp_path: Pa
     assert "next:" not in said.out
 
 
-def test_an_unknown_study_is_refused_with_those_there_are(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_study_is_refused_with_the_existing_ones(run: Run, tmp_path: Path) -> None:
     said = run("report", "nobody", "--runs", str(study_in(tmp_path)))
     assert said.code == 2
     assert ": bloom-48." in said.err
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_a_report_that_cannot_be_written_says_so(run: Run, tmp_path: Path) -> None:
+def test_an_unwritable_report_is_an_error(run: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     said = run("report", "bloom-48", "--runs", str(study_in(tmp_path)), "-o", str(tmp_path / "file"))
     assert said.code == 2
     assert "cannot be written" in said.err
 
 
-def test_a_study_is_calibrated_from_and_evaluated_by_its_name(run: Run, tmp_path: Path) -> None:
-    """As by its CSV: the same rows."""
+def test_a_study_is_evaluated_and_calibrated_from_by_name(run: Run, tmp_path: Path) -> None:
+    """The rows are those of its CSV."""
     study_in(tmp_path)
     named = run("evaluate", "bloom-48", "--runs", str(tmp_path), "--json")
     (tmp_path / "measurements.csv").write_text(measurements(opened("bloom-48")))
@@ -347,8 +347,8 @@ def test_a_study_is_calibrated_from_and_evaluated_by_its_name(run: Run, tmp_path
 
 
 @pytest.mark.usefixtures("without_plots")
-def test_the_next_command_that_is_printed_finds_the_study(run: Run, tmp_path: Path) -> None:
-    """Also where studies are kept elsewhere, under a name that a shell would take apart."""
+def test_the_printed_next_command_finds_the_study(run: Run, tmp_path: Path) -> None:
+    """This includes another folder of studies whose name needs quoting."""
     elsewhere = tmp_path / "my $(runs)"
     study_in(elsewhere)
     said = run("report", "bloom-48", "--runs", str(elsewhere))

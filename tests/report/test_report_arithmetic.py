@@ -1,8 +1,7 @@
-"""Cells, stacks and ticks of a report, blocks of a table, and the lines of a search, with exact numbers."""
+"""Cells, stacks and ticks of a report, blocks of a table, and the lines of a search, compared with exact values."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -28,8 +27,8 @@ LEADER = RankedTrial(
 )
 
 
-def test_a_leaderboard_line_is_in_the_unit_of_its_column() -> None:
-    """24 hours a day: 240.0, 228.0 to 264.0 hours."""
+def test_a_row_of_the_leaderboard_is_in_the_unit_of_its_column() -> None:
+    """10.0, 9.5 and 11.0 days are 240.0, 228.0 and 264.0 hours."""
     topology = SimpleNamespace(nodes=2, dp=3, tp=4, pp=5, micro_batch=6)
     workload = SimpleNamespace(model=SimpleNamespace(parameters=1.3e9), global_batch=7)
     row: Any = SimpleNamespace(
@@ -45,7 +44,7 @@ def test_a_leaderboard_line_is_in_the_unit_of_its_column() -> None:
     assert (cells["Notes"], cells["Speed period"], cells["Why"]) == ("n, 2 runs", "2", "because; stopped")
 
 
-def test_extrapolated_figures_of_the_leaderboard_are_marked() -> None:
+def test_extrapolated_figures_in_the_leaderboard_are_marked() -> None:
     topology = SimpleNamespace(nodes=2, dp=3, tp=4, pp=5, micro_batch=6)
     workload = SimpleNamespace(model=SimpleNamespace(parameters=1.3e9), global_batch=7)
     row: Any = SimpleNamespace(topology=topology, workload=workload, ranked=None, extrapolated=LEADER)
@@ -57,7 +56,7 @@ def test_extrapolated_figures_of_the_leaderboard_are_marked() -> None:
 
 
 def test_terms_below_1_2_percent_of_the_tallest_bar_are_others() -> None:
-    """The tallest is 1000: 12 is shown, 11 is not; the others are stacked last."""
+    """The tallest bar is 1000: a term of 12 is shown, one of 11 is not; `others` are at the top of the stack."""
     axes = Figure().subplots()
     terms = {"large": [900.0, 977.0], "just": [12.0, 12.0], "small": [9.0, 11.0]}
     _stack(axes, terms, {name: name.upper() for name in terms})
@@ -67,7 +66,7 @@ def test_terms_below_1_2_percent_of_the_tallest_bar_are_others() -> None:
 
 
 @pytest.mark.parametrize(("rest", "shown"), [(2.0, False), (2.1, True)])
-def test_others_up_to_a_fifth_of_a_percent_are_left_out(rest: float, shown: bool) -> None:
+def test_others_up_to_a_fifth_of_a_percent_are_omitted(rest: float, shown: bool) -> None:
     axes = Figure().subplots()
     _stack(axes, {"a": [1000.0 - rest], "b": [rest]}, {"a": "A", "b": "B"}, horizontal=True)
     assert [bars.get_label() for bars in axes.containers] == ["A", "others"][: 1 + shown]
@@ -96,7 +95,7 @@ def test_a_block_has_as_many_nodes_as_its_largest_row() -> None:
 
 
 def trial(seconds: float | None = None, *, kind: Any = "search", evidence: str = "", **proposal: Any) -> Trial:
-    """Trial 7, which was measured or ran out of memory."""
+    """Return trial 7, which was measured or ran out of memory."""
     if seconds is None:
         result = JobResult(outcome=Outcome.OOM, failure=Failure(kind="OOM", evidence=evidence))
     else:
@@ -106,25 +105,25 @@ def trial(seconds: float | None = None, *, kind: Any = "search", evidence: str =
 
 
 @pytest.mark.parametrize(("seconds", "words"), [(2.2, "10.0% above the estimate"), (1.9, "5.0% below the estimate")])
-def test_a_line_tells_how_far_the_estimate_was_off(seconds: float, words: str) -> None:
+def test_a_result_line_has_the_error_of_the_estimate(seconds: float, words: str) -> None:
     assert result_text(trial(seconds, estimate_sec=2.0)).endswith(f", {words}")
     assert result_text(trial(seconds, estimate_sec=2.0, kind="final")).endswith(f", {words} (final)")
     assert result_text(trial(seconds)).startswith(f"{seconds:.2f} s per iteration, ")
 
 
 @pytest.mark.parametrize(("evidence", "more"), [("", ""), ("stacks of 2", "; stacks of 2")])
-def test_a_line_tells_why_a_job_counts_as_hung_before_where_its_stacks_are(evidence: str, more: str) -> None:
+def test_a_hung_job_has_the_reason_before_its_stacks(evidence: str, more: str) -> None:
     failure = Failure(kind="", evidence=evidence, meaning="no progress for 31 s")
     hung = replace(trial(), result=JobResult(outcome=Outcome.HUNG, failure=failure))
     assert result_text(hung) == f"HUNG no progress for 31 s{more}"
 
 
 @pytest.mark.parametrize(("length", "shown"), [(90, "x" * 90), (91, "x" * 87 + "...")])
-def test_long_evidence_is_cut_off(length: int, shown: str) -> None:
+def test_long_evidence_is_cut(length: int, shown: str) -> None:
     assert result_text(trial(evidence="SIMULATED " + "x" * length)) == f"OOM {shown}"
 
 
-def test_of_an_unreadable_log_the_whole_remedy_is_shown() -> None:
+def test_the_remedy_of_an_unreadable_log_is_not_cut() -> None:
     failure = Failure(kind="", evidence="x" * 99)
     assert result_text(ended(Outcome.UNREADABLE, failure=failure)) == f"UNREADABLE {'x' * 99}"
     assert result_text(ended(Outcome.CRASHED, failure=failure)) == f"CRASHED {'x' * 87}..."
@@ -132,7 +131,7 @@ def test_of_an_unreadable_log_the_whole_remedy_is_shown() -> None:
     assert result_text(ended(Outcome.CRASHED, failure=reason)) == "CRASHED why"
 
 
-def test_a_result_has_its_size_its_remarks_and_its_restart() -> None:
+def test_a_result_line_has_size_notes_and_retry() -> None:
     note = Measurement(seconds=2.0, note="n")
     failure = Failure(kind="", evidence="", meaning="first it failed")
     one = ended(measurement=note, failure=failure, retried="n1 was down", objective=3.0)
@@ -142,7 +141,7 @@ def test_a_result_has_its_size_its_remarks_and_its_restart() -> None:
     assert result_text(replace(small, result=None)) == "running"
 
 
-def test_events_are_lines() -> None:
+def test_events_are_printed_as_lines() -> None:
     def event(kind: str, text: str, about: Trial | None) -> str:
         made: Any = SimpleNamespace(kind=kind, text=text, trial=about)
         return event_line(made)
@@ -154,23 +153,24 @@ def test_events_are_lines() -> None:
 
 
 @pytest.mark.parametrize(("done", "left"), [(4, ""), (6, "at most 0:01:10 left"), (20, "at most 0:00:00 left")])
-def test_the_time_left_is_at_the_present_rate(done: int, left: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """4 were done before; 2 more in 10 s leave 14 of 20 at 5 s."""
+def test_the_remaining_time_is_extrapolated_from_the_current_rate(
+    done: int, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """4 jobs were done before; 2 more in 10 s leave 14 of 20 at 5 s each."""
     monkeypatch.setattr(live, "time", SimpleNamespace(monotonic=lambda: 110.0))
     view: Any = LiveView()
     view._loop = SimpleNamespace(settings=SimpleNamespace(limits=SimpleNamespace(budget=20)))
     view._began, view._done_before = 100.0, 4
     assert view._time_left(done) == left
-    assert time.monotonic() > 0
 
 
 def loop(budget: int) -> Any:
-    """A loop with this budget."""
+    """Return a loop with this budget."""
     return SimpleNamespace(settings=SimpleNamespace(limits=SimpleNamespace(budget=budget)))
 
 
 def study(**fields: Any) -> Any:
-    """A study without a measurement."""
+    """Return a study without a measurement."""
     usual: dict[str, Any] = {
         "simulated": False,
         "ended": "done",
@@ -195,7 +195,7 @@ def study(**fields: Any) -> Any:
         ({}, 3, "Rerun the same command to see this again."),
     ],
 )
-def test_what_to_run_next(fields: dict[str, Any], budget: int, words: str) -> None:
+def test_the_next_command_continues_or_shows_the_study(fields: dict[str, Any], budget: int, words: str) -> None:
     assert _where(study(**fields), loop(budget)) == f"Saved to runs/s. {words}"
 
 
@@ -211,20 +211,20 @@ def test_simulated_answers_are_labelled(simulated: bool, label: str, capsys: pyt
 @pytest.mark.parametrize(
     ("days", "words"), [(12.5, "20.0% sooner"), (8.0, "25.0% later"), (10.0, "0.0% sooner"), (None, "It was ")]
 )
-def test_the_gain_is_on_the_models_first_choice(days: float | None, words: str) -> None:
-    """1 - 10 / 12.5 is a fifth."""
+def test_the_gain_is_relative_to_the_models_first_choice(days: float | None, words: str) -> None:
+    """1 - 10 / 12.5 = 20%."""
     other = LEADER if days is None else SimpleNamespace(days=days, key="t1")
     (line,) = _gain(study(launched=[trial(1.0)], rank_of=lambda _trial: other), LEADER)
     assert words in line
     assert "the cost model's first choice" in line
 
 
-def test_a_row_of_the_answer_is_in_the_columns_unit() -> None:
+def test_a_row_of_the_answer_is_in_the_unit_of_its_column() -> None:
     assert _row(LEADER, 24.0) == ("t0", "2.50", "240.0", "228.0 to 264.0", 2, "-", "3,5")
 
 
 def finished(*ranking: RankedTrial, **fields: Any) -> Any:
-    """A study of these topologies."""
+    """Return a study of these topologies."""
     usual: dict[str, Any] = {
         "ranking": ranking,
         "best": ranking[0] if ranking else None,
@@ -238,12 +238,12 @@ def finished(*ranking: RankedTrial, **fields: Any) -> Any:
 
 
 def ranked_trial(candidate: int, days: float, **fields: Any) -> RankedTrial:
-    """A measured topology."""
+    """Return a measured topology."""
     return replace(LEADER, candidate=candidate, key=f"t{candidate}", days=days, seconds=days / 4, **fields)
 
 
-def test_the_lead_is_on_the_runner_up_the_first_measured_and_the_slowest() -> None:
-    """10 against 12.5, 16 and 30 days; one that was named already is not named again."""
+def test_the_lead_is_over_the_runner_up_the_first_measured_and_the_slowest() -> None:
+    """10 days are compared with 12.5, 16 and 30 days; no topology is named twice."""
     measured = [trial(1.0)]  # of topology 7
     assert summary._lead(finished(ranked_trial(0, 10.0))) == "It is the only topology that was measured."
     two = finished(ranked_trial(0, 10.0), ranked_trial(7, 12.5), launched=measured)
@@ -280,8 +280,8 @@ def test_a_ratio_is_a_percentage_below_two(ratio: float, words: str) -> None:
     assert summary._longer(ratio) == words
 
 
-def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatch) -> None:
-    """0.2 s less of the bubble but 0.1 s more of the head, 0.1 s in total; measured: 0.5 s."""
+def test_terms_explain_the_lead_as_far_as_possible(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bubble is 0.2 s shorter, the head 0.1 s longer and the total 0.1 s shorter; 0.5 s less was measured."""
     changes: list[tuple[str, float]] = [("bubble", 0.2), ("head", -0.1), ("launch", 0.0049)]
     costs = {"t0": SimpleNamespace(seconds=2.0), "t1": SimpleNamespace(seconds=2.1)}
     monkeypatch.setattr(summary, "cost_breakdown", lambda _study, row: costs[row.key])
@@ -309,7 +309,7 @@ def test_terms_explain_the_lead_as_far_as_they_go(monkeypatch: pytest.MonkeyPatc
     assert summary._more_or_less(-0.25, 0.9) == "0.2500 s more"
 
 
-def test_certainty_names_three_ties() -> None:
+def test_certainty_names_at_most_three_ties() -> None:
     alone = finished(ranked_trial(0, 10.0, low=9.5, high=11.0))
     assert summary._certainty(alone) == (
         "With 2 runs, its 80% interval is 9.5 to 11.0 days; no other measured topology is more than 2.5% likely to be "
@@ -326,7 +326,7 @@ def test_certainty_names_three_ties() -> None:
 
 
 def test_the_cost_is_a_share_of_the_training() -> None:
-    """48 of 10 days x 24 x 4 nodes are 5%."""
+    """48 node-hours of 10 days x 24 x 4 nodes are 5%."""
     found = finished(ranked_trial(0, 10.0), node_hours=48.0, launched=[trial(1.0)] * 4)
     assert summary._cost(found) == (
         "The study ran 4 jobs (3 measured, 1 timed out) and used 48.0 node-hours, 5.00% of the training itself."
@@ -341,8 +341,8 @@ def test_the_cost_is_a_share_of_the_training() -> None:
     )
 
 
-def test_a_confirmation_sets_the_prediction_beside_the_measurement() -> None:
-    """Only of topologies that ran at a reduced size before; once."""
+def test_a_confirmation_compares_the_prediction_with_the_measurement() -> None:
+    """Only topologies that ran at a reduced size before are listed, each once."""
     small = replace(trial(9.0), proposal=replace(trial(9.0).proposal, fidelity=SMALL))
     predicted: dict[str, Any] = {"estimate_sec": 2.0, "estimate_low": 1.5, "estimate_high": 2.25}
     for seconds, side in ((1.5, "inside"), (2.25, "inside"), (1.49, "outside"), (2.26, "outside")):
@@ -355,7 +355,7 @@ def test_a_confirmation_sets_the_prediction_beside_the_measurement() -> None:
     assert summary.confirmations(finished(launched=[small, trial(1.0), trial(None)])) == []
 
 
-def test_the_fastest_is_named_with_its_nodes_and_its_model() -> None:
+def test_the_fastest_topology_is_named_with_its_nodes_and_model() -> None:
     row: Any = SimpleNamespace(
         key="t0",
         workload=SimpleNamespace(model=SimpleNamespace(heads=16, hidden=2048, layers=12, parameters=1.3e9)),

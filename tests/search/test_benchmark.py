@@ -15,7 +15,7 @@ from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.study.ranking import DAY
 
 
-def test_a_study_of_the_benchmark_is_judged_by_the_truth() -> None:
+def test_a_benchmark_study_is_judged_by_the_truth() -> None:
     """The winner's regret is computed from its true days; with the memory filter, fewer jobs run out of memory."""
     truth, columns = GroundTruth(0), pool().parts[0]
     days = np.where(truth.fits(columns), truth.seconds(columns) * np.exp(pool().work) / DAY, np.nan)
@@ -28,7 +28,7 @@ def test_a_study_of_the_benchmark_is_judged_by_the_truth() -> None:
     assert judged["grid" + FILTER].out_of_memory < judged["grid"].out_of_memory
 
 
-def test_a_table_is_played_as_a_cluster_with_a_straggler(tmp_path: Path) -> None:
+def test_a_table_is_replayed_with_a_straggler(tmp_path: Path) -> None:
     """The study finds the best topology of a small table, even if its first run is a straggler."""
     names = "group,gpu,gpus_per_node,nodes,layers,hidden,heads,seq,vocab,gbs,tp,pp,dp,mbs,zero,recompute,status"
     rows = [

@@ -19,7 +19,7 @@ from tuner.study import api
 
 
 @pytest.mark.parametrize("name", ["tpe", "random", "grid", "plan"])
-def test_what_is_likely_to_run_out_of_memory_is_never_proposed(name: str) -> None:
+def test_candidates_likely_to_run_out_of_memory_are_never_proposed(name: str) -> None:
     """A filtered sampler proposes every candidate that is likely to fit once, and never one that is not."""
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
     likely = surrogate.out_of_memory() >= LIKELY_OOM

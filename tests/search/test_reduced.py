@@ -68,7 +68,7 @@ def with_slower(term: str, factor: float, columns: Columns) -> FloatArray:
     return seconds(columns, SITE) + (factor - 1) * terms[term]
 
 
-def test_the_sizes_are_those_of_the_fidelity() -> None:
+def test_sizes_follow_from_the_fidelity() -> None:
     small = size().small
     assert small.dp.tolist() == [1, 1]
     assert small.nodes.tolist() == [1, 1]
@@ -77,21 +77,21 @@ def test_the_sizes_are_those_of_the_fidelity() -> None:
 
 
 @pytest.mark.parametrize("counts", [(4,), (4, 8), (4, 8, 16)])
-def test_the_weights_of_the_batches_add_up_to_one(counts: tuple[int, ...]) -> None:
+def test_the_weights_of_the_batches_sum_to_one(counts: tuple[int, ...]) -> None:
     """The weights sum to 1, so that an error of the model common to all sizes is extrapolated unchanged."""
     weights = size(Fidelity(nodes=1, dp=1, micro_batches=counts)).weights
     assert weights.sum() == pytest.approx(1.0)
     assert len(weights) == len(counts)
 
 
-def test_a_job_as_fast_as_expected_says_that_the_full_one_is_too() -> None:
+def test_a_job_as_fast_as_expected_predicts_the_expected_full_size() -> None:
     found = size()
     run = ReducedRun(size=found, seconds=tuple(seconds(found.small, SITE)))
     assert run.log_seconds - found.level(SITE) == pytest.approx(0.0, abs=1e-12)
 
 
 @pytest.mark.parametrize("term", ["bubble", "optimizer"])
-def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term: str) -> None:
+def test_two_batches_separate_fixed_costs_from_costs_per_microbatch(term: str) -> None:
     """With two batches, the extrapolation error due to a misjudged fixed cost is much smaller than with one batch."""
     errors = {}
     for counts in ((8,), (4, 8)):
@@ -103,7 +103,7 @@ def test_two_batches_separate_what_grows_with_the_batch_from_what_does_not(term:
 
 
 @pytest.mark.parametrize("factor", [0.3, 3.0])
-def test_fixed_costs_hardly_mislead_two_batches_however_wrong_the_model_is(factor: float) -> None:
+def test_fixed_costs_hardly_affect_the_extrapolation_of_two_batches(factor: float) -> None:
     """Two batches are extrapolated in seconds, not in logarithms, which would be wrong by 2.0% and 10.7%."""
     found = size(Fidelity(nodes=4, dp=4, micro_batches=(4, 8)))
     slower = np.log(with_slower("bubble", factor, found.small) / seconds(found.small, SITE))
@@ -113,13 +113,13 @@ def test_fixed_costs_hardly_mislead_two_batches_however_wrong_the_model_is(facto
     assert abs(run.log_seconds - found.level(SITE) - full) < 0.4 * abs(float(found.weights @ slower) - full)
 
 
-def test_a_job_at_full_size_takes_no_less_than_one_with_fewer_microbatches() -> None:
+def test_a_full_size_job_is_not_faster_than_one_with_fewer_microbatches() -> None:
     """The projection is never below the measured seconds of a job with fewer microbatches."""
     assert size().projected(np.array([3.0, 2.0])) == pytest.approx(math.log(3.0))
     assert size().projected(np.array([0.4, 0.6])) > math.log(0.6)
 
 
-def test_a_job_that_the_model_expects_to_take_longer_than_the_full_one_may() -> None:
+def test_a_full_size_job_may_be_faster_if_the_model_expects_it() -> None:
     """The projection may be below the measurement if the model expects the small job to be the slower one.
 
     This happens with fewer replicas and equally many microbatches, as each replica has more optimizer state.
@@ -129,7 +129,7 @@ def test_a_job_that_the_model_expects_to_take_longer_than_the_full_one_may() -> 
     assert longer.projected(np.array([3.0])) == pytest.approx(math.log(3.0 / 1.25))
 
 
-def test_what_is_cut_adds_variance() -> None:
+def test_each_reduction_adds_variance() -> None:
     """The variance of an extrapolation grows with every cut of data parallel degree or number of batches."""
 
     def variance(nodes: int, dp: int, *counts: int) -> float:
@@ -139,7 +139,7 @@ def test_what_is_cut_adds_variance() -> None:
     assert 0 < variance(4, 4, 4, 8) < variance(2, 2, 4, 8) < variance(1, 1, 4, 8) < variance(1, 1, 4)
 
 
-def test_more_iterations_make_an_extrapolation_surer() -> None:
+def test_more_iterations_reduce_the_variance_of_an_extrapolation() -> None:
     """Twice the iterations halve the noise variance of a batch, allow larger weights, and reduce the total variance."""
     once, twice = (ReducedSize.of(SMALL, PIPED, *setting(), iterations=count) for count in (1, 2))
     assert once.variance == pytest.approx(ITERATION_DEVIATION**2 * float((once.weights**2).sum()))
@@ -149,7 +149,7 @@ def test_more_iterations_make_an_extrapolation_surer() -> None:
     assert total[1] < total[0]
 
 
-def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> None:
+def test_topologies_are_reduced_by_at_most_four_and_never_below_their_pipeline() -> None:
     workload, cluster = setting()
     found = fidelities(PIPED, workload, cluster, several_batches=True)
     assert found == [
@@ -161,7 +161,7 @@ def test_topologies_are_cut_by_at_most_four_and_never_below_their_pipeline() -> 
     assert {each.dp for each in fidelities(wide, workload, cluster, several_batches=True)} == {4, 8, 16}
 
 
-def test_one_batch_is_not_a_small_one() -> None:
+def test_a_single_batch_has_many_microbatches() -> None:
     """A job with a single batch size has many microbatches, so that fixed costs do not dominate."""
     workload, cluster = setting()
     (first, *_) = fidelities(PIPED, workload, cluster, several_batches=False)
@@ -174,7 +174,7 @@ def test_a_topology_without_replicas_and_with_a_small_batch_runs_at_full_size() 
     assert fidelities(alone, replace(workload, global_batch=8), cluster, several_batches=True) == []
 
 
-def test_few_nodes_cut_the_replicas_as_far_as_that_takes() -> None:
+def test_few_nodes_reduce_the_replicas_as_far_as_needed() -> None:
     workload, cluster = setting()
     wide = replace(PIPED, pp=1, dp=16)
     found = fidelities(wide, workload, cluster, several_batches=True, most_nodes=1)
@@ -191,7 +191,7 @@ def seen(off: float) -> Observation:
     )
 
 
-def test_the_surrogate_moves_towards_the_extrapolation_and_stays_unsure_by_the_gap() -> None:
+def test_the_surrogate_moves_towards_the_extrapolation_and_keeps_the_variance_of_the_gap() -> None:
     found = Surrogate(pool())
     before, wide = (float(values[0]) for values in found.measured([candidate()]))
     found.learn([seen(0.1)])
@@ -204,7 +204,7 @@ def test_the_surrogate_moves_towards_the_extrapolation_and_stays_unsure_by_the_g
     assert float(full.measured([candidate()])[1][0]) < deviation
 
 
-def test_a_small_job_out_of_memory_rules_out_no_topology() -> None:
+def test_a_reduced_job_out_of_memory_rules_out_no_topology() -> None:
     """Running out of memory rules a topology out at full size only; sharded states are larger at a reduced size."""
     found = Surrogate(pool())
     reduced = replace(seen(0.0), fits=False)
@@ -218,7 +218,7 @@ def test_a_small_job_out_of_memory_rules_out_no_topology() -> None:
     assert found._memory_common == SURPRISED_MEMORY_WEIGHT
 
 
-def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
+def test_the_memory_of_a_reduced_job_is_compared_with_its_own_need() -> None:
     """If a small job needs exactly the memory that the model predicts for it, the full-size risk does not change."""
     found = Surrogate(pool())
     small = ReducedSize.of(SMALL, PIPED, *pool().setting(candidate()))
@@ -228,7 +228,7 @@ def test_memory_of_a_small_job_counts_beside_what_the_small_one_needs() -> None:
     assert found._overfull()[0][candidate()] == pytest.approx(before, abs=0.01)
 
 
-def test_sizes_share_most_of_their_gaps_with_topologies_of_their_degrees() -> None:
+def test_sizes_share_most_of_their_gap_with_topologies_of_equal_degrees() -> None:
     """The gaps of two topologies that differ in recompute correlate strongly, those of other splits less.
 
     A full-size run has no gap.
@@ -246,7 +246,7 @@ def test_sizes_share_most_of_their_gaps_with_topologies_of_their_degrees() -> No
     assert gap_covariance([], [found]).shape == (0, 1)
 
 
-def test_siblings_at_one_size_are_off_alike() -> None:
+def test_topologies_at_the_same_reduced_size_have_similar_errors() -> None:
     """The small run of a second topology explains most of the difference of two siblings, but less of its full size."""
     found = Surrogate(pool())
     one, (other, *_) = candidate(), [each for each in range(len(pool())) if each != candidate()]
@@ -262,7 +262,7 @@ def test_siblings_at_one_size_are_off_alike() -> None:
     assert revealed[1] < 0.6 * covariance[1, 1], "67% with gaps of their own"
 
 
-def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes() -> None:
+def test_the_surrogate_learns_the_offset_from_a_topology_at_both_sizes() -> None:
     found = Surrogate(pool())
     level = float(found.log_seconds()[candidate()])
     found.learn([seen(0.0)])
@@ -274,7 +274,7 @@ def test_the_surrogate_learns_the_offset_from_a_topology_that_ran_at_both_sizes(
 
 
 @pytest.mark.parametrize(("dp", "halvings"), [(4, 0), (2, 1), (1, 2)])
-def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(dp: int, halvings: int) -> None:
+def test_the_gap_is_the_residual_of_the_weighted_batches(dp: int, halvings: int) -> None:
     """The weights of sum 1 minimize |target - w rows|^2 + (d |w|)^2; halvings of dp and growth add to the gap."""
     found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
     target, rows = _shares(found.full, SITE)[0], _shares(found.small, SITE)
@@ -295,7 +295,7 @@ def test_the_gap_is_what_the_weighted_batches_leave_of_the_shares_of_the_terms(d
         assert left(found.weights + np.array(step)) > left(found.weights)
 
 
-def test_the_offset_grows_with_doublings_of_ranks_and_of_nodes_times_the_networks_share() -> None:
+def test_the_offset_grows_with_doublings_of_ranks_and_nodes() -> None:
     found = size(Fidelity(nodes=2, dp=1, micro_batches=(4,)))
     terms = time_terms(found.full, SITE)
     network = sum(float(terms[name][0]) for name in ("data_parallel", "pipeline", "sharding"))
@@ -326,7 +326,7 @@ def test_the_joint_posterior_agrees_with_that_of_single_topologies() -> None:
     assert np.linalg.eigvalsh(covariance).min() > 0
 
 
-def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_risk_of_a_reduced_job_follows_from_its_own_need(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small job's risk is its full-size risk, shifted by the additional memory that the small job needs."""
     found, one = Surrogate(pool()), candidate()
     small, other = ReducedSize.of(SMALL, PIPED, *setting()), ReducedSize.of(LESS, PIPED, *setting())
@@ -342,7 +342,7 @@ def test_the_risk_of_a_small_job_is_that_of_what_it_needs(monkeypatch: pytest.Mo
     assert 0 < risks[1] < risks[0] < 1
 
 
-def test_an_extrapolation_is_unsure_by_its_gap() -> None:
+def test_the_variance_of_an_extrapolation_includes_its_gap() -> None:
     """An extrapolation is the model's seconds times measured over expected; its variance includes the gap."""
     found, job = Surrogate(pool()), size()
     run = ReducedRun(size=job, seconds=tuple((seconds(job.small, SITE) * 1.1).tolist()))
@@ -357,9 +357,7 @@ def test_an_extrapolation_is_unsure_by_its_gap() -> None:
 
 
 @pytest.mark.parametrize("reduced", [True, False])
-def test_running_out_of_memory_says_that_a_card_holds_less_than_that_job_needs(
-    reduced: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_out_of_memory_is_a_bound_at_the_need_of_that_job(reduced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Out of memory is learnt as a bound at the need of the job that ran: the small job's need for a reduced one."""
     found = Surrogate(pool())
     job = ReducedRun(size=size()) if reduced else None

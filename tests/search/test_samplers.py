@@ -34,7 +34,7 @@ def some(*candidates: int) -> BoolArray:
     return np.isin(np.arange(len(pool())), candidates)
 
 
-def test_a_grid_is_searched_in_its_order_and_a_plan_by_estimate_with_what_hardly_fits_last() -> None:
+def test_grid_and_plan_samplers_keep_their_order() -> None:
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
     assert order(proposer("grid", surrogate, space, seed=0), space, some(9, 4, 7)) == [4, 7, 9]
     finish, risk = surrogate.log_seconds() + pool().work, surrogate.out_of_memory()
@@ -44,7 +44,7 @@ def test_a_grid_is_searched_in_its_order_and_a_plan_by_estimate_with_what_hardly
     assert order(proposer("plan", surrogate, space, seed=0), space, some(*chosen)) == expected
 
 
-def test_a_seed_repeats_the_order_and_another_changes_it() -> None:
+def test_a_seed_determines_the_order() -> None:
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
     first, again, other = (
         order(proposer("random", surrogate, space, seed=seed), space, some(*range(12))) for seed in (1, 1, 2)
@@ -62,7 +62,7 @@ def test_the_guided_sampler_takes_the_best_acquisition() -> None:
     assert sampler.next(some(), best) is None
 
 
-def test_what_optuna_proposes_in_vain_is_counted_and_told_as_pruned() -> None:
+def test_rejected_proposals_of_optuna_are_counted_and_pruned() -> None:
     """Optuna's proposals of closed candidates are counted as rejected and marked PRUNED in its study.
 
     After `TRIES` of them, the open candidate nearest to the last proposal is chosen.
@@ -89,7 +89,7 @@ def test_an_unknown_sampler_is_refused() -> None:
         proposer("annealing", Surrogate(pool()), ParameterSpace(pool()), seed=0)
 
 
-def test_the_axes_are_those_on_which_candidates_differ() -> None:
+def test_only_varying_axes_are_searched() -> None:
     space = ParameterSpace(two_parts())
     assert list(space.distributions) == ["micro_batch", "zero", "global_batch", "setting"]
     assert space.distributions["micro_batch"] == CategoricalDistribution((1, 2, 4))
@@ -105,7 +105,7 @@ def test_the_axes_are_those_on_which_candidates_differ() -> None:
     assert space.agreeing({"zero": 3}).tolist() == [0, 0, 0, 1, 0, 0]
 
 
-def test_nodes_without_a_gap_are_a_range_and_words_stand_for_codes() -> None:
+def test_contiguous_nodes_are_a_range_and_codes_have_words() -> None:
     assert _distribution("nodes", [2, 3, 4]) == IntDistribution(2, 4)
     assert _distribution("nodes", [2, 4]) == CategoricalDistribution((2, 4))
     assert _distribution("tp", [1, 2]) == CategoricalDistribution((1, 2))

@@ -65,7 +65,7 @@ def test_the_normal_distribution_and_its_density(z: float) -> None:
 
 @pytest.mark.parametrize("above", [True, False])
 @pytest.mark.parametrize(("mean", "variance", "edge"), [(0.0, 1.0, 0.0), (0.3, 2.0, 1.0), (-1.0, 0.5, -1.5), (5, 4, 6)])
-def test_an_observation_equals_learning_on_which_side_of_an_edge(
+def test_an_equivalent_observation_has_the_moments_of_the_truncated_normal(
     mean: float, variance: float, edge: float, *, above: bool
 ) -> None:
     """The prior combined with the equivalent observation has the moments of the truncated variable."""
@@ -77,28 +77,28 @@ def test_an_observation_equals_learning_on_which_side_of_an_edge(
     assert moments == pytest.approx(cut(mean, variance, edge, above=above), rel=1e-4)
 
 
-def test_a_probability_beyond_nine_deviations_is_none() -> None:
+def test_a_probability_beyond_nine_deviations_is_zero() -> None:
     found = below(np.array([-8.999, -9.0, 9.0, math.nan]))
     assert found[0] > found[1] == 0.0
     assert found[2] == 1.0
     assert math.isnan(found[3])
 
 
-def test_what_was_almost_certain_teaches_nothing() -> None:
+def test_an_almost_certain_outcome_is_not_learnt() -> None:
     """An outcome with a probability above 0.995 is not learnt: Phi(2.57) = 0.9949 and Phi(2.58) = 0.99506."""
     assert truncated(2.57, 1.0, 0.0, above=True) is not None
     assert truncated(2.58, 1.0, 0.0, above=True) is None
     assert truncated(-2.58, 1.0, 0.0, above=False) is None
 
 
-def test_an_observation_is_never_without_noise_nor_of_less_than_a_millionth() -> None:
+def test_the_precision_of_an_equivalent_observation_is_limited() -> None:
     """The precision of the equivalent observation is at least 1e-6."""
     found = truncated(-10.0, 1.0, 0.0, above=True)
     assert found is not None
     assert found[1] == pytest.approx(1e6)
 
 
-def test_one_measurement_moves_the_belief_by_its_share_of_the_variance() -> None:
+def test_one_measurement_moves_the_estimate_by_its_share_of_the_variance() -> None:
     """The mean moves by V / (V + r^2) x residual, and the variance becomes V r^2 / (V + r^2); V is the prior's."""
     for trust in (Trust(), Trust(repeat=0.05, unsure=2.0)):
         belief = Surrogate(pool(), trust=trust)
@@ -118,7 +118,7 @@ def test_one_measurement_moves_the_belief_by_its_share_of_the_variance() -> None
         assert belief.candidates_seen.tolist() == [candidate, candidate]
 
 
-def test_a_forecast_counts_for_less() -> None:
+def test_a_forecast_weighs_less_than_a_measurement() -> None:
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
     belief.learn([Observation(candidate=0, seconds=math.exp(before + 0.01), forecast=True)])
@@ -126,7 +126,7 @@ def test_a_forecast_counts_for_less() -> None:
     assert belief.measured([0])[0][0] == pytest.approx(before + 0.01 * gain, rel=1e-6)
 
 
-def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
+def test_beyond_three_deviations_noise_grows_quadratically() -> None:
     """At k > 3 deviations the total variance V + r^2 is multiplied by (k / 3)^2, so that the gain falls with k^2."""
     for times in (2.9, 6.0):
         belief = Surrogate(pool())
@@ -141,7 +141,7 @@ def test_beyond_three_deviations_noise_grows_by_the_square() -> None:
 
 
 @pytest.mark.parametrize("times", [-20.0, 20.0])
-def test_the_first_run_is_believed_however_far_it_is(times: float) -> None:
+def test_the_first_run_is_trusted_at_any_distance(times: float) -> None:
     """The first run has its full gain at any distance, because no other measurement contradicts it."""
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
@@ -166,7 +166,7 @@ def test_a_cluster_many_times_as_fast_or_slow_is_searched_like_any_other(factor:
     assert other.log_seconds() - usual.log_seconds() == pytest.approx(math.log(factor), abs=0.1)
 
 
-def test_the_evidence_is_the_log_likelihood_of_a_gaussian() -> None:
+def test_the_evidence_is_a_gaussian_log_likelihood() -> None:
     """One run has variance V + r^2; two runs of one topology have covariance V, less the period's across periods."""
     belief = Surrogate(pool())
     before, prior = float(belief.log_seconds()[0]), float(belief.most_deviation()[0]) ** 2
@@ -186,7 +186,7 @@ def doubtful(belief: Surrogate) -> int:
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_that_a_job_fitted_truncates_the_belief_of_its_memory(jobs: int) -> None:
+def test_a_job_that_fitted_truncates_the_posterior_of_its_memory(jobs: int) -> None:
     """A job that fitted truncates the normal posterior of its memory at the room less the margin.
 
     In units of the memory model's deviation d, the variance of need and margin is 1 + (0.03 / d)^2.
@@ -204,7 +204,7 @@ def test_that_a_job_fitted_truncates_the_belief_of_its_memory(jobs: int) -> None
     assert not belief.ruled_out.any()
 
 
-def test_a_memory_figure_replaces_the_models_need() -> None:
+def test_a_memory_figure_moves_the_need_towards_it() -> None:
     """A memory figure moves the need by 1 / (1 + (0.015 / d)^2) of its residual; its noise is 1.5%."""
     belief = Surrogate(pool())
     candidate = doubtful(belief)
@@ -225,7 +225,7 @@ def test_the_least_need_is_the_lowest_mean() -> None:
     assert times == pytest.approx(math.exp(float(beyond.min())))
 
 
-def test_a_growing_field_is_the_batch_solution() -> None:
+def test_incremental_rows_equal_the_batch_solution() -> None:
     """Rows added one by one give the L^-1 b and L^-1 K of a batch solution, even beyond the initial 16 rows."""
     random = np.random.default_rng(1)
     root = random.normal(size=(20, 20))
@@ -243,7 +243,7 @@ def test_a_growing_field_is_the_batch_solution() -> None:
     assert field.solved(tracked[:, 0]) == pytest.approx(inverse @ tracked[:, 0])
 
 
-def test_a_repeat_without_noise_leaves_a_least_variance() -> None:
+def test_a_repeat_without_noise_leaves_a_minimum_variance() -> None:
     field = IncrementalGP(1, 1)
     field.add(np.ones(1, dtype=np.float32), np.zeros(0), 1.0, np.ones(1))
     field.add(np.ones(1, dtype=np.float32), np.ones(1), 1.0, np.array([1.0 + 1e-5]))
@@ -263,7 +263,7 @@ def two_parts() -> CandidatePool:
     )
 
 
-def test_candidates_are_numbered_through_all_parts() -> None:
+def test_candidates_are_numbered_across_all_parts() -> None:
     parts = two_parts()
     assert (len(parts), parts.starts.tolist()) == (6, [0, 4, 6])
     assert [parts.part(candidate) for candidate in range(6)] == [0, 0, 0, 0, 1, 1]
@@ -291,7 +291,7 @@ def test_every_candidate_has_the_features_of_its_group() -> None:
     assert [features.smooth[group].tolist() for group in groups] == whole
 
 
-def test_work_is_the_iterations_at_equal_compute_and_room_a_cards_bytes() -> None:
+def test_work_is_the_iterations_at_equal_compute_and_room_the_bytes_of_a_gpu() -> None:
     parts = two_parts()
     workload = parts.workload
     iterations = workload.training_tokens / (workload.global_batch * workload.model.seq)
@@ -302,7 +302,7 @@ def test_work_is_the_iterations_at_equal_compute_and_room_a_cards_bytes() -> Non
     assert parts.splits.tolist() == [1 * 2 + 1] * 6
 
 
-def test_distinct_rows_are_found_in_their_order() -> None:
+def test_distinct_rows_are_in_their_order() -> None:
     first, back = _distinct([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 6])])
     assert [(first[kind], kind == back[0]) for kind in back] == [(0, True), (1, False), (0, True), (3, False)]
     wide = [np.array([0, 2**24, 2**40]), np.array([0, 0, 2**40 - 1])]  # in one number, the second would be 2**64
@@ -310,7 +310,7 @@ def test_distinct_rows_are_found_in_their_order() -> None:
 
 
 @pytest.mark.parametrize(("mean", "deviation", "best"), [(0.0, 1.0, 0.0), (1.0, 0.5, 0.8), (-2.0, 0.1, -1.9)])
-def test_expected_improvement_is_mockuss(mean: float, deviation: float, best: float) -> None:
+def test_expected_improvement_follows_mockus(mean: float, deviation: float, best: float) -> None:
     """Expected improvement is (best - mean) Phi(z) + deviation phi(z)."""
     z = (best - mean) / deviation
     expected = (best - mean) * phi(z) + deviation * math.exp(-z * z / 2) / math.sqrt(2 * math.pi)
@@ -318,12 +318,12 @@ def test_expected_improvement_is_mockuss(mean: float, deviation: float, best: fl
     assert float(found[0]) == pytest.approx(expected, abs=1e-6)
 
 
-def test_a_job_is_worth_its_gain_where_it_fits_less_a_hundredth_where_not() -> None:
+def test_the_value_of_a_job_is_its_gain_less_the_cost_of_its_risk() -> None:
     assert net_saving(gain=0.5, risk=0.2) == pytest.approx(0.5 * 0.8 - OOM_COST * 0.2)
     assert OOM_COST == 0.005
 
 
-def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:
+def test_the_first_choice_is_the_fastest_that_is_likely_to_fit() -> None:
     """The first choice minimizes mean - log(1 - risk) among candidates with a risk of at most 0.6."""
     belief = Surrogate(pool())
     mean, risk = belief.log_seconds() + pool().work, belief.out_of_memory()
@@ -339,7 +339,7 @@ def test_the_first_choice_is_the_soonest_that_is_likely_to_fit() -> None:
     assert later.chance == pytest.approx(phi(z), abs=1e-6)
 
 
-def test_observations_of_another_period_say_less() -> None:
+def test_observations_of_another_period_weigh_less() -> None:
     """Relabelling gives the same posterior as learning the observation with the new label.
 
     Observations of another period share all but the period's part of the variance.
@@ -358,7 +358,7 @@ def test_observations_of_another_period_say_less() -> None:
         moved.relabel([], "")
 
 
-def test_before_any_job_the_factors_are_those_of_the_calibration() -> None:
+def test_before_any_job_the_site_factors_are_those_of_the_calibration() -> None:
     """Before any job, the estimates are the cost model's at the site factors of the calibration."""
     for site in (SiteFactors(), SiteFactors(products=0.8, traffic=1.3)):
         belief = Surrogate(pool(), Calibration(site=site))
@@ -370,7 +370,7 @@ def test_before_any_job_the_factors_are_those_of_the_calibration() -> None:
 
 
 @pytest.mark.parametrize(("period", "shared"), [("", PERIOD_DEVIATION**2), ("earlier", 0.0)])
-def test_a_candidate_like_the_measured_one_shares_all_but_its_own_residual(period: str, shared: float) -> None:
+def test_a_similar_candidate_shares_all_but_its_own_residual(period: str, shared: float) -> None:
     """The estimate of a similar candidate moves by -0.01 x covariance / variance.
 
     The covariance includes the period's part only if the measurement is of the same period.

@@ -35,13 +35,13 @@ def pieces(size: int) -> list[IntArray]:
     return np.split(points(), range(size, len(points()), size))
 
 
-def test_a_space_that_is_small_enough_is_searched_whole() -> None:
+def test_a_small_space_is_searched_whole() -> None:
     found = selected(space(), pieces(100), most=len(points()), sampled=10)
     assert found.values is None
     assert (found.points == points()).all()
 
 
-def test_the_best_by_their_bounds_are_kept_and_the_best_of_each_region_of_the_others() -> None:
+def test_the_best_candidates_and_the_best_of_each_region_are_kept() -> None:
     """The 300 best points are kept, then 400 more: the best of each region, its second best, and so on."""
     every, columns = points(), space().columns(points())
     bounds, regions = bound(columns), _region(columns)
@@ -75,7 +75,7 @@ def test_a_region_is_a_split_with_its_kernels() -> None:
 
 
 @pytest.mark.parametrize("size", [7, 333, 100_000])
-def test_the_selection_does_not_depend_on_blocks(size: int) -> None:
+def test_the_selection_does_not_depend_on_the_blocks(size: int) -> None:
     once, again = (selected(space(), pieces(size), most=500, sampled=100) for size in (size, 2500))
     bounds = [np.sort(bound(space().columns(found.points))) for found in (once, again)]
     assert bounds[0] == pytest.approx(bounds[1])
@@ -94,7 +94,7 @@ def _pool(found: Selection) -> CandidatePool:
     return CandidatePool(workload=pool.workload, parts=pool.parts, values=found.values)
 
 
-def test_what_fits_and_is_fast_has_the_lowest_bound() -> None:
+def test_fast_candidates_that_fit_have_the_lowest_bound() -> None:
     """Bounds order rows that certainly fit by time at equal compute; rows that cannot fit come last."""
     columns = space().columns(points())
     scores, bounds, work = CostModel().score(columns), bound(columns), CandidatePool.of_space(space()).work
@@ -105,7 +105,7 @@ def test_what_fits_and_is_fast_has_the_lowest_bound() -> None:
     assert (bounds - finish)[hopeless].min() > (bounds - finish)[safe].max() + 1
 
 
-def test_a_study_of_some_topologies_is_resumed_by_a_selection_of_others(
+def test_a_study_of_a_selection_can_be_resumed_with_another_selection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A resumed study finds its trials by topology, not by candidate number, and repeats none by mistake."""
@@ -125,7 +125,7 @@ def test_a_study_of_some_topologies_is_resumed_by_a_selection_of_others(
     assert runs == {key: measured.count(key) for key in measured}
 
 
-def test_as_many_as_are_wanted_are_kept_as_they_are() -> None:
+def test_the_requested_number_of_points_is_kept_unchanged() -> None:
     scored = (np.array([3, 1, 2]), np.array([0.3, 0.1, 0.2]), np.array([7, 7, 8]))
     assert _thinned(scored, 3, 0) is scored
     assert _thinned(scored, 4, 2) is scored
@@ -142,9 +142,7 @@ def test_as_many_as_are_wanted_are_kept_as_they_are() -> None:
         ([5, 5, 6, 6, 6, 6], 3, 3, [10, 11, 12]),  # the best of each, then the second best of the first
     ],
 )
-def test_regions_take_turns_among_those_that_are_not_the_best(
-    regions: list[int], most: int, sampled: int, kept: list[int]
-) -> None:
+def test_regions_take_turns_after_the_best_points(regions: list[int], most: int, sampled: int, kept: list[int]) -> None:
     """The points with the best bounds are kept, then one per region in turn, all in the order of the input."""
     rows = np.array([4, 0, 5, 2, 1, 3])
     points, bounds = np.arange(10, 16), np.arange(6) / 10

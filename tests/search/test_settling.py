@@ -40,7 +40,7 @@ def test_the_model_is_evaluated_again_while_its_factors_move_far(moves: list[flo
 @pytest.mark.parametrize(
     ("reference", "rebuild", "begun"), [(0.0, False, []), (0.0, True, ["first"]), (0.2, False, ["first"])]
 )
-def test_the_search_for_the_point_begins_at_the_calibration(reference: float, rebuild: bool, begun: list[str]) -> None:
+def test_linearization_starts_at_the_calibration(reference: float, rebuild: bool, begun: list[str]) -> None:
     calls = list[str]()
     still = np.zeros(len(TIME_FACTORS)), None
     given = AT_FIRST | {"_reference": np.array([reference])}
@@ -50,7 +50,7 @@ def test_the_search_for_the_point_begins_at_the_calibration(reference: float, re
 
 
 @pytest.mark.parametrize("start", [0, 1, 2])
-def test_a_model_whose_factors_go_round_in_a_circle_stays_where_they_move_least(start: int) -> None:
+def test_cycling_factors_settle_where_they_move_least(start: int) -> None:
     """If the factors cycle between 1 and 2, the surrogate settles where they move least within the cycle.
 
     A starting point outside the cycle is not chosen, even if the factors move less there.

@@ -53,7 +53,7 @@ class Posterior:
 @pytest.mark.parametrize(
     ("first", "count", "evaluated"), [(9, 3, [0, 1, 2]), (9, 2, [0, 1, 2]), (2, 3, [1, 2]), (1, 3, [2])]
 )
-def test_a_shortlist_is_of_the_open_candidates_that_save_most(
+def test_a_shortlist_has_the_open_candidates_that_save_most(
     first: int, count: int, evaluated: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The shortlist has the open candidates with the largest net savings.
@@ -75,7 +75,7 @@ def test_a_shortlist_is_of_the_open_candidates_that_save_most(
         assert one.chance == pytest.approx(phi(z), abs=1e-6)
 
 
-def test_a_pool_is_extended_by_what_it_lacks() -> None:
+def test_a_pool_is_extended_by_missing_topologies() -> None:
     space = space_for(model="gpt-1.3b", nodes=4)
     ones = [replace(ONE, micro_batch=size) for size in (1, 2)]
     part = Columns.of(ones, space.workload, space.cluster)
@@ -87,7 +87,7 @@ def test_a_pool_is_extended_by_what_it_lacks() -> None:
     assert more.parts[0].workload is space.workload
 
 
-def test_the_part_of_a_candidate_is_an_axis_where_there_are_several() -> None:
+def test_the_part_of_a_candidate_is_an_axis_if_there_are_several() -> None:
     assert SETTING not in ParameterSpace(pool()).distributions
     parts = ParameterSpace(two_parts())
     assert parts.distributions[SETTING] == CategoricalDistribution((0, 1))

@@ -47,14 +47,14 @@ def posterior(**values: Any) -> Any:
     return SimpleNamespace(**usual | values)
 
 
-def test_a_risky_candidate_that_may_save_much_is_not_hidden_by_a_safe_one_that_saves_nothing() -> None:
+def test_a_risky_promising_candidate_is_chosen_over_a_safe_useless_one() -> None:
     choice = choose(posterior(), best=0.0, open_to=np.ones(2, dtype=np.bool_))
     assert choice is not None
     assert choice.candidate == 1
     assert choice.gain == pytest.approx(0.10, abs=0.01)
 
 
-def test_a_new_split_goes_first_only_where_it_is_worth_a_job() -> None:
+def test_a_new_split_goes_first_only_if_it_is_worth_a_job() -> None:
     """A new split is preferred only if its net saving is worth a job; otherwise the best known split is chosen."""
     values = {
         "log_seconds": lambda: np.array([-0.05, 0.0]),
@@ -91,7 +91,7 @@ def chosen_of(surrogate: Any) -> Any:
     return choose(surrogate, best=0.0, open_to=np.array([False, True]))
 
 
-def test_a_doubted_model_rules_out_no_tensor_parallel_degree_that_it_once_thought_as_good() -> None:
+def test_a_distrusted_model_rules_out_no_promising_tensor_parallel_degree() -> None:
     """An untried degree that was promising at first keeps some expected gain while the model is distrusted.
 
     Without it, a search in which tp 4 and tp 8 are slower than predicted ends 8.7% slow without a run of tp 2.
@@ -104,16 +104,16 @@ def test_a_doubted_model_rules_out_no_tensor_parallel_degree_that_it_once_though
 
 
 @pytest.mark.parametrize(("degree", "unsure"), [(2, 1.0), (4, 2.0)], ids=["a model that is right", "a degree that ran"])
-def test_an_estimate_stands_where_the_model_is_right_or_the_degree_has_run(degree: int, unsure: float) -> None:
+def test_an_estimate_is_kept_if_the_model_is_right_or_the_degree_has_run(degree: int, unsure: float) -> None:
     assert chosen_of(of_degrees(degree, unsure=unsure)).net_saving < 1e-9
 
 
-def test_an_untried_degree_waits_for_what_pays_by_its_estimate() -> None:
+def test_an_untried_degree_does_not_precede_a_better_estimate() -> None:
     paying = chosen_of(of_degrees(2, unsure=2.0, log_seconds=-0.05))
     assert paying.gain == pytest.approx(float(improvement(np.array([-0.05]), np.array([0.1]), 0.0)[0]))
 
 
-def test_a_straggler_among_right_predictions_is_a_surprise_until_a_second_run_explains_it() -> None:
+def test_a_straggler_is_a_surprise_until_a_second_run_explains_it() -> None:
     """After a slow run and a fast repeat, the fast one is trusted; after two slow runs, the topology counts as slow."""
     believer = Surrogate(pool())
     believer.learn(runs([*range(8), 9], [*[1.0] * 8, 1.3]))
@@ -132,7 +132,7 @@ def test_a_straggler_among_right_predictions_is_a_surprise_until_a_second_run_ex
     assert max(found.accident for found in right.surprises()) < 0.02
 
 
-def test_a_pending_job_counts_as_measured_while_the_next_one_is_chosen() -> None:
+def test_a_pending_job_counts_as_measured_for_the_next_choice() -> None:
     """A pending job reduces the deviations of related candidates, moves no mean, and leaves no trace afterwards."""
     believer = Surrogate(pool())
     believer.learn(runs([0, 5], [1.1, 1.05]))
@@ -151,7 +151,7 @@ def test_a_pending_job_counts_as_measured_while_the_next_one_is_chosen() -> None
     assert believer.log_seconds() == pytest.approx(fresh.log_seconds(), abs=1e-5)
 
 
-def test_an_out_of_memory_job_that_was_thought_safe_raises_every_risk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_oom_raises_every_risk(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected OOM raises the estimated memory need of all candidates, and far more than an expected OOM."""
     risk = Surrogate(pool()).out_of_memory()
     safe = np.flatnonzero(risk <= 0.05)
@@ -168,7 +168,7 @@ def test_an_out_of_memory_job_that_was_thought_safe_raises_every_risk(monkeypatc
     assert expected_failure.least_need()[1] < learnt[1.0]
 
 
-def test_a_memory_figure_of_some_gpu_is_a_lower_bound() -> None:
+def test_a_memory_figure_of_one_gpu_is_a_lower_bound() -> None:
     """A figure of one GPU bounds the fullest GPU's memory from below: a high one raises risks, a low one does not."""
     need = float(worst_need(pool().parts[0], SiteFactors()).total[9])
     least_needs = {}
@@ -181,7 +181,7 @@ def test_a_memory_figure_of_some_gpu_is_a_lower_bound() -> None:
     assert least_needs[0.0] * 1.02 < least_needs[1.1] < least_needs[1.3]
 
 
-def test_scattered_runs_are_recognised_as_noise_and_exact_ones_as_a_right_model() -> None:
+def test_scattered_runs_are_noise_and_exact_ones_confirm_the_model() -> None:
     chance = np.random.default_rng(3)
     candidates = list(range(0, min(60, len(pool())), 2))
     for deviation, noisy in ((0.1, True), (0.008, False)):
@@ -206,7 +206,7 @@ def test_a_model_that_is_wrong_about_a_split_is_trusted_less() -> None:
     assert (believer.deviation(np.arange(len(pool()))) > before).mean() > 0.9
 
 
-def test_a_steady_trend_of_the_models_error_reaches_what_has_not_run() -> None:
+def test_a_trend_of_the_models_error_is_extrapolated() -> None:
     """If each doubling of pp is 15% faster than predicted, the estimates of a larger, unseen pp follow this trend."""
     pp, wide = pool().column("pp"), int(pool().column("pp").max())
     narrow = [int(np.flatnonzero(pp == degree)[row]) for degree in (wide // 8, wide // 4, wide // 2) for row in (0, 5)]
@@ -221,7 +221,7 @@ def test_a_steady_trend_of_the_models_error_reaches_what_has_not_run() -> None:
     assert abs(float(believer.log_seconds()[unseen]) - before - away) < 0.5 * abs(short - before - away)
 
 
-def test_a_run_faster_than_predicted_is_believed_and_a_slower_one_doubted() -> None:
+def test_a_fast_run_is_trusted_more_than_a_slow_one() -> None:
     """A run 30% faster than predicted moves the estimate more than an equally slow one, which may be an accident."""
     moved = {}
     for factor in (0.7, 1 / 0.7):
@@ -232,7 +232,7 @@ def test_a_run_faster_than_predicted_is_believed_and_a_slower_one_doubted() -> N
     assert moved[1 / 0.7] < -0.7 * moved[0.7]
 
 
-def test_running_jobs_that_may_be_too_large_hold_back_what_shares_their_risk() -> None:
+def test_a_pending_job_that_may_not_fit_raises_related_risks() -> None:
     """A pending job that may not fit raises related risks while it runs, not afterwards; a safe job raises none."""
     believer = Surrogate(pool())
     risk = believer.out_of_memory()
@@ -245,7 +245,7 @@ def test_running_jobs_that_may_be_too_large_hold_back_what_shares_their_risk() -
         assert believer.out_of_memory() == pytest.approx(risk)
 
 
-def test_the_chance_of_an_accident_grows_with_the_delay_and_shrinks_with_doubt() -> None:
+def test_the_chance_of_an_accident_grows_with_delay_and_falls_with_uncertainty() -> None:
     """The chance of an accident grows with the delay and falls with the prediction's uncertainty."""
 
     def accident(away: float, deviation: float) -> float:
@@ -258,7 +258,7 @@ def test_the_chance_of_an_accident_grows_with_the_delay_and_shrinks_with_doubt()
 
 
 @pytest.mark.parametrize("factors", [(1.3, 1.3), (1.0, 1.06), (1.06, 1.0), (1.0, 1.0)])
-def test_a_repeat_corrects_what_was_believed_of_the_first_run(factors: tuple[float, float]) -> None:
+def test_a_repeat_corrects_the_first_run(factors: tuple[float, float]) -> None:
     """Learning a repeat gives the same posterior as learning all runs again from the start."""
     belief = Surrogate(pool())
     for run in runs([*range(8), 9, 9], [*[1.0] * 8, *factors]):

@@ -46,7 +46,7 @@ def _seen(jobs: list[tuple[int, float | None]]) -> list[Observation]:
 
 @given(st.integers(0, 10**6), st.floats(-0.3, 0.3))
 @settings(max_examples=25)
-def test_a_measurement_moves_the_belief_towards_it(candidate: int, off: float) -> None:
+def test_a_measurement_moves_the_estimate_towards_it(candidate: int, off: float) -> None:
     """The mean of a measured candidate ends between prediction and measurement, closer to the measurement."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
     before = float(belief.log_seconds()[candidate])
@@ -77,7 +77,7 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
         assert np.quantile(np.abs(spread - spreads[0]), 0.95) < 0.01
 
 
-def test_the_model_is_taken_for_straight_near_the_factors_of_the_cluster_alone() -> None:
+def test_the_model_is_linearized_near_the_factors_of_the_cluster() -> None:
     """The model is linearized near the site factors that the runs show."""
     belief = Surrogate(pool())
     off = 0.5 * (np.arange(0, len(pool()), 7) % 2)  # every second one is slower by a factor exp(0.5)
@@ -87,7 +87,7 @@ def test_the_model_is_taken_for_straight_near_the_factors_of_the_cluster_alone()
 
 @given(shown(len(pool())))
 @settings(max_examples=15)
-def test_no_candidate_is_less_sure_after_an_observation(jobs: list[tuple[int, float | None]]) -> None:
+def test_an_observation_increases_no_deviation(jobs: list[tuple[int, float | None]]) -> None:
     """An observation never increases the deviation of any candidate."""
     belief = Surrogate(pool())
     last = belief.deviation(everything())
@@ -112,7 +112,7 @@ def _larger_and_smaller(candidate: int) -> tuple[BoolArray, BoolArray]:
 
 @given(st.integers(0, 10**6))
 @settings(max_examples=25)
-def test_out_of_memory_rules_out_larger_micro_batches_and_never_smaller_ones(candidate: int) -> None:
+def test_out_of_memory_rules_out_larger_but_not_smaller_micro_batches(candidate: int) -> None:
     """Out of memory rules out the topology and larger micro batches, but not smaller ones."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
     belief.learn([Observation(candidate=candidate, fits=False)])
@@ -133,7 +133,7 @@ def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: boo
     assert not belief.ruled_out.any()
 
 
-def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier() -> None:
+def test_jobs_that_fit_lower_the_risk_of_others_and_failures_raise_it() -> None:
     """A job that fits lowers the mean risk of other doubtful candidates; one that does not raises it."""
     risk = Surrogate(pool()).out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.5)))
@@ -145,7 +145,7 @@ def test_a_job_that_ran_makes_fitting_likelier_and_one_that_did_not_unlikelier()
 
 
 @pytest.mark.parametrize("factor", [1.05, 0.93])
-def test_the_evidence_finds_where_an_era_begins(factor: float) -> None:
+def test_the_evidence_finds_the_start_of_a_speed_period(factor: float) -> None:
     """The evidence is largest if the change of speed is placed at the run where it really began."""
     belief, chance = Surrogate(pool()), np.random.default_rng(1)
     expected = belief.log_seconds()

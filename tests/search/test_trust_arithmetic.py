@@ -57,7 +57,7 @@ def record(rows: int) -> Record:
     )
 
 
-def test_a_record_is_as_likely_as_its_gaussian_says() -> None:
+def test_the_likelihood_of_a_record_is_gaussian() -> None:
     """The log-likelihood is -(r' K^-1 r + log det K) / 2, where K sums residual, factors, trends and noise."""
     known = record(5)
     likeness = Likeness.of(known.features, known.features)
@@ -75,7 +75,7 @@ def test_a_record_is_as_likely_as_its_gaussian_says() -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 5])
-def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> None:
+def test_trust_is_the_root_mean_square_over_all_cases(rows: int) -> None:
     """Trust is the root mean square over all cases, weighted by prior chance and likelihood and rounded to steps.
 
     Noise and level are those of the most likely case instead.
@@ -114,7 +114,7 @@ def test_trust_is_the_mean_of_squares_over_what_may_be_the_case(rows: int) -> No
     assert found.level == max(LEVEL_CHANCES, key=lambda level: share(5, level))
 
 
-def test_a_calibrations_rows_are_recalled_where_the_model_is_evaluated() -> None:
+def test_the_residuals_of_calibration_rows_follow_the_site_factors() -> None:
     """A calibration row's residual falls by its slopes times the distance of the factors from the calibration's."""
     features, _ = pool().groups
     random = np.random.default_rng(2)
@@ -151,7 +151,7 @@ def twice_as_slow() -> Calibration:
 
 
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0])
-def test_the_first_run_is_believed_over_a_calibration_that_it_contradicts(ratio: float) -> None:
+def test_a_first_run_that_contradicts_the_calibration_replaces_it(ratio: float) -> None:
     """A first run that contradicts the calibration replaces it, and the other candidates move along with the run."""
     modelled = Surrogate(pool()).log_seconds()
     belief = Surrogate(pool(), twice_as_slow())
@@ -165,7 +165,7 @@ def test_the_first_run_is_believed_over_a_calibration_that_it_contradicts(ratio:
     assert belief.measured([3])[1] < REPEAT_DEVIATION
 
 
-def test_a_first_run_within_three_deviations_of_the_calibration_is_averaged_with_it() -> None:
+def test_a_first_run_close_to_the_calibration_is_averaged_with_it() -> None:
     belief = Surrogate(pool(), twice_as_slow())
     before, deviation = (float(figure[0]) for figure in belief.measured([3]))
     spread = math.hypot(deviation, REPEAT_DEVIATION)

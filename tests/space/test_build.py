@@ -1,4 +1,4 @@
-"""What a description of a space becomes: its model, precision and framework."""
+"""Model, precision and framework of a described space."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import Any
 import pytest
 
 from tests.workers import tiny
-from tuner.core.catalog import cluster, gpu
+from tuner.core.catalog import gpu
 from tuner.core.errors import InputError
 from tuner.space.build import _model, _usual, of_a_job, space_for
-
-BLOOM = cluster("bloom-48")
 
 
 @pytest.mark.parametrize(
@@ -38,15 +36,15 @@ BLOOM = cluster("bloom-48")
         ({"precision": "fp16"}, 2048, "A100-80GB-SXM", None, "fsdp2", ("fp16", "flash2")),
     ],
 )
-def test_a_preset_keeps_its_precision_and_kernel_where_gpu_framework_and_sequence_have_them(
+def test_a_preset_keeps_its_precision_and_kernel_if_they_are_supported(
     preset: dict[str, Any], seq: int, card: str, precision: Any, framework: Any, expected: tuple[str, str]
 ) -> None:
-    """The fused kernel takes up to 4096 tokens in multiples of 4, in 16 bits."""
+    """The fused kernel supports 16 bits and up to 4096 tokens in multiples of 4."""
     found = _usual(preset, tiny(seq=seq), gpu(card), precision, framework)
     assert (found["precision"], found["attention"]) == expected
 
 
-def test_positions_follow_the_sequence_where_they_did() -> None:
+def test_learned_positions_follow_the_sequence_only_if_they_did_before() -> None:
     follows = tiny(seq=32)
     assert (_model(follows, None), _model(follows, 64).max_positions) == (follows, 64)
     longer = tiny(seq=32, max_positions=48)
@@ -58,7 +56,7 @@ def test_positions_follow_the_sequence_where_they_did() -> None:
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])
 @pytest.mark.parametrize(("stated", "seq", "positions"), [(True, 16, 32), (False, 16, 16), (False, 64, 64)])
-def test_positions_that_a_description_states_are_the_models_at_any_sequence(
+def test_stated_positions_do_not_follow_the_sequence(
     stated: bool, seq: int, positions: int, suffix: str, tmp_path: Path
 ) -> None:
     described = tmp_path / f"small.{suffix}"
@@ -72,7 +70,7 @@ def test_positions_that_a_description_states_are_the_models_at_any_sequence(
             _model(str(described), 33)
 
 
-def test_heads_that_key_value_heads_do_not_divide_are_no_model() -> None:
+def test_heads_must_be_a_multiple_of_key_value_heads() -> None:
     odd = tiny(heads=6, kv_heads=4, hidden=96)
     with pytest.raises(InputError, match="tiny: heads must be a multiple of kv_heads, but 6 is no multiple of 4"):
         space_for(model=odd, nodes=1)
@@ -80,18 +78,18 @@ def test_heads_that_key_value_heads_do_not_divide_are_no_model() -> None:
 
 
 @pytest.mark.parametrize("name", ["settings", "allow"])
-def test_a_text_is_no_list_of_texts(name: str) -> None:
+def test_a_string_is_refused_where_a_list_is_required(name: str) -> None:
     with pytest.raises(InputError, match=rf"{name} is a list of strings, such as \['tp=4'\]; got 'tp=4'"):
         space_for(**{name: "tp=4"})  # type: ignore[arg-type]
 
 
-def test_a_model_may_be_given_by_its_path(tmp_path: Path) -> None:
+def test_a_model_may_be_specified_by_its_path(tmp_path: Path) -> None:
     described = tmp_path / "small.toml"
     described.write_text("[model.small]\nlayers = 2\nhidden = 64\nheads = 4\nvocab = 512\nseq = 32\n")
     assert space_for(model=described).workload == space_for(model=str(described)).workload
 
 
 @pytest.mark.parametrize(("given", "framework"), [({}, "any"), ({"framework": "fsdp2"}, "fsdp2")])
-def test_a_job_is_bound_to_no_framework_but_the_one_that_is_named(given: Any, framework: str) -> None:
+def test_a_job_has_only_an_explicit_framework(given: Any, framework: str) -> None:
     description: Any = {**given, "nodes": 2}
     assert of_a_job(description) == {"nodes": 2, "framework": framework}

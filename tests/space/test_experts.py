@@ -1,4 +1,4 @@
-"""Expert parallelism as axes: keys, documents, the search space and its laws."""
+"""Axes of expert parallelism in keys, documents, the search space and its laws."""
 
 from __future__ import annotations
 
@@ -37,27 +37,27 @@ def space(**described: Any) -> Space:
     st.sampled_from([1, 2, 4]),
     st.sampled_from(DISPATCHERS),
 )
-def test_a_key_with_experts_reads_back(ep: int, etp: int, dispatcher: Any) -> None:
+def test_a_key_with_experts_is_read_back(ep: int, etp: int, dispatcher: Any) -> None:
     topology = Topology(nodes=2, tp=2, pp=1, dp=8, micro_batch=1, ep=ep, etp=etp, dispatcher=dispatcher)
     where = space(nodes=2)
     assert parse_key(topology.key, workload=where.workload, cluster=where.cluster) == topology
     assert topology_of(topology_document(topology)) == topology
 
 
-def test_keys_and_documents_without_experts_are_as_before() -> None:
+def test_keys_and_documents_of_dense_models_have_no_expert_axes() -> None:
     topology = Topology(nodes=2, tp=2, pp=1, dp=8, micro_batch=1)
     assert topology.key == "tp2-pp1-dp8-mbs1-z1"
     assert not EXPERT_AXES.keys() & topology_document(topology).keys()
     assert "ep" not in repr(topology).replace("sequence_parallel", "")
 
 
-def test_a_key_names_its_dispatcher_once() -> None:
+def test_a_key_with_two_dispatchers_is_refused() -> None:
     where = space()
     with pytest.raises(BadKey, match="dispatcher twice"):
         parse_key("tp1-pp1-mbs1-z1-deepep-alltoall", workload=where.workload, cluster=where.cluster)
 
 
-def test_only_a_mixture_of_experts_has_their_axes() -> None:
+def test_only_mixtures_of_experts_have_expert_axes() -> None:
     dense, mixture = space(model=WITHOUT_EXPERTS), space(model=QWEN3_30B)
     assert {axis: dense.axes[axis] for axis in EXPERT_AXES} == {"ep": (1,), "etp": (1,), "dispatcher": ("alltoall",)}
     assert not EXPERT_AXES.keys() & axes_document(dense.axes).keys()
@@ -69,7 +69,7 @@ def test_only_a_mixture_of_experts_has_their_axes() -> None:
 
 
 def _legal(axes: dict[str, tuple[Any, ...]], where: Space) -> Iterator[Topology]:
-    """Every legal topology by plain loops and the sentences of the laws."""
+    """Enumerate the legal topologies with plain loops and the sentences of the laws."""
     experts, per_node = where.workload.model.experts, where.cluster.gpus_per_node
     assert experts
     for values in itertools.product(*(axes[axis] for axis in AXES)):
@@ -94,8 +94,8 @@ def _legal(axes: dict[str, tuple[Any, ...]], where: Space) -> Iterator[Topology]
             yield one
 
 
-def test_the_legal_space_of_a_mixture_is_what_the_laws_say() -> None:
-    """A walk over the grid finds exactly what plain loops over the sentences find."""
+def test_the_legal_space_of_a_mixture_follows_the_laws() -> None:
+    """The walk over the grid finds the same topologies as plain loops."""
     pins = ["pp=1", "vpp=1", "micro_batch=1", "zero=1", "recompute=none", "partition=layers", "heads=8", "cp=1,2"]
     where = space(settings=[*pins, "tp=1,2,4", "etp=1,2,4", "ep=1,2,4,8,16"], allow=["dp-multiple-of-4"])
     found = {topology.key for block in where.blocks() for topology in where.topologies(block)}
@@ -121,7 +121,7 @@ def test_each_dispatcher_runs_on_the_gpus_of_its_library(cluster: str, lacking: 
     assert broken == lacking
 
 
-def test_processors_run_neither_deepep_nor_hybridep() -> None:
+def test_cpus_run_neither_deepep_nor_hybridep() -> None:
     host = Machine(accelerator="cpu", cards=0, name="CPU", memory=2.0**34, cores=8)
     where = space_for(model=TINY_EXPERTS, nodes=1, gpus_per_node=8, gpu=host_gpu(host, 8), global_batch=64)
     legal = {topology.dispatcher for block in where.blocks() for topology in where.topologies(block)}
@@ -129,15 +129,15 @@ def test_processors_run_neither_deepep_nor_hybridep() -> None:
 
 
 @pytest.mark.parametrize("etp", ["1", "1,2"])
-def test_sizes_in_fp8_are_a_law_whether_or_not_etp_is_searched(etp: str) -> None:
-    """DeepSeek-V2-Lite's MLP of 10,944 columns has 1,368 on each of 8 ranks."""
+def test_fp8_widths_are_checked_whether_or_not_etp_is_searched(etp: str) -> None:
+    """DeepSeek-V2-Lite's MLP of 10,944 columns has 1,368 on each of 8 ranks, which is no multiple of 16."""
     settings = ("tp=1,2,4,8", f"etp={etp}")
     legal = space(model="deepseek-v2-lite", nodes=4, precision="fp8", settings=settings)
     assert legal.count() > 0
     assert space(model="deepseek-v2-lite", nodes=4, precision="fp8", settings=("tp=8", settings[1])).count() == 0
 
 
-def test_widths_in_fp8_are_whole_whatever_the_hidden_size() -> None:
+def test_fp8_widths_are_computed_exactly() -> None:
     """3584 x (3712 / 3584) is 3712.0000000000005 in floating point."""
     experts = Experts(count=8, top_k=2, ffn=3712)
     model = replace(TINY_EXPERTS, hidden=3584, heads=28, kv_heads=4, head_size=128, ffn=3712, experts=experts)

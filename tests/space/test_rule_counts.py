@@ -1,6 +1,6 @@
-"""How many of 20,000 topologies break each rule: every boundary and term of a rule moves its count.
+"""Numbers of violations of each rule among 20,000 topologies, which change with every boundary and term of a rule.
 
-`python -m tests.space.test_rule_counts` writes `tests/data/golden/rule_counts.json` anew; review the change as a diff.
+`python -m tests.space.test_rule_counts` rewrites `tests/data/golden/rule_counts.json`; review the differences.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ VALUES: Final = {
     "hidden": (48, 96, 192, 384, 1024, 3072),
     "layers": (4, 5, 6, 8, 12, 13),
 }
-"""What each axis may be; the values of an axis follow one another at a step that no other axis has."""
+"""Values of each axis; each axis runs through them with a period of its own."""
 STEPS: Final = (7919, 104729, 1299709, 15485863, 32452843, 49979687, 67867967, 86028121, 104395301, 122949823)
 
 
 def topologies(workload: Workload, nodes: Any) -> Columns:
-    """The same topologies whenever they are asked for."""
+    """Return the same topologies on every call."""
     numbers = np.arange(1, ROWS + 1, dtype=np.int64)
     arrays = dict(Columns.of([ONE], workload, nodes).arrays)
     for place, (axis, values) in enumerate(VALUES.items()):
@@ -61,7 +61,7 @@ def topologies(workload: Workload, nodes: Any) -> Columns:
 
 
 def workloads() -> Iterator[tuple[str, Workload]]:
-    """Models, kernels and precisions that the rules tell apart."""
+    """Return models, kernels and precisions that rules distinguish."""
     gpt = replace(WORKLOAD, model=tiny(layers=12, seq=60, vocab=1000), precision="bf16", attention="fused")
     yield "gpt", gpt
     yield "gpt, ramp", replace(gpt, ramp=Ramp(start=24, increment=12), precision="fp32")
@@ -85,7 +85,7 @@ def workloads() -> Iterator[tuple[str, Workload]]:
 
 
 def counts(workload: Workload) -> dict[str, int]:
-    """By rule the topologies that break it, on nodes with little main memory; latent attention on MI300X."""
+    """Return the number of violations by rule, on nodes with little main memory; latent attention runs on MI300X."""
     nodes = replace(cluster("bloom-48"), nodes=4, host_memory=2 * 2**30)
     if workload.model.latent:
         nodes = replace(nodes, gpu=gpu("MI300X-192GB"))
@@ -95,11 +95,11 @@ def counts(workload: Workload) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", dict(workloads()))
-def test_as_many_topologies_break_each_rule_as_in_the_golden_file(name: str) -> None:
+def test_the_number_of_violations_of_each_rule_matches_the_golden_file(name: str) -> None:
     assert counts(dict(workloads())[name]) == json.loads(GOLDEN.read_text())[name]
 
 
-def test_every_rule_is_broken_by_some() -> None:
+def test_every_rule_is_broken_by_some_topology() -> None:
     golden = json.loads(GOLDEN.read_text()).values()
     assert {name for counted in golden for name in counted} == {rule.name for rule in RULES}
 

@@ -1,4 +1,4 @@
-"""What the rules say of topologies that break them, word for word: numbers, units and alternatives are right."""
+"""The messages of violated rules, word for word, with their numbers, units and alternatives."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ MESSAGES = {
     "than the average",
     "interleaving-needs-megatron-lm": "vpp=2 needs Megatron-LM as the trainer",
 }
-"""Of the topologies of `BREAKS`."""
+"""Messages for the topologies of `BREAKS`."""
 
 OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
     (
@@ -153,14 +153,14 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
     ),
     ("batch-by-dp", "tp8-pp12-mbs3-z1", {}, "global batch 2048 is not divisible by micro_batch x dp = 3 x 4 = 12"),
 ]
-"""What breaks a rule in another way."""
+"""Topologies that break a rule in another way."""
 
 
 @pytest.mark.parametrize(
     ("name", "key", "described", "message"),
     [*((name, *BREAKS[name], message) for name, message in MESSAGES.items()), *OTHERS],
 )
-def test_a_rule_says_what_breaks_it(name: str, key: str, described: Any, message: str) -> None:
+def test_a_violation_has_this_message(name: str, key: str, described: Any, message: str) -> None:
     space = space_for(**described)
     columns = Columns.of(
         [parse_key(key, workload=space.workload, cluster=space.cluster)], space.workload, space.cluster
@@ -170,5 +170,5 @@ def test_a_rule_says_what_breaks_it(name: str, key: str, described: Any, message
     assert violation.message == message
 
 
-def test_every_rule_has_its_message_here() -> None:
+def test_every_rule_has_its_message_in_this_file() -> None:
     assert MESSAGES.keys() == BY_NAME.keys()

@@ -1,4 +1,4 @@
-"""Each rule is one expression; these tests say what that promises."""
+"""The rules: vectorised and single evaluation, their sentences, and policies that can be disabled."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from tuner.space.space import Space, as_stored, space_document
 
 
 @given(st.lists(topologies(), min_size=1, max_size=8), workloads(), clusters())
-def test_the_vectorised_and_the_single_form_of_a_rule_agree(
+def test_the_vectorised_and_single_forms_of_a_rule_agree(
     batch: list[Topology], workload: Workload, cluster: Cluster
 ) -> None:
-    """A row is judged alike alone, among others, and as plain Python integers."""
+    """A row gives the same result alone, among others, and as plain Python integers."""
     together = Columns.of(batch, workload, cluster)
     for rule in RULES:
         rows = rule.broken_rows(together)
@@ -43,8 +43,8 @@ def test_the_vectorised_and_the_single_form_of_a_rule_agree(
 
 
 @given(topologies(), workloads(), clusters())
-def test_a_rule_reads_only_the_columns_that_it_names(topology: Topology, workload: Workload, cluster: Cluster) -> None:
-    """The walk over the grid asks a rule as soon as these are known."""
+def test_a_rule_reads_only_its_declared_columns(topology: Topology, workload: Workload, cluster: Cluster) -> None:
+    """The walk over the grid evaluates a rule as soon as these columns are known."""
     every = Columns.of([topology], workload, cluster)
     for rule in RULES:
         only = Columns(workload, cluster, {name: every.arrays[name] for name in rule.reads})
@@ -52,18 +52,18 @@ def test_a_rule_reads_only_the_columns_that_it_names(topology: Topology, workloa
 
 
 @given(topologies(), workloads(), clusters(), rule_sets)
-def test_the_rules_say_what_their_sentences_say(
+def test_rules_agree_with_their_sentences(
     topology: Topology, workload: Workload, cluster: Cluster, rules: RuleSet
 ) -> None:
-    """Against a second writing of every law and policy in plain Python."""
+    """An independent implementation of every law and policy in plain Python gives the same violations."""
     space = Space(workload=workload, cluster=cluster, rules=rules, axes=_any_axes(topology))
     found = {violation.rule for violation in rules.violations(Columns.of([topology], workload, cluster))}
     assert found == reference.broken(topology, space)
 
 
 @given(topologies(), workloads(), clusters())
-def test_advice_says_what_its_sentences_say(topology: Topology, workload: Workload, cluster: Cluster) -> None:
-    """Against exact fractions, on GPUs of 80, 108 and 132 SMs."""
+def test_advice_agrees_with_its_sentences(topology: Topology, workload: Workload, cluster: Cluster) -> None:
+    """An implementation in exact fractions agrees, for GPUs of 80, 108 and 132 SMs."""
     space = Space(workload=workload, cluster=cluster, rules=RuleSet(), axes=_any_axes(topology))
     columns = Columns.of([topology], workload, cluster)
     found = {rule.name for rule in RULES if rule.level == "advice" and rule.broken_rows(columns).item()}
@@ -72,7 +72,6 @@ def test_advice_says_what_its_sentences_say(topology: Topology, workload: Worklo
 
 @given(topologies(), workloads(), clusters())
 def test_every_violation_has_a_sentence_with_numbers(topology: Topology, workload: Workload, cluster: Cluster) -> None:
-    """A bare yes or no tells nobody why."""
     columns = Columns.of([topology], workload, cluster)
     for rule in RULES:
         if rule.binding(workload) and (violation := rule.violation(columns)):
@@ -80,8 +79,8 @@ def test_every_violation_has_a_sentence_with_numbers(topology: Topology, workloa
             assert not violation.message.endswith(".")
 
 
-def test_every_rule_has_a_name_a_sentence_a_source_and_a_way_out() -> None:
-    """And no two rules share a name."""
+def test_every_rule_has_a_name_a_sentence_a_source_and_remedies() -> None:
+    """Names are unique."""
     assert len(BY_NAME) == len(RULES)
     for rule in RULES:
         assert rule.sentence
@@ -186,12 +185,12 @@ BREAKS = {
     "uneven-stages": ("tp8-pp12-mbs1-z1", {}),
     "interleaving-needs-megatron-lm": ("tp8-pp12-mbs1-z1-vpp2", {"framework": "any"}),
 }
-"""For each rule a topology that breaks it, on the default study or on one described by these arguments."""
+"""A topology that breaks each rule, in the default study or in one with these arguments."""
 
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_every_rule_can_be_broken(name: str) -> None:
-    """A rule that never fires is a rule that reads what nobody writes."""
+    """A rule that no topology can break may read columns that are never set."""
     key, described = BREAKS[name]
     space = space_for(**described)  # type: ignore[arg-type]  # a table of arguments of several types
     topology = parse_key(key, workload=space.workload, cluster=space.cluster)
@@ -201,7 +200,7 @@ def test_every_rule_can_be_broken(name: str) -> None:
 
 
 @given(topologies(), workloads(), clusters(), st.sampled_from(POLICIES))
-def test_switching_a_policy_off_removes_its_violation_and_no_other(
+def test_disabling_a_policy_removes_only_its_violation(
     topology: Topology, workload: Workload, cluster: Cluster, policy: str
 ) -> None:
     columns = Columns.of([topology], workload, cluster)
@@ -226,7 +225,7 @@ def test_switching_a_policy_off_removes_its_violation_and_no_other(
         (16, {"gpu": "H100-80GB-SXM"}, False),
     ],
 )
-def test_tensor_parallel_ranks_fill_whole_nodes_of_their_nvlink_domain(
+def test_tensor_parallel_ranks_fill_whole_nodes_of_an_nvlink_domain(
     tp: int, described: dict[str, Any], legal: bool
 ) -> None:
     space = space_for(**described)
@@ -237,35 +236,35 @@ def test_tensor_parallel_ranks_fill_whole_nodes_of_their_nvlink_domain(
     assert ("tp-in-nvlink-domain" not in broken) == legal
 
 
-def test_the_grid_of_a_rack_holds_wide_tensor_parallelism() -> None:
+def test_the_grid_of_a_rack_includes_wide_tensor_parallelism() -> None:
     assert {8, 16, 36, 64, 72} < set(space_for(cluster="gb300-nvl72").axes["tp"])
     assert max(space_for(cluster="hgx-b300").axes["tp"]) == 32
 
 
-def test_a_policy_is_known_by_its_former_name() -> None:
+def test_a_policy_is_accepted_under_its_former_name() -> None:
     assert RuleSet(allowed=frozenset(["tp-in-node"])) == RuleSet(allowed=frozenset(["tp-in-nvlink-domain"]))
 
 
-def test_a_law_cannot_be_switched_off() -> None:
+def test_a_law_cannot_be_disabled() -> None:
     with pytest.raises(InputError, match="heads-by-tp is a law and cannot be allowed; policies are tp-in-"):
         RuleSet(allowed=frozenset(["heads-by-tp"]))
 
 
-def test_only_laws_hold_at_another_site() -> None:
+def test_only_laws_apply_at_another_site() -> None:
     for workload in (space_for().workload, space_for(ramp="32,32", attention="flash2").workload):
         assert {rule.level for rule in RuleSet.only_laws().in_force(workload)} == {"law"}
 
 
 @pytest.mark.parametrize(("seq", "rows"), [(17, 8), (64, 8), (128, 8), (129, 4), (2048, 4), (4096, 4)])
-def test_the_softmax_kernels_rows_per_block_follow_its_source(seq: int, rows: int) -> None:
-    """scaled_masked_softmax.h: 128 threads, warps of 32, two rows a warp up to 128 keys."""
+def test_rows_per_block_of_the_softmax_kernel_follow_its_source(seq: int, rows: int) -> None:
+    """scaled_masked_softmax.h has 128 threads in warps of 32, with two rows per warp up to 128 keys."""
     next_power_of_two = 1 << (seq - 1).bit_length()
     warps = 128 // min(32, next_power_of_two)
     assert softmax_block(seq) == rows == warps * (2 if next_power_of_two <= 128 else 1)
 
 
-def test_the_default_models_output_layer_costs_nearly_1_5_layers(default_space: Space) -> None:
-    """V / (12 h (1 + s / 6h)) for a plain GPT."""
+def test_the_output_layer_of_the_default_model_costs_nearly_1_5_layers(default_space: Space) -> None:
+    """The ratio is V / (12 h (1 + s / 6h)) for a plain GPT."""
     model = default_space.workload.model
     expected = model.vocab / (12 * model.hidden * (1 + model.seq / (6 * model.hidden)))
     columns = Columns.of([plain()], default_space.workload, default_space.cluster)
@@ -277,8 +276,8 @@ CARDS = [("A100-80GB-SXM", 108, 5), ("H100-80GB-SXM", 132, 4), ("L40S-48GB", 142
 
 
 @pytest.mark.parametrize(("gpu", "sms", "waves"), CARDS)
-def test_wave_quantisation_counts_this_gpus_own_sms(gpu: str, sms: int, waves: int) -> None:
-    """8 x 56 tiles of 256 x 128 for 2048 tokens by 57344 / 8, as NVIDIA's guide counts them."""
+def test_wave_quantisation_uses_the_sms_of_the_gpu(gpu: str, sms: int, waves: int) -> None:
+    """2048 tokens by 57344 / 8 columns are 8 x 56 tiles of 256 x 128, as in NVIDIA's guide."""
     space = space_for(gpu=gpu)
     columns = Columns.of([plain()], space.workload, space.cluster)
     assert space.cluster.gpu.sms == sms
@@ -300,8 +299,8 @@ def test_columns_of_no_topology_are_empty(default_space: Space) -> None:
     assert columns.tp.dtype == np.int64
 
 
-def test_other_heads_than_the_models_own_are_of_a_width_that_kernels_have(default_space: Space) -> None:
-    """Of the default study's six numbers of heads three remain; the model's own is never judged."""
+def test_a_searched_number_of_heads_has_a_head_size_that_kernels_support(default_space: Space) -> None:
+    """Three of six numbers of heads remain in the default study; the model's own head size is never rejected."""
     points = np.concatenate(list(default_space.blocks()))
     assert set(default_space.columns(points).heads.tolist()) == {64, 112, 128}
     allowed = space_for(allow=["head-size"])
@@ -311,8 +310,8 @@ def test_other_heads_than_the_models_own_are_of_a_width_that_kernels_have(defaul
     assert narrow.count()
 
 
-def test_a_stored_space_keeps_the_policies_of_its_time(default_space: Space) -> None:
-    """A study begun before a policy was added goes on with the topologies that it had."""
+def test_a_stored_space_keeps_its_policies(default_space: Space) -> None:
+    """A study that was started before a policy existed keeps its topologies."""
     document = space_document(default_space)
     assert as_stored(default_space, document) is default_space
     former = ["tp-in-node" if name == "tp-in-nvlink-domain" else name for name in POLICIES]

@@ -1,4 +1,4 @@
-"""The legal space is exactly the grid points that break nothing."""
+"""The legal space has exactly the grid points that break no rule."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tuner.space.space import BLOCK, Space, Tally
 
 @given(spaces())
 @settings(max_examples=200)
-def test_every_legal_topology_is_enumerated_and_no_other(space: Space) -> None:
-    """Against nested loops over every grid point, in the same order."""
+def test_exactly_the_legal_topologies_are_enumerated(space: Space) -> None:
+    """Nested loops over all grid points give the same topologies in the same order."""
     found = [space.topologies(points) for points in space.blocks()]
     wanted = list(legal_topologies(space))
     columns = Columns.of(wanted, space.workload, space.cluster)
@@ -32,7 +32,7 @@ def test_every_legal_topology_is_enumerated_and_no_other(space: Space) -> None:
 @given(whole_spaces())
 @settings(max_examples=50)
 def test_no_enumerated_topology_breaks_a_rule(space: Space) -> None:
-    """Over the default axes, by the single form and by the second writing of the rules."""
+    """The space has the default axes; both the rules and their independent implementation are checked."""
     for points in space.blocks():
         for topology in space.topologies(points[:: max(1, len(points) // 20)]):
             columns = Columns.of([topology], space.workload, space.cluster)
@@ -49,8 +49,8 @@ def test_every_grid_point_is_legal_or_removed_by_one_rule(space: Space) -> None:
     assert all(count >= 0 for count in tally.removed.values())
 
 
-def test_values_given_that_no_legal_topology_has_are_named() -> None:
-    """A dense model has no experts to spread, and its heads are not divisible by 3."""
+def test_given_values_without_a_legal_topology_are_named() -> None:
+    """A dense model has no experts to distribute, and its heads are not divisible by 3."""
     given = ("ep=1,2", "tp=2,3", "zero=1", "recompute=none,full")
     tally = Tally()
     for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2, settings=given).blocks(tally):
@@ -63,7 +63,7 @@ def test_values_given_that_no_legal_topology_has_are_named() -> None:
 
 
 @given(spaces())
-def test_points_come_ascending_once_each_and_in_blocks_of_bounded_size(space: Space) -> None:
+def test_points_are_ascending_and_in_blocks_of_bounded_size(space: Space) -> None:
     blocks = list(space.blocks())
     points = np.concatenate(blocks) if blocks else np.empty(0, dtype=np.int64)
     assert (np.diff(points) > 0).all()
@@ -72,20 +72,20 @@ def test_points_come_ascending_once_each_and_in_blocks_of_bounded_size(space: Sp
 
 
 @given(spaces())
-def test_columns_and_topologies_of_points_say_the_same(space: Space) -> None:
-    """A point read as columns, made a topology and read as columns again comes out the same."""
+def test_columns_and_topologies_of_points_agree(space: Space) -> None:
+    """Columns are unchanged by the conversion to topologies and back."""
     points = next(space.blocks(), np.empty(0, dtype=np.int64))
     columns, again = space.columns(points), Columns.of(space.topologies(points), space.workload, space.cluster)
     for name, array in again.arrays.items():
         assert np.array_equal(columns.arrays[name], array), name
 
 
-def test_keys_of_the_default_space_are_all_different(default_space: Space) -> None:
+def test_keys_of_the_default_space_are_unique(default_space: Space) -> None:
     keys = [topology.key for points in default_space.blocks() for topology in default_space.topologies(points[::3])]
     assert len(set(keys)) == len(keys) > 4_000
 
 
-def test_the_default_study_searches_every_axis_that_it_should(default_space: Space) -> None:
+def test_the_default_study_searches_all_axes_of_layout(default_space: Space) -> None:
     axes = default_space.axes
     assert axes["nodes"] == tuple(range(1, 49))
     assert axes["heads"] == (16, 32, 64, 112, 128, 256)
@@ -96,12 +96,12 @@ def test_the_default_study_searches_every_axis_that_it_should(default_space: Spa
     assert space_for(allow=["head-size"]).count() > 2 * 14_000 > default_space.count() > 14_000
 
 
-def test_heads_are_fixed_for_a_model_that_the_user_names() -> None:
+def test_heads_are_fixed_for_a_specified_model() -> None:
     assert space_for(model="bloom-14336x72").axes["heads"] == (64,)
     assert space_for(model="bloom-14336x72", settings=["heads=64,112,128"]).axes["heads"] == (64, 112, 128)
 
 
-def test_shapes_open_the_pipeline_degrees_of_each_of_them() -> None:
+def test_each_shape_adds_its_pipeline_degrees() -> None:
     opened = space_for(settings=["shape=14336x72,13824x78", "nodes=48", "recompute=full", "zero=1"])
     depths = {(t.shape.layers if t.shape else 72) for block in opened.blocks() for t in opened.topologies(block)}
     assert depths == {72, 78}
@@ -109,7 +109,7 @@ def test_shapes_open_the_pipeline_degrees_of_each_of_them() -> None:
 
 
 def test_similar_shapes_have_similar_size_and_include_the_contenders(default_space: Space) -> None:
-    """14336x72, 13824x78, 13312x84 and 12288x96, which the report's author found by hand."""
+    """The author of the BLOOM report chose 14336x72, 13824x78, 13312x84 and 12288x96 by hand."""
     model = default_space.workload.model
     shapes = space_for(settings=["shape=similar"]).axes["shape"]
     assert shapes[0] == model.shape
@@ -119,13 +119,13 @@ def test_similar_shapes_have_similar_size_and_include_the_contenders(default_spa
     assert len(set(shapes)) == len(shapes) > 20
 
 
-def test_dp_can_be_held_to_values_though_it_follows() -> None:
+def test_dp_can_be_restricted_although_it_is_derived() -> None:
     pinned = space_for(settings=["dp=4,8", "nodes=48", "vpp=1"])
     degrees = {t.dp for block in pinned.blocks() for t in pinned.topologies(block)}
     assert degrees == {4, 8}
 
 
-def test_a_space_may_leave_nodes_idle_unless_told_otherwise(default_space: Space) -> None:
+def test_a_space_may_leave_nodes_idle_by_default(default_space: Space) -> None:
     used = {int(n) for points in default_space.blocks() for n in np.unique(default_space.columns(points).nodes)}
     assert min(used) < 48 == max(used)
     exact = space_for(exact_nodes=True)
@@ -140,8 +140,8 @@ def test_a_grid_too_large_to_number_is_refused(default_space: Space) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_million_legal_looking_points_fit_in_two_gibibytes() -> None:
-    """Only blocks are held: with nearly all policies off, the walk stays small though millions are legal."""
+def test_the_walk_over_a_hundred_million_points_needs_little_memory() -> None:
+    """Only one block is in memory at a time; with nearly all policies disabled, millions of points are legal."""
     program = """
 import json, resource
 from tuner.space.build import space_for

@@ -1,4 +1,4 @@
-"""Remedies, relaxations and distances of topologies in closed form."""
+"""Remedies, relaxations and distances of topologies, compared with closed forms."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ BLOOM = cluster("bloom-48")
 
 
 def columns(**axes: Any) -> Columns:
-    """One topology of one or two nodes of eight GPUs."""
+    """Return the columns of a topology on one or two nodes of eight GPUs."""
     return Columns.of([replace(ONE, **axes)], WORKLOAD, BLOOM)
 
 
 def opening(legal: dict[int, int], tried: list[int] | None = None, **state: Any) -> Any:
-    """A space that these values open, and which notes what was tried."""
+    """Return a space that is legal for these values and records those that are tried."""
 
     def where(**axis: tuple[int, ...]) -> Any:
         ((value,),) = axis.values()
@@ -55,7 +55,7 @@ def opening(legal: dict[int, int], tried: list[int] | None = None, **state: Any)
     ],
 )
 def test_batches_are_tried_in_steps_of_the_ramp_of_32_or_of_1(ramp: Any, allowed: bool, tried: list[int]) -> None:
-    """Around 100, nearest first; a ramp's steps begin at its start whatever is allowed."""
+    """They are tried around 100, nearest first; steps of a ramp begin at its start, whatever is allowed."""
     rules = SimpleNamespace(allowed={"batch-multiple-of-32"} if allowed else set())
     found: list[int] = []
     space = opening({}, found, axes={"global_batch": (100,)}, workload=SimpleNamespace(ramp=ramp), rules=rules)
@@ -64,7 +64,7 @@ def test_batches_are_tried_in_steps_of_the_ramp_of_32_or_of_1(ramp: Any, allowed
     assert min(found) >= 1
 
 
-def test_the_roomiest_batch_within_a_tenth_is_named_beside_the_nearest() -> None:
+def test_the_batch_with_most_topologies_within_a_tenth_is_named_after_the_nearest() -> None:
     ramp = SimpleNamespace(increment=10, start=5)
     legal = {95: 1, 105: 5, 85: 9}
     state: dict[str, Any] = {"axes": {"global_batch": (100,)}, "workload": SimpleNamespace(ramp=ramp)}
@@ -88,14 +88,16 @@ def test_nodes_are_tried_nearest_first() -> None:
         ([(9, 0)], []),
     ],
 )
-def test_values_farther_than_the_share_end_the_look(legal: list[tuple[int, int]], named: list[tuple[int, int]]) -> None:
-    """Of 10, a fifth away at most once one has opened."""
+def test_distant_values_are_tried_only_until_one_is_legal(
+    legal: list[tuple[int, int]], named: list[tuple[int, int]]
+) -> None:
+    """Around 10, values more than a fifth away are tried only until one is legal."""
     spaces: Any = [(value, SimpleNamespace(count=lambda count=count: count)) for value, count in legal]
     found = list(_nearest_and_roomiest(spaces, "{}", 10, 0.2))
     assert [(int(one.change), one.legal) for one in found] == named
 
 
-def test_six_values_are_spelt_out() -> None:
+def test_up_to_six_values_are_listed() -> None:
     assert _words((1, 2, 3, 4, 5, 6)) == "1,2,3,4,5,6"
     assert _words((1, 2, 3, 4, 5, 6, 7)) == "1,2,3,4,5,6,..."
 
@@ -110,17 +112,17 @@ def test_six_values_are_spelt_out() -> None:
         ("micro_batch", [1, 2], False, [3, 3], [2, 2]),
     ],
 )
-def test_dp_follows_the_split_or_the_nodes_follow_dp(
+def test_dp_follows_the_split_or_nodes_follow_dp(
     axis: str, values: list[int], hold_dp: bool, dp: list[int], nodes: list[int]
 ) -> None:
-    """Two nodes of 8 GPUs, tp 4 x pp 2 x dp 3: dp = nodes x 8 / (tp pp), or nodes = ceil(tp pp dp / 8)."""
+    """On two nodes of 8 GPUs, tp 4 x pp 2 x dp 3: dp = nodes x 8 / (tp pp), or nodes = ceil(tp pp dp / 8)."""
     rows = varied(columns(nodes=2, tp=4, pp=2, dp=3), axis, np.array(values), hold_dp=hold_dp)
     assert (rows.dp.tolist(), rows.nodes.tolist()) == (dp, nodes)
     assert rows.arrays[axis].tolist() == values
 
 
 def test_the_partition_follows_the_stages() -> None:
-    """4 layers divide over 2 stages, and 4 + 2 over 3 with the embedding and head."""
+    """4 layers divide over 2 stages, and 4 + 2 over 3 with embedding and head."""
     assert varied(columns(nodes=1), "pp", np.array([2, 3])).arrays["partition"].tolist() == [0, 1]
     laid_out = columns(nodes=1, partition="layout")
     assert varied(laid_out, "pp", np.array([2, 3, 8])).arrays["partition"].tolist() == [0, 1, 2]
@@ -144,7 +146,7 @@ def test_the_partition_follows_the_stages() -> None:
         ("dispatcher", 0, 3),
     ],
 )
-def test_the_values_of_an_axis_have_their_ends(axis: str, first: int, last: int) -> None:
+def test_candidate_values_of_an_axis_have_fixed_limits(axis: str, first: int, last: int) -> None:
     space: Any = SimpleNamespace(cluster=BLOOM)
     values = list(_candidates(space, columns(global_batch=8), axis))
     assert (values[0], values[-1], len(values)) == (first, last, last - first + 1)
@@ -155,15 +157,15 @@ def test_heads_divide_the_hidden_size() -> None:
     assert list(_candidates(space, columns(), "heads")) == [1, 2, 4, 8, 16, 32, 64]
 
 
-def test_more_than_1024_heads_or_ranks_of_an_axis_are_not_tried() -> None:
+def test_at_most_1024_heads_or_ranks_of_an_axis_are_tried() -> None:
     space: Any = SimpleNamespace(cluster=replace(BLOOM, nodes=256))
     for hidden, most in ((4096, 1024), (4100, 820)):  # 1025 divides 4100
         assert max(_candidates(space, columns(shape=Shape(hidden=hidden, layers=4)), "heads")) == most
     assert max(_candidates(space, columns(), "tp")) == 1024
 
 
-def test_a_remedy_repeats_what_the_rule_reads() -> None:
-    """tp, pp and the micro batch even at 1; others only above 1; never the axis itself."""
+def test_a_remedy_states_the_other_columns_of_the_rule() -> None:
+    """It states tp, pp and the micro batch always, other axes only above 1, and never the varied axis."""
     rule: Any = SimpleNamespace(reads=("tp", "pp", "cp", "zero", "layers"))
     assert _given(columns(zero=2), rule, "pp") == {"tp": 1, "zero": 2}
     remedy = Remedy(axis="recompute", values=(1, 2), given={"tp": 4, "pp": 2})
@@ -188,15 +190,13 @@ def test_a_remedy_repeats_what_the_rule_reads() -> None:
         ({"pp": 2}, ("tp",), 8.0),
     ],
 )
-def test_distances_are_doublings_and_steps_by_their_weights(
-    axes: dict[str, Any], along: tuple[str, ...], far: float
-) -> None:
-    """8 for what changes the model, half a step for ZeRO and recompute; eightfold off the axes to move along."""
+def test_distances_are_weighted_doublings_and_steps(axes: dict[str, Any], along: tuple[str, ...], far: float) -> None:
+    """Changing the model weighs 8, ZeRO and recompute half a step, and axes other than the varied ones eightfold."""
     assert distance(columns(**axes), columns(), along=along).tolist() == [far]
 
 
-def test_a_document_of_axes_leaves_out_what_is_searched_only_on_request() -> None:
-    """So that studies begun before an axis existed still compare as equal; a shape is written as its name."""
+def test_a_document_of_axes_omits_opt_in_axes_that_are_not_searched() -> None:
+    """Studies that predate an axis therefore still compare as equal; a shape is written as its name."""
     space = space_for(model="gpt-1.3b", nodes=4, settings=["offload=none,optimizer"])
     document = axes_document(space.axes)
     assert json.loads(json.dumps(document)) == document
@@ -208,7 +208,7 @@ def test_a_document_of_axes_leaves_out_what_is_searched_only_on_request() -> Non
     assert searched(space.axes) == {"offload"}
 
 
-def test_every_value_of_a_space_is_a_plausible_size() -> None:
+def test_values_of_a_space_must_be_plausible_sizes() -> None:
     space = space_for(model="gpt-1.3b", nodes=4)
     with pytest.raises(InputError, match="tp must be between 1 and 1,000,000, not 0"):
         replace(space, axes={**space.axes, "tp": (1, 0)})
@@ -220,8 +220,8 @@ def test_every_value_of_a_space_is_a_plausible_size() -> None:
 
 
 @pytest.mark.parametrize("name", ["bloom-48", "hgx-b200", "gb200-nvl72"])
-def test_a_network_of_its_own_stays_and_any_other_follows_the_gpus(name: str) -> None:
-    """BLOOM's nodes have four links of 12.5 GB/s; the others have one for each GPU."""
+def test_a_clusters_own_network_is_kept_and_others_follow_the_gpus(name: str) -> None:
+    """BLOOM's nodes have four links of 12.5 GB/s; other nodes have one link per GPU."""
     known = cluster(name)
     own = name == "bloom-48"
     fewer = space_for(cluster=name, nodes=2, gpus_per_node=2).cluster
@@ -245,8 +245,8 @@ def test_a_network_of_its_own_stays_and_any_other_follows_the_gpus(name: str) ->
 
 @pytest.mark.parametrize("framework", RECORDS)
 @pytest.mark.parametrize("axis", ["pp", "cp", "vpp", "ep", "etp", "sequence_parallel", "hsdp"])
-def test_a_feature_is_refused_where_it_is_on_and_the_framework_lacks_it(axis: str, framework: Any) -> None:
-    """The law binds only workloads whose framework lacks the feature, and none that name no framework."""
+def test_a_feature_that_the_framework_lacks_is_refused(axis: str, framework: Any) -> None:
+    """The law applies only to workloads of such a framework, and to none without a framework."""
     (law,) = [law for law in FRAMEWORK_LAWS if law.name == f"framework-{axis.replace('_', '-')}"]
     has, off = getattr(RECORDS[framework], axis).value, axis != "sequence_parallel"
     rows = varied(columns(), axis, np.array([off, off + 1]))
@@ -281,14 +281,14 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
         ("megatron-core", "megatron-deepspeed", "pp zero offload"),
     ],
 )
-def test_a_law_names_the_frameworks_with_more_of_what_it_refuses(own: Any, other: Any, features: str) -> None:
-    """A feature that is there or not counts wherever the other framework has it; a set, where it has more values."""
+def test_a_law_names_frameworks_that_support_more(own: Any, other: Any, features: str) -> None:
+    """For a switch, a framework supports more if it has the feature; for a set, if it has more values."""
     workload = replace(WORKLOAD, framework=own)
     found = {law.name for law in FRAMEWORK_LAWS if other in frameworks_with_more(law.name, workload)}
     assert found == {f"framework-{feature}" for feature in features.split()}
 
 
-def test_a_space_has_what_it_is_described_by() -> None:
+def test_a_space_has_the_described_workload_and_axes() -> None:
     assert space_for(routing="natural").workload.routing == "natural"
     plain = space_for()
     assert (plain.workload.routing, plain.workload.tokens) == ("balanced", 0.0)
@@ -299,12 +299,12 @@ def test_a_space_has_what_it_is_described_by() -> None:
         assert one.axes["micro_batch"] == (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 
 
-def test_a_tally_begins_at_nothing() -> None:
+def test_an_empty_tally_has_only_zeros() -> None:
     assert Tally() == Tally(grid=0, legal=0, removed={}, unused={})
 
 
-def test_a_tenth_of_idle_multiprocessors_is_tolerated() -> None:
-    """9 tiles of 256 x 128 on 10 of them, and 8."""
+def test_up_to_a_tenth_of_idle_sms_is_tolerated() -> None:
+    """9 and 8 tiles of 256 x 128 run on 10 SMs."""
     small = replace(BLOOM, gpu=replace(BLOOM.gpu, sms=10))
     for tiles, broken in ((9, False), (8, True)):
         workload = replace(WORKLOAD, model=tiny(seq=256, ffn=128 * tiles))
@@ -312,8 +312,8 @@ def test_a_tenth_of_idle_multiprocessors_is_tolerated() -> None:
         assert BY_NAME["wave-quantisation"].broken_rows(rows).tolist() == [broken]
 
 
-def test_the_first_12_values_that_open_a_space_are_compared() -> None:
-    """One after another, each with more topologies than the last."""
+def test_the_first_12_legal_values_are_compared() -> None:
+    """Each value has more topologies than the previous one."""
     tried: list[int] = []
 
     def spaces() -> Any:
@@ -326,8 +326,8 @@ def test_the_first_12_values_that_open_a_space_are_compared() -> None:
     assert tried == list(range(101, 114))
 
 
-def test_a_remedy_names_the_nearest_values() -> None:
-    """On both sides of the current one."""
+def test_a_remedy_lists_the_nearest_values() -> None:
+    """They are on both sides of the current value."""
     space: Any = SimpleNamespace(cluster=BLOOM)
     rule: Any = SimpleNamespace(reads=(), broken_rows=lambda rows: np.zeros(len(rows.tp), dtype=bool))
     found = _along(space, columns(micro_batch=64), "micro_batch", rule, [rule])
@@ -336,7 +336,7 @@ def test_a_remedy_names_the_nearest_values() -> None:
     assert list(found.values) == sorted(sorted(others, key=lambda value: abs(value - 64))[:_VALUES])
 
 
-def test_a_range_has_its_ends_and_a_limit() -> None:
+def test_a_range_includes_its_ends_and_is_limited() -> None:
     assert _whole_numbers("7") == [7]
     assert _whole_numbers("5-8") == [5, 6, 7, 8]
     first, most = 3 * _MOST_VALUES, _MOST_VALUES

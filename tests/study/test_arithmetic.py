@@ -29,7 +29,7 @@ def trial(number: int, candidate: int, seconds: float, repeat: int = 0) -> Trial
     )
 
 
-def test_a_speed_period_begins_with_its_first_trial() -> None:
+def test_a_speed_period_starts_with_its_first_trial() -> None:
     """A speed period contains its first trial, not the one before; the next trial belongs to the last period."""
     periods = [SpeedPeriod(first=3, factor=1.1), SpeedPeriod(first=7, factor=0.9)]
     names = [drift.label(number, periods, "") for number in (0, 2, 3, 6, 7, 99)]
@@ -39,14 +39,14 @@ def test_a_speed_period_begins_with_its_first_trial() -> None:
     assert drift.present([], "june") == "june"
 
 
-def test_noise_weighs_its_assumption_as_six_repeats() -> None:
+def test_the_assumed_noise_weighs_as_much_as_six_repeats() -> None:
     """Two runs at exp(-0.02) and exp(0.02) have a noise of sqrt((6 x 0.01^2 + 2 x 0.02^2) / (6 + 1))."""
     runs = [trial(0, 1, math.exp(-0.02)), trial(1, 1, math.exp(0.02)), trial(2, 2, 5.0)]
     assert noise(runs, usual=0.01) == pytest.approx(math.sqrt((6 * 0.01**2 + 2 * 0.02**2) / 7))
     assert noise(runs, {0: "a", 1: "b"}, usual=0.01) == pytest.approx(math.sqrt(6 * 0.01**2 / 6))
 
 
-def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations() -> None:
+def test_drift_is_found_if_a_repeat_is_slower_by_more_than_three_deviations() -> None:
     """At 1% noise, a repeat that is 10% slower starts a period with this factor, 3.5% is suspected, and 2% is noise."""
     first = [trial(0, 1, 10.0), trial(1, 2, 20.0)]
     found = drift.detect([*first, trial(2, 1, 11.0, repeat=1)], [], lambda firsts, **_: 4.0 * sum(firsts), usual=0.01)
@@ -60,7 +60,7 @@ def test_drift_is_found_where_a_repeat_is_slower_by_more_than_three_deviations()
     assert (doubt.speed_periods, doubt.suspected) == (None, True)
 
 
-def test_a_job_is_pruned_beyond_the_allowance_and_not_at_it() -> None:
+def test_a_job_is_pruned_only_beyond_the_allowance() -> None:
     """With a best of 100 days and 3% allowed, 102.9 days continue and 103.1 are pruned; the best can also get worse."""
     referee = Referee(0.02)
     assert not referee.stops(1e9, 2)
@@ -70,7 +70,7 @@ def test_a_job_is_pruned_beyond_the_allowance_and_not_at_it() -> None:
         assert referee.stops(best * (1 + allowance + 0.001), 2)
 
 
-def test_rivals_are_those_with_a_chance_of_a_fortieth() -> None:
+def test_rivals_have_a_chance_of_at_least_a_fortieth() -> None:
     """Rivals have a chance of at least 1/40 to beat the leader and are listed by descending chance."""
     ranking = [
         RankedTrial(
@@ -81,7 +81,7 @@ def test_rivals_are_those_with_a_chance_of_a_fortieth() -> None:
     assert [ranked.key for ranked in rivals(ranking)] == ["3", "2"]
 
 
-def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
+def test_the_watchdog_waits_for_six_iterations_and_three_starts() -> None:
     """With iterations of 10 s the limit is 60 s, and 60 + 3 x 50 s for the first; it is never below 30 s."""
     watch = Watchdog.of(10.0, [50.0, 20.0])
     assert (watch.step, watch.start) == (60.0, 210.0)
@@ -105,7 +105,7 @@ def test_the_watchdog_waits_six_iterations_and_three_starts() -> None:
     ("iterations", "interval", "patience"),
     [(0, None, 200.0), (0, 1, 200.0), (0, 10, 740.0), (3, None, 200.0), (3, 1, 60.0), (3, 10, 600.0)],
 )
-def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval: int | None, patience: float) -> None:
+def test_a_job_may_be_silent_for_as_long_as_its_log(iterations: int, interval: int | None, patience: float) -> None:
     """The limit is 200 s for the first iteration, plus 60 s for each further one until the next line of the log."""
     watch = Watchdog(start=200.0, step=60.0, iterations=iterations, number=2 * iterations, interval=interval)
     assert watch.patience == patience
@@ -117,7 +117,7 @@ def test_a_job_may_be_silent_for_as_long_as_its_log_is(iterations: int, interval
     assert (stopped.outcome, stopped.reason) == (Outcome.HUNG, f"no progress for {patience + 1:.0f} s {where} {limit}")
 
 
-def test_an_iteration_that_was_shown_is_believed_over_the_estimate() -> None:
+def test_measured_iterations_replace_the_estimate() -> None:
     """Measured iterations replace the estimate of 1 s: 40 s for the first allow 60 s, then 20 s allow 120 s."""
     watch = Watchdog.of(1.0, [])
 
@@ -142,7 +142,7 @@ def test_an_iteration_that_was_shown_is_believed_over_the_estimate() -> None:
     assert (stopped.outcome, stopped.reason) == (Outcome.HUNG, "no progress for 121 s after iteration 3 (limit 120 s)")
 
 
-def test_a_forecast_begins_at_a_quarter_of_an_iteration() -> None:
+def test_a_forecast_starts_at_a_quarter_of_an_iteration() -> None:
     """A job is forecast from its current iteration only once a quarter of it is done."""
     asked: list[tuple[float, int]] = []
 
@@ -165,13 +165,13 @@ def test_a_forecast_begins_at_a_quarter_of_an_iteration() -> None:
     assert verdict(watch, lambda *_: False, (3,)) is None
 
 
-def test_the_final_round_is_a_seventh_of_the_budget() -> None:
+def test_the_final_round_has_15_percent_of_the_budget() -> None:
     """The final round has 15% of the budget: 6 of 40 jobs, 2 of 7, and none of 6."""
     assert [(Limits(budget=n).final, Limits(budget=n).search) for n in (6, 7, 40)] == [(0, 6), (2, 5), (6, 34)]
     assert [Limits(budget=n).reference_interval for n in (7, 40)] == [6, 8]
 
 
-def test_one_slow_run_is_no_drift_and_neither_is_more_noise() -> None:
+def test_one_slow_run_or_more_noise_is_no_drift() -> None:
     """Drift is found only if it explains the measurements better than one slow run and better than more noise."""
     runs = [trial(0, 1, 13.0), trial(1, 2, 10.0), trial(2, 1, 10.0, repeat=1)]
 
@@ -206,7 +206,7 @@ def test_each_repeat_has_an_equal_share_of_the_odds_of_drift(evidence: float, fo
     assert (finding.speed_periods is not None) == found
 
 
-def test_a_change_of_speed_is_weighed_with_the_noise_before_it() -> None:
+def test_a_change_of_speed_is_weighed_with_the_noise_without_it() -> None:
     """The likelihood of a change of speed uses the noise without the change, 1% instead of 2%."""
     runs, asked = [trial(0, 1, 10.0), trial(1, 2, 10.0), trial(2, 1, 13.0, repeat=1)], []
 

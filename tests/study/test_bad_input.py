@@ -81,7 +81,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--from", "/"), "'/' is a folder, not a table or a study's name; "),
     ],
 )
-def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:
+def test_invalid_usage_is_refused_in_one_sentence(arguments: tuple[str, ...], words: str, wrong: Run) -> None:
     """Invalid usage exits with code 2 and creates no study."""
     said = wrong(*arguments)
     assert words in said.err
@@ -89,7 +89,7 @@ def test_what_cannot_be_meant_is_refused_in_one_sentence(arguments: tuple[str, .
     assert not list(Path().glob("**/study.db"))
 
 
-def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
+def test_an_empty_space_is_explained(wrong: Run) -> None:
     """A space without a legal topology exits with code 1 and names the rules that removed all topologies."""
     said = wrong("--model", "gpt-1.3b", "--nodes", "4", "--set", "tp=3", small=False)
     assert said.code == 1
@@ -97,7 +97,7 @@ def test_an_empty_space_says_what_removed_everything(wrong: Run) -> None:
     assert "removed by" in said.err
 
 
-def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> None:
+def test_if_nothing_can_fit_no_job_is_launched(run: Run, tmp_path: Path) -> None:
     """If no topology is likely to fit, the search exits with code 1 before any job and names the closest topology."""
     few = ("--nodes", "4", "--set", "heads=64", "--set", "tp=8")
     for number, words in enumerate((few, ("--nodes", "2"))):
@@ -110,7 +110,7 @@ def test_where_nothing_can_fit_no_job_is_wasted(run: Run, tmp_path: Path) -> Non
         assert "none was launched" in said.out
 
 
-def test_a_storage_that_cannot_be_reached_is_named_with_its_own_words(wrong: Run) -> None:
+def test_an_unreachable_storage_is_reported_in_the_drivers_words(wrong: Run) -> None:
     """An unreachable server, a file that is no database and a missing folder are reported in the driver's words."""
     pytest.importorskip("psycopg")
     for url in ("postgresql://localhost:1/x", "postgresql://me:secret@localhost:1/x"):
@@ -130,7 +130,7 @@ def test_a_missing_driver_is_named(wrong: Run) -> None:
     assert "pip install" in said.err
 
 
-def test_a_file_in_the_way_of_a_folder_is_named(wrong: Run) -> None:
+def test_an_unwritable_folder_is_named(wrong: Run) -> None:
     """A folder that cannot be created or written exits with code 1."""
     Path("file").touch()
     assert wrong("--runs", "file").code == 1
@@ -138,7 +138,7 @@ def test_a_file_in_the_way_of_a_folder_is_named(wrong: Run) -> None:
     assert wrong("--study", "blocked").code == 1
 
 
-def test_a_table_that_cannot_answer_says_why(wrong: Run) -> None:
+def test_an_unusable_table_is_refused_with_the_reason(wrong: Run) -> None:
     """A table without usable rows, with several groups, or without the given group is refused with the reason."""
     Path("two.csv").write_text(ROWS)
     Path("none.csv").write_text("\n".join(line for line in ROWS.splitlines() if "OK" not in line))
@@ -168,7 +168,7 @@ def test_a_table_that_cannot_answer_says_why(wrong: Run) -> None:
         (("--drift", "1.05@3"), "drift none"),
     ],
 )
-def test_a_study_of_something_else_is_refused_with_the_difference(
+def test_an_existing_study_of_something_else_is_refused(
     changed: tuple[str, ...], difference: str, wrong: Run, run: Run, tmp_path: Path
 ) -> None:
     """An existing study with another workload, cluster or rules is refused and stays unchanged."""
@@ -182,9 +182,8 @@ def test_a_study_of_something_else_is_refused_with_the_difference(
 
 
 @pytest.mark.slow
-def test_a_disk_that_fills_up_loses_nothing(tmp_path: Path) -> None:
-    """A disk that fills up during a study exits with code 1 and a remedy; with free space, the same command continues
-    with all measurements."""
+def test_a_full_disk_loses_no_measurement(tmp_path: Path) -> None:
+    """A disk that fills up during a study exits with code 1 and a remedy; with free space, the study continues."""
     with small_disk(tmp_path / "runs", "640k") as disk:
         said = optimize("--budget", "40", "--study", "full", folder=tmp_path)
         assert said.code == 1, said.err

@@ -51,7 +51,7 @@ def store(tmp_path: Path) -> Iterator[TrialStore]:
 
 
 @pytest.mark.parametrize("by", ["stop", "optimize"])
-def test_the_second_claim_of_a_process_that_died_is_withdrawn(
+def test_the_second_claim_of_a_dead_process_is_withdrawn(
     by: str, store: TrialStore, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     left = second_claim(store)
@@ -72,7 +72,7 @@ def test_the_second_claim_of_a_process_that_died_is_withdrawn(
     assert "another process" in result.reason
 
 
-def test_a_claim_that_the_database_stored_twice_is_one_trial(store: TrialStore) -> None:
+def test_a_claim_stored_twice_is_one_trial(store: TrialStore) -> None:
     """A claim that was committed without a reply is made again, and still is one trial."""
     proposal, before = _new(store), sum(trial.launched for trial in store.trials())
     first = store.claim(proposal, {})
@@ -81,7 +81,7 @@ def test_a_claim_that_the_database_stored_twice_is_one_trial(store: TrialStore) 
     assert sum(trial.launched for trial in store.trials()) == before + 1
 
 
-def test_a_claim_that_was_stored_twice_and_came_second_is_withdrawn_whole(store: TrialStore) -> None:
+def test_a_claim_stored_twice_that_came_second_is_withdrawn_whole(store: TrialStore) -> None:
     proposal = _new(store)
     assert store.claim(replace(proposal, tag="theirs"), {}) is not None
     with pytest.MonkeyPatch.context() as patch:
@@ -97,7 +97,7 @@ def _new(store: TrialStore) -> Proposal:
     return replace(store.trials()[0].proposal, params={}, repeat=9, tag="mine", worker=this_worker())
 
 
-def test_ctrl_c_in_a_claim_leaves_it_decided(store: TrialStore) -> None:
+def test_ctrl_c_during_a_claim_waits_for_its_decision(store: TrialStore) -> None:
     """Ctrl-C during a claim takes effect only after the claim is accepted or withdrawn."""
     create = store.storage.create_new_trial
 

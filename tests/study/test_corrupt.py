@@ -96,7 +96,7 @@ def test_a_corrupt_trial_is_named_and_the_others_are_read(statement: str, corrup
 
 
 @pytest.mark.parametrize(("statement", "words"), STUDIES)
-def test_a_corrupt_study_is_one_sentence(statement: str, words: str, corrupt: Corrupt) -> None:
+def test_a_corrupt_study_is_reported_in_one_sentence(statement: str, words: str, corrupt: Corrupt) -> None:
     """Unreadable settings or speed periods are one error sentence; the list leaves the study out with a warning."""
     runs = corrupt(statement)
     with pytest.raises(StudyError, match=words):
@@ -119,7 +119,7 @@ def test_commands_print_one_line_for_a_corrupt_trial(corrupt: Corrupt, run: Run)
     assert "Traceback" not in continued.err
 
 
-def test_a_study_of_a_later_version_is_refused_by_its_schema(corrupt: Corrupt, run: Run) -> None:
+def test_a_study_of_a_newer_schema_is_refused(corrupt: Corrupt, run: Run) -> None:
     """A study of a newer schema is refused with the schema's name and the remedy."""
     runs = str(corrupt(SETTINGS.format("replace(value_json, 'tuner/study/1', 'tuner/study/7')")))
     for arguments in (("report", "s"), ("optimize", *SMALL, "--study", "s"), ("stop", "s")):

@@ -111,21 +111,21 @@ class Decider:
         (Limits(deadline=7200.0), {}, 7199.0, None),
     ],
 )
-def test_a_study_is_over_at_its_limits(limits: Limits, state: dict[str, Any], elapsed: float, why: str | None) -> None:
+def test_a_study_ends_at_its_limits(limits: Limits, state: dict[str, Any], elapsed: float, why: str | None) -> None:
     assert Decider(limits, **state).checked(elapsed) == (None, why)
 
 
 @pytest.mark.parametrize(
     ("launched", "has_ranking", "stops"), [(33, True, False), (34, True, True), (34, False, False)]
 )
-def test_the_search_ends_where_the_final_round_begins(launched: int, has_ranking: bool, stops: bool) -> None:
+def test_the_search_ends_at_the_final_round(launched: int, has_ranking: bool, stops: bool) -> None:
     """Of 40 jobs, 6 are for the final round; without any measurement there is no final round."""
     stopping, finished = Decider(Limits(budget=40), launched=launched, ranking=[ranked()] * has_ranking).checked()
     assert (stopping is not None, finished) == (stops, None)
 
 
 @pytest.mark.parametrize(("patience", "stops"), [(3, False), (2, True)])
-def test_patience_counts_the_search_jobs_that_ended_after_the_leaders_first(patience: int, stops: bool) -> None:
+def test_patience_counts_search_jobs_after_the_leaders_first_run(patience: int, stops: bool) -> None:
     """Patience counts only search jobs that ended after the leader's first run.
 
     The leader is trial 1; trials 2 and 4 count, 3 is of the final round, and 5 is still running.
@@ -155,14 +155,14 @@ def test_patience_counts_the_search_jobs_that_ended_after_the_leaders_first(pati
         (None, 0.5, None),
     ],
 )
-def test_a_search_stops_where_no_gain_is_expected(gain: float | None, risk: float, words: str | None) -> None:
+def test_a_search_stops_without_an_expected_gain(gain: float | None, risk: float, words: str | None) -> None:
     """The search stops if gain x (1 - risk) - 0.5% x risk is below 0.02%; 0.0015 x 0.8 - 0.001 is exactly that."""
     decider = Decider(ranking=[ranked()])
     assert decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=risk)) == words
 
 
 @pytest.mark.parametrize(("risk", "hopeless"), [(0.98, False), (0.99, True)])
-def test_before_any_measurement_only_the_hopeless_is_not_tried(risk: float, hopeless: bool) -> None:
+def test_before_any_measurement_only_hopeless_candidates_are_skipped(risk: float, hopeless: bool) -> None:
     found = Decider().scheduler._unprofitable(Suggestion(candidate=0, gain=0.0, out_of_memory=risk))
     words = "no topology is likely to fit: even t3 would need 1.5 times the memory of a GPU"
     assert found == (words if hopeless else None)
@@ -212,7 +212,7 @@ def test_the_leader_runs_twice_before_a_study_ends() -> None:
         ({"gain": 0.0123, "chance": 0.504}, True, "50% chance to beat the best, expected gain 1.23%"),
     ],
 )
-def test_a_search_job_says_why_it_was_chosen(fields: dict[str, Any], measured: bool, why: str) -> None:
+def test_a_search_job_has_the_reason_of_its_choice(fields: dict[str, Any], measured: bool, why: str) -> None:
     assert Decider(ranking=[ranked()] * measured).scheduler._reason(Suggestion(candidate=0, **fields)) == why
 
 
@@ -227,7 +227,7 @@ def searching(gain: float, pending: list[int], results: int = 3) -> Decider:
     )
 
 
-def test_nothing_is_concluded_while_jobs_run() -> None:
+def test_a_search_does_not_stop_while_jobs_run() -> None:
     """The search does not stop for lack of gain while jobs run, because their results may change the estimates."""
     running, alone = searching(0.0, [4]), searching(0.0, [])
     assert (running.scheduler._search(), running.scheduler.stopping) == (None, None)
@@ -238,7 +238,7 @@ def test_nothing_is_concluded_while_jobs_run() -> None:
 
 
 @pytest.mark.parametrize(("pending", "risk"), [([], 0.25), ([4], None)])
-def test_a_risk_that_counts_running_jobs_as_full_is_not_the_proposals(pending: list[int], risk: float | None) -> None:
+def test_a_risk_that_assumes_running_jobs_to_fit_is_not_stored(pending: list[int], risk: float | None) -> None:
     suggestion = Suggestion(candidate=7, gain=0.5, chance=0.4, out_of_memory=0.25)
     decider = Decider(pending=pending, suggest=lambda: suggestion, log_best=None)
     assert decider.scheduler._search() == 7
@@ -246,7 +246,7 @@ def test_a_risk_that_counts_running_jobs_as_full_is_not_the_proposals(pending: l
     assert decider.given == {"why": why, "out_of_memory": risk, "size": None, "chance": 0.4}
 
 
-def test_a_search_that_stopped_by_its_estimates_looks_again_after_each_result() -> None:
+def test_a_stopped_search_continues_only_after_a_new_result() -> None:
     """A search that stopped for lack of gain continues only after a new result changes the estimates."""
     decider = searching(0.0, [])
     scheduler = decider.scheduler
@@ -279,7 +279,7 @@ def test_a_reference_run_is_due_after_its_interval(jobs: int, due: bool) -> None
     assert decider.proposed == ([(4, "reference")] if due else [])
 
 
-def test_a_reference_is_of_the_present_period_and_ran_before_the_last_job() -> None:
+def test_a_reference_is_of_the_present_period_and_not_of_the_last_job() -> None:
     trials = [trial(number, number, 10.0) for number in range(16)]
     ranking = [ranked(2, first=2), ranked(15, first=15), ranked(5, first=5), ranked(9, first=9, runs=2)]
     decider = Decider(Limits(budget=40), trials=trials, ranking=ranking, speed_periods=[SpeedPeriod(first=5, factor=1)])
@@ -310,7 +310,7 @@ def surrogate(means: list[float], deviations: list[float]) -> Any:
     return SimpleNamespace(usual_noise=0.01, pool=candidates(), measured=measured)
 
 
-def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
+def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:
     """A ranked trial's interval uses the larger of the posterior's deviation and noise / sqrt(runs)."""
     trials = [trial(0, 0, 10.0), trial(1, 1, 4.0), trial(2, 1, 4.0, repeat=1), trial(3, 2, 9.0)]
     leader, second, third = rank(surrogate([10.0, 4.0, 9.0], [0.05, 0.001, 0.02]), trials)
@@ -324,7 +324,7 @@ def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
     assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
 
 
-def test_own_runs_are_scaled_to_the_present_speed() -> None:
+def test_runs_are_scaled_to_the_present_speed() -> None:
     """Earlier runs are scaled by the factors of later periods: 10 s before a factor of 1.02 count as 10.2 s."""
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 10.2, repeat=1)]
     found = rank_by_own_runs(candidates(), trials, [SpeedPeriod(first=2, factor=1.02)])
@@ -340,7 +340,7 @@ def test_own_runs_are_scaled_to_the_present_speed() -> None:
     ]
 
 
-def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:
+def test_repeats_are_compared_with_the_mean_of_earlier_runs() -> None:
     """A repeat's difference from the mean of n earlier runs has the deviation of a run times sqrt(1 + 1/n)."""
     runs = [trial(0, 1, 1.0), trial(3, 1, math.exp(0.2), repeat=1), trial(5, 1, math.exp(0.4), repeat=2)]
     first, second = drift._differences([*runs, trial(6, 2, 9.0)], 0.01)
@@ -351,7 +351,7 @@ def test_repeats_differ_from_the_mean_of_the_runs_before_them() -> None:
     assert drift._weighted_mean([first, second]) == approx((0.2 / 2 + 0.3 / 1.5) / (1 / 2 + 1 / 1.5))
 
 
-def test_a_factor_weighs_topologies_by_their_runs_on_both_sides() -> None:
+def test_a_factor_weights_topologies_by_their_runs_on_both_sides() -> None:
     """The factor is a mean over topologies with runs on both sides, weighted by 1 / (1/n_before + 1/n_after).
 
     The trial at which the period starts counts as after.
@@ -362,18 +362,18 @@ def test_a_factor_weighs_topologies_by_their_runs_on_both_sides() -> None:
     assert math.log(drift._factor([*runs, *after], 4)) == approx(expected)
 
 
-def test_the_last_three_repeats_are_no_noise() -> None:
+def test_the_last_three_repeats_do_not_count_as_noise() -> None:
     runs = [trial(0, 1, 1.0), *(trial(number, 1, 1.0, repeat=number) for number in range(1, 6))]
     assert [one.number for one in drift._without_last_repeats(runs)] == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("factor", "words"), [(1.05, "5.0% slower"), (0.9, "10.0% faster")])
-def test_a_speed_period_is_told_by_its_change(factor: float, words: str) -> None:
+def test_a_speed_period_is_described_by_its_change(factor: float, words: str) -> None:
     assert SpeedPeriod(first=4, factor=factor).sentence() == f"The cluster became {words} at trial 4."
 
 
 @pytest.mark.parametrize(("ratio", "found", "suspected"), [(1.014, False, False), (1.016, True, False)])
-def test_a_change_below_one_and_a_half_percent_is_none(ratio: float, found: bool, suspected: bool) -> None:
+def test_a_change_below_one_and_a_half_percent_is_no_drift(ratio: float, found: bool, suspected: bool) -> None:
     """A change of speed below 1.5% is not drift, even without noise."""
     runs = [trial(0, 1, 10.0), trial(1, 1, 10.0 * ratio, repeat=1)]
     finding = drift.detect(runs, [], lambda firsts, **_: 4.0 * len(firsts), usual=0.001)
@@ -381,7 +381,7 @@ def test_a_change_below_one_and_a_half_percent_is_none(ratio: float, found: bool
 
 
 @pytest.mark.parametrize(("gain", "pays"), [(0.0021, True), (0.0019, False)])
-def test_a_job_of_reduced_size_must_save_its_own_cost(gain: float, pays: bool) -> None:
+def test_a_reduced_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
     """A job at a reduced size must save its own cost of 0.96 node-hours, 0.2% of 10 days on 2 nodes."""
     decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
     choice = SimpleNamespace(gain=gain, least=0.001, size=SimpleNamespace(node_hours=0.96))

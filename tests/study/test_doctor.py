@@ -27,7 +27,7 @@ from tuner.study.result import open_study
 CHECKS = {"python", "torch", "accelerator", "slurm", "ports", "disk", "extensions", "clock", "storage"}
 
 
-def test_every_finding_has_evidence_and_a_bad_one_its_remedy(run: Run) -> None:
+def test_every_finding_has_evidence_and_a_bad_one_a_remedy(run: Run) -> None:
     document = json.loads(run("doctor", "--json").out)
     assert document["schema"] == "tuner/doctor/1"
     assert {finding["name"] for finding in document["findings"]} >= CHECKS
@@ -37,23 +37,21 @@ def test_every_finding_has_evidence_and_a_bad_one_its_remedy(run: Run) -> None:
         assert finding["remedy"] or finding["verdict"] == "ok"
 
 
-def test_every_framework_that_lacks_something_has_a_remedy() -> None:
+def test_every_finding_without_gpus_has_a_remedy_unless_ok() -> None:
     """On a machine without GPUs, every finding that is not ok has a remedy."""
     found = frameworks({"torch": "2.8", "accelerator": "cpu", "gloo": True})
     assert {finding.name: finding.verdict for finding in found}["nccl"] == "warning"
     assert all(finding.remedy for finding in found if finding.verdict != "ok")
 
 
-def test_a_probe_that_fails_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_probe_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.launch.preflight.sys.executable", "/no/such/python")
     found = checks.probe()
     assert found["error"] == "the probe failed: FileNotFoundError"
     assert frameworks(found)[0].verdict == "missing"
 
 
-def test_a_full_disk_and_a_folder_that_cannot_be_written_are_reported(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_full_disk_and_an_unwritable_folder_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tuner.launch.preflight.shutil.disk_usage", lambda _path: type("Usage", (), {"free": 1e9})())
     assert checks.disk(tmp_path / "runs").verdict == "warning"
     monkeypatch.setattr("tuner.launch.preflight.os.access", lambda _path, _mode: False)
@@ -61,7 +59,7 @@ def test_a_full_disk_and_a_folder_that_cannot_be_written_are_reported(
 
 
 @pytest.mark.slow
-def test_what_is_measured_becomes_a_site_file(run: Run, tmp_path: Path) -> None:
+def test_measured_speeds_become_a_calibration_file(run: Run, tmp_path: Path) -> None:
     """`doctor --measure` writes measured speeds to a calibration file that `plan` accepts."""
     needs_deepspeed()
     site = tmp_path / "site.toml"
@@ -72,7 +70,7 @@ def test_what_is_measured_becomes_a_site_file(run: Run, tmp_path: Path) -> None:
     assert run("plan", "--nodes", "8", "--calibration", str(site)).code == 0
 
 
-def test_a_trial_says_why_it_was_proposed_and_what_came_of_it() -> None:
+def test_the_note_of_a_trial_has_its_reason_and_result() -> None:
     for trial in opened("bloom-48").trials:
         note = trial_note(trial)
         assert trial.proposal.key in note
@@ -80,7 +78,7 @@ def test_a_trial_says_why_it_was_proposed_and_what_came_of_it() -> None:
         assert ("SIMULATED" in note) == (trial.result is not None and trial.result.simulated)
 
 
-def test_notes_and_graphs_are_written_once_into_the_study(tmp_path: Path) -> None:
+def test_notes_and_graphs_are_written_once(tmp_path: Path) -> None:
     """Annotating a study a second time does not change its database."""
     study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
@@ -93,7 +91,7 @@ def test_notes_and_graphs_are_written_once_into_the_study(tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
-def test_the_dashboard_shows_notes_files_and_graphs_and_leaves_nothing(tmp_path: Path) -> None:
+def test_the_dashboard_shows_notes_files_and_graphs_and_cleans_up(tmp_path: Path) -> None:
     study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
     with dashboard(study.url, tmp_path / "artifacts") as running:
@@ -135,7 +133,7 @@ def test_the_dashboard_ends_with_the_tuner_and_hides_the_storage(sign: signal.Si
         time.sleep(0.1)
 
 
-def test_a_dashboard_that_is_not_installed_is_told(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_dashboard_is_reported(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.launch.dashboard_server.find_spec", lambda _name: None)
     said = run("dashboard", "bloom-48", "--runs", str(study_in(tmp_path)))
     assert said.code == 3

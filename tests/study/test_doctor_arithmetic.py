@@ -33,7 +33,7 @@ def test_a_machine_without_gpus_is_calibrated_by_three_speeds(monkeypatch: pytes
     assert ranks == [2, 1]
 
 
-def test_a_machine_with_gpus_is_calibrated_by_its_products_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_gpus_is_calibrated_only_by_its_matrix_products(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "catalog_name", lambda *_: "A100-80GB-SXM")
     card = catalog.gpu("A100-80GB-SXM")
     speeds = {"product_flops": 0.5 * card.peak_flops["bf16"] * card.achievable, "copy_bytes": 1.0}
@@ -43,7 +43,7 @@ def test_a_machine_with_gpus_is_calibrated_by_its_products_alone(monkeypatch: py
     assert (site.traffic, site.inner_link) == (1.0, 1.0)
 
 
-def test_doctors_storage_is_a_study_that_is_read_back() -> None:
+def test_the_storage_check_reads_back_a_study() -> None:
     found = doctor._storage(None)
     assert (found.name, found.verdict, found.evidence) == ("storage", "ok", "SQLite stores and loads a study")
     assert doctor._storage("sqlite:////nowhere/at/all.db").verdict == "missing"

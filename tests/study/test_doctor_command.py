@@ -15,7 +15,7 @@ from tests.stages import command
 SMALL = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1", "--json")
 
 
-def test_a_trainer_that_can_be_measured_passes(run: Run) -> None:
+def test_a_measurable_trainer_passes(run: Run) -> None:
     said = run("doctor", "--command", command("good"), *SMALL)
     assert said.code == 0
     (job,) = [finding for finding in json.loads(said.out)["findings"] if finding["name"] == "job"]

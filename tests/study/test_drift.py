@@ -71,7 +71,7 @@ def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
 
 
 @pytest.mark.slow
-def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path: Path) -> None:
+def test_a_drift_of_five_percent_is_noticed_and_the_winner_is_still_found(tmp_path: Path) -> None:
     """A slowdown of 5% is noticed in four fifths of the studies that continue for four jobs after it.
 
     The period begins within four trials of the truth, and no winner is more than 1% slower than the best.
@@ -92,7 +92,7 @@ def test_a_drift_by_five_percent_is_noticed_and_the_winner_still_found(tmp_path:
 
 
 @pytest.mark.slow
-def test_without_drift_no_era_is_opened(tmp_path: Path) -> None:
+def test_without_drift_no_speed_period_is_opened(tmp_path: Path) -> None:
     """At most 1 in 20 studies on steady clusters finds drift; no winner is more than 1% slower than the best."""
     studies = [searched(seed, tmp_path) for seed in range(40)]
     assert sum(bool(study.found.speed_periods) for study in studies) <= len(studies) / 20
@@ -118,7 +118,7 @@ class Twins(GroundTruth):
 
 
 @pytest.mark.slow
-def test_two_equal_winners_are_reported_as_such(tmp_path: Path) -> None:
+def test_two_equal_winners_are_tied(tmp_path: Path) -> None:
     """If both of two equally fast topologies ran, the result reports them as tied."""
     space, pool = a_thousand(), thousand_candidates()
     both_ran = told_apart = 0

@@ -24,7 +24,7 @@ from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
 
 
-def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> None:
+def test_a_study_that_predates_a_policy_continues_without_it(tmp_path: Path) -> None:
     """A study that was started before a policy existed continues without it and keeps its numbering of topologies."""
     space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
     settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
@@ -38,7 +38,7 @@ def test_a_study_begun_before_a_policy_goes_on_without_it(tmp_path: Path) -> Non
     assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before
 
 
-def test_a_study_begun_before_nvlink_domains_continues_where_the_domain_is_the_node(tmp_path: Path) -> None:
+def test_a_study_that_predates_nvlink_domains_continues_if_the_domain_is_the_node(tmp_path: Path) -> None:
     """A study that names the old policy tp-in-node and has no fp4 rate continues; another NVLink domain is refused."""
     pinned = ["tp=8", "pp=4", "vpp=1", "zero=1", "cp=1", "recompute=full"]
     described: dict[str, Any] = {"model": "llama-3-70b", "gpu": "B200", "nodes": 16, "settings": pinned}
@@ -89,7 +89,7 @@ def agree(
             assert row[name] == same, (name, wanted)
 
 
-def test_an_earlier_study_is_reported_as_by_the_version_that_wrote_it(earlier: Path) -> None:
+def test_an_earlier_study_is_reported_as_by_its_own_version(earlier: Path) -> None:
     """An earlier study has the same trials, outcomes and memory as in its own report; times agree to 0.1%."""
     expected = json.loads((STORED / "expected.json").read_text())["report"]
     found = [
@@ -111,7 +111,7 @@ def test_an_earlier_study_is_reported_as_by_the_version_that_wrote_it(earlier: P
     assert len(by_key) == len(found) == len(expected)
 
 
-def test_an_earlier_study_continues_with_its_own_trials_and_the_search_of_today(earlier: Path, run: Run) -> None:
+def test_an_earlier_study_continues_with_the_current_search(earlier: Path, run: Run) -> None:
     """With a larger budget, an earlier study keeps its six trials and adds new ones.
 
     The new trials follow the current search and simulated cluster; the winner is at most 1% slower than the best of

@@ -15,12 +15,12 @@ from tuner.core.errors import LaunchError
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Outcome
 
-__all__ = ["study"]  # a fixture defined in test_loop_arithmetic
+__all__ = ["study"]  # fixture defined in test_loop_arithmetic
 
 SMALL_SIZE = Fidelity(nodes=1, dp=1, micro_batches=(1,))
 
 
-def test_a_job_of_reduced_size_that_does_not_start_is_a_failed_launch(study: Callable[..., Any]) -> None:
+def test_a_reduced_job_that_does_not_start_is_a_failed_launch(study: Callable[..., Any]) -> None:
     """A failed launch at a reduced size counts as a failure if enough nodes are free for that size."""
     made, launcher, _ = study()
     launcher.nodes = 2
@@ -36,7 +36,7 @@ def test_a_job_of_reduced_size_that_does_not_start_is_a_failed_launch(study: Cal
             made._launch_failed(trial, LaunchError("no more files."))
 
 
-def test_a_job_that_cannot_be_cancelled_stays_open_and_says_so_once(study: Callable[..., Any]) -> None:
+def test_a_job_that_cannot_be_cancelled_stays_open_and_is_reported_once(study: Callable[..., Any]) -> None:
     made, launcher, events = study()
     running = running_of(made, launcher, ran=5.0)
 

@@ -68,7 +68,7 @@ def test_the_answer_is_measured_at_full_size(study: StudyResult) -> None:
     assert len(study.launched) <= BUDGET
 
 
-def test_small_jobs_cost_what_their_nodes_cost(study: StudyResult) -> None:
+def test_reduced_jobs_cost_only_their_own_nodes(study: StudyResult) -> None:
     for trial in reduced(study.launched):
         fidelity, result = trial.proposal.fidelity, trial.result
         assert fidelity is not None
@@ -101,7 +101,7 @@ def test_a_reduced_trial_measures_each_batch_and_predicts_the_full_size(study: S
     assert several
 
 
-def test_the_study_reads_as_it_ended(study: StudyResult) -> None:
+def test_a_study_is_read_as_it_ended(study: StudyResult) -> None:
     """Fidelities, results and the ranking are the same after reading the study from storage."""
     read = open_study("cheap", runs=study.folder.parent)
     assert [trial.proposal.fidelity for trial in read.trials] == [trial.proposal.fidelity for trial in study.trials]
@@ -114,7 +114,7 @@ def test_the_study_reads_as_it_ended(study: StudyResult) -> None:
     assert counts["COMPLETE"] == sum(trial.measured for trial in study.trials)
 
 
-def test_full_fidelity_launches_no_small_job_and_the_study_stays_so(tmp_path: Path) -> None:
+def test_full_fidelity_launches_no_reduced_job_and_is_kept(tmp_path: Path) -> None:
     study = cheap(tmp_path, fidelity="full", budget=8)
     assert not reduced(study.launched)
     assert all("fidelity" not in proposal_document(trial.proposal) for trial in study.trials)
@@ -124,7 +124,7 @@ def test_full_fidelity_launches_no_small_job_and_the_study_stays_so(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_study_goes_on_at_the_sizes_that_it_was_begun_with(tmp_path: Path) -> None:
+def test_a_study_continues_at_its_original_sizes(tmp_path: Path) -> None:
     begun = cheap(tmp_path, budget=8)
     later = cheap(tmp_path, fidelity=None, budget=BUDGET)
     assert any(trial.reduced for trial in later.launched[len(begun.launched) :])
@@ -148,7 +148,7 @@ def test_a_stored_proposal_without_fidelity_is_of_full_size() -> None:
 
 
 @pytest.mark.slow
-def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Path) -> None:
+def test_an_extrapolated_answer_is_labelled_first(tmp_path: Path) -> None:
     said = search("--trial-nodes", "2", "--budget", "10", folder=tmp_path)
     assert said.code == 0, said.err
     first = said.out.splitlines()[0]
@@ -166,7 +166,7 @@ def test_on_few_nodes_the_answer_says_first_that_it_is_extrapolated(tmp_path: Pa
 @pytest.mark.parametrize(
     ("nodes", "ended"), [(12, "no job is expected"), (6, "no topology is likely to fit on 6 nodes"), (1, "on 1 node")]
 )
-def test_what_does_not_fit_on_the_nodes_of_trials_makes_room_for_others(tmp_path: Path, nodes: int, ended: str) -> None:
+def test_topologies_that_do_not_fit_on_the_trial_nodes_are_skipped(tmp_path: Path, nodes: int, ended: str) -> None:
     """Topologies that do not fit on the trial nodes are skipped; if none fits, as on 6 nodes, no job is launched."""
     study = run_study(nodes=48, budget=10, trial_nodes=nodes, runs=tmp_path)
     assert ended in study.ended
@@ -237,12 +237,12 @@ def test_kills_at_any_moment_keep_trials_of_all_sizes(tmp_path: Path) -> None:
         ({"fidelity": "auto", "trial_nodes": 0}, "between 1 and the cluster's 8 nodes"),
     ],
 )
-def test_settings_that_cannot_work_are_refused(given: dict[str, object], sentence: str) -> None:
+def test_invalid_settings_are_refused(given: dict[str, object], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         study_settings(model="gpt-1.3b", nodes=8, **given)  # type: ignore[arg-type]
 
 
-def test_the_report_sets_each_extrapolation_beside_its_confirmation(study: StudyResult) -> None:
+def test_the_report_compares_extrapolations_with_confirmations(study: StudyResult) -> None:
     """The report lists each confirmed topology's extrapolation, and shows no extrapolated time as measured."""
     rows = rows_of(study)
     lines = summary(study, rows)
@@ -266,7 +266,7 @@ def test_the_report_sets_each_extrapolation_beside_its_confirmation(study: Study
             assert table[str(trial.number)]["days"] == ""
 
 
-def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResult) -> None:
+def test_extrapolated_topologies_are_listed_apart_from_measured_ones(study: StudyResult) -> None:
     """The report lists topologies measured at full size first, then extrapolated ones by days, then all others.
 
     The plot of progress shows extrapolated jobs as a series of their own.
@@ -301,7 +301,7 @@ def test_extrapolated_topologies_stand_apart_from_measured_ones(study: StudyResu
     assert names.count("extrapolated") == 1
 
 
-def test_small_jobs_of_an_earlier_study_calibrate_a_new_one(study: StudyResult) -> None:
+def test_reduced_jobs_of_an_earlier_study_calibrate_a_new_one(study: StudyResult) -> None:
     """Reduced trials of an earlier study calibrate a new one as rows of their own size."""
     rows = sum(trial.measured or trial.measured_reduced for trial in study.trials)
     found = calibration_from_study("cheap", runs=study.folder.parent, storage=None)

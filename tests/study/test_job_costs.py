@@ -30,7 +30,7 @@ def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
     assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == pytest.approx(1.0)
 
 
-def test_until_a_job_was_measured_others_tell_how_long_one_takes_to_start() -> None:
+def test_before_a_measurement_the_start_of_other_jobs_is_assumed() -> None:
     failed = replace(trial(0, 0, 0.0), result=JobResult(outcome=Outcome.OOM, elapsed=30.0))
     state: Any = SimpleNamespace(start_seconds=lambda _iterations: [], trials=[failed])
     assert proposal_node_hours(NEXT, state, 3) == pytest.approx((30 + 2 * 240) * 2 / 3600)
@@ -47,7 +47,7 @@ def decided(limit: float | None, *, used: float, launched: int = 1, running: int
     return starts, decider.scheduler.finished
 
 
-def test_a_job_starts_only_where_the_node_hours_left_are_enough() -> None:
+def test_a_job_starts_only_with_enough_node_hours_left() -> None:
     """A job starts only if the remaining node-hours cover its estimated cost; the first job always starts."""
     assert decided(None, used=1e6) == (True, None)
     assert decided(2.0, used=1.6) == (True, None)
@@ -56,7 +56,7 @@ def test_a_job_starts_only_where_the_node_hours_left_are_enough() -> None:
     assert decided(0.1, used=0.0, launched=0) == (True, None)
 
 
-def test_what_runs_counts_as_used_and_its_end_is_waited_for() -> None:
+def test_running_jobs_count_as_used_and_are_waited_for() -> None:
     assert decided(2.0, used=1.3, running=1) == (True, None)
     assert decided(2.0, used=1.4, running=1) == (False, None)
 
@@ -70,12 +70,12 @@ def test_a_study_stays_within_its_node_hours(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("hours", "text"), [(0.0312, "0.031"), (0.96, "1.0"), (4.25, "4.2"), (1234.0, "1,234.0")])
-def test_few_node_hours_are_shown_with_two_digits(hours: float, text: str) -> None:
+def test_few_node_hours_are_printed_with_two_digits(hours: float, text: str) -> None:
     assert shown_hours(hours) == text
 
 
 @pytest.mark.slow
-def test_trials_at_a_reduced_size_leave_what_the_leader_needs_at_full_size(tmp_path: Path) -> None:
+def test_reduced_trials_leave_the_node_hours_for_the_leader(tmp_path: Path) -> None:
     """Reduced trials leave the node-hours for the leader at full size; only that job may exceed a very low limit."""
     unlimited = cheap(tmp_path / "a", budget=30)
     limit = 0.6 * unlimited.node_hours

@@ -41,7 +41,7 @@ def _processors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
 
 
-def test_a_command_of_ones_own_is_searched_with(run: Run, tmp_path: Path) -> None:
+def test_a_study_of_a_users_command(run: Run, tmp_path: Path) -> None:
     said = run(*local("--budget", "3", "--json", runs=tmp_path))
     assert said.code == 0, said.err
     found = document(said.out)
@@ -131,7 +131,7 @@ def test_logs_without_a_measurable_iteration_end_the_study_after_three_jobs(
     assert [trial["outcome"] for trial in document(again.out)["trials"]][3:] == ["MEASURED"]
 
 
-def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run, tmp_path: Path) -> None:
+def test_durations_of_a_tiny_model_are_printed_in_a_suitable_unit(run: Run, tmp_path: Path) -> None:
     """Durations below a day are not printed as 0.0 days, and the winner is not compared with itself."""
     said = run(*local("--budget", "1", runs=tmp_path))
     assert said.code == 0
@@ -144,7 +144,7 @@ def test_the_durations_of_a_tiny_model_are_printed_in_a_unit_that_fits(run: Run,
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("flag", "outcome"), [(["--retry-hang-sync"], "MEASURED"), ([], "HUNG")])
-def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
+def test_a_hung_job_is_retried_with_synchronous_kernels_on_request(
     flag: list[str], outcome: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A hung job is run again with synchronous kernels only with --retry-hang-sync, and the trial records the retry."""
@@ -161,7 +161,7 @@ def test_a_job_that_hung_is_run_once_more_in_sync_where_that_is_asked_for(
     assert [name.endswith("-sync") for name in folders] == [False, True][: 1 + bool(flag)]
 
 
-def test_a_tuner_that_was_killed_is_gone_on_with(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_continues_after_its_tuner_is_killed(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     """After the tuner is killed, its job ends within two seconds, and the next run cancels the trial and continues."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "TRAINER": "hang"}
     words = local("--budget", "2", "--json", runs=tmp_path)
@@ -202,7 +202,7 @@ def test_two_studies_on_one_machine_at_once_both_end(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_of_the_page_runs_a_trainer_under_a_real_torchrun(tmp_path: Path) -> None:
+def test_the_documented_command_runs_a_trainer_under_torchrun(tmp_path: Path) -> None:
     """The command in docs/local.md works exactly as printed, with a trainer of two ranks under torchrun."""
     pytest.importorskip("torch")
     (line,) = re.findall(
@@ -247,7 +247,7 @@ for number in range(1, 1000):
 
 
 @pytest.mark.slow
-def test_cheap_trials_run_on_fewer_ranks_of_this_machine(run: Run, tmp_path: Path) -> None:
+def test_reduced_trials_run_on_fewer_ranks_of_this_machine(run: Run, tmp_path: Path) -> None:
     """Reduced trials use 1 or 2 of 4 ranks and measure two batches; the leaders then run on all 4 ranks."""
     needs_deepspeed()
     words = (

@@ -72,7 +72,7 @@ def test_a_job_is_launched_watched_and_stored(study: Callable[..., Any]) -> None
     assert leader.trials == (0,)
 
 
-def test_a_loop_waits_for_its_next_look_and_never_longer_than_its_poll_interval(study: Callable[..., Any]) -> None:
+def test_a_loop_waits_for_its_next_poll_within_the_poll_interval(study: Callable[..., Any]) -> None:
     made, launcher, _ = study()
     launcher.status = lambda _: JobStatus(state=JobState.UNKNOWN)
     made.step()
@@ -86,7 +86,7 @@ def test_a_loop_waits_for_its_next_look_and_never_longer_than_its_poll_interval(
     assert launcher.waited[2] == 0.05
 
 
-def test_a_job_that_disappears_has_crashed(study: Callable[..., Any]) -> None:
+def test_a_disappeared_job_is_crashed(study: Callable[..., Any]) -> None:
     made, launcher, events = study()
     launcher.status = lambda _: JobStatus(state=JobState.LOST)
     made.step()
@@ -96,7 +96,7 @@ def test_a_job_that_disappears_has_crashed(study: Callable[..., Any]) -> None:
     assert events[-1].text == "the job disappeared without leaving a result"
 
 
-def test_why_a_job_waits_is_reported_once(study: Callable[..., Any]) -> None:
+def test_the_reason_for_waiting_is_reported_once(study: Callable[..., Any]) -> None:
     made, launcher, events = study()
     reasons = iter(["Priority", "Priority", "Resources", "Resources"])
     launcher.status = lambda _: JobStatus(state=JobState.WAITING, reason=next(reasons))
@@ -138,7 +138,7 @@ def test_a_topology_too_large_for_the_launcher_is_no_failed_launch(study: Callab
 
 
 @pytest.mark.parametrize(("budget", "launched"), [(2, 2), (3, 3)])
-def test_a_trial_that_another_process_left_no_budget_for_is_withdrawn(
+def test_a_trial_is_withdrawn_if_other_processes_used_up_the_budget(
     budget: int, launched: int, study: Callable[..., Any]
 ) -> None:
     """A trial is withdrawn if jobs of all processes launched before it have used up the budget."""
@@ -150,7 +150,7 @@ def test_a_trial_that_another_process_left_no_budget_for_is_withdrawn(
     assert withdrawn == ["another process used up the budget"] * (3 - launched)
 
 
-def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> None:
+def test_jobs_run_in_parallel_while_nodes_suffice(study: Callable[..., Any]) -> None:
     """A job starts only if enough of the 4 nodes are free."""
     made, launcher, _ = study(jobs=3)
     sizes: Any = made.pool.column("nodes")
@@ -167,9 +167,7 @@ def test_jobs_run_together_while_nodes_suffice(study: Callable[..., Any]) -> Non
 
 
 @pytest.mark.parametrize(("outcome", "evidence"), [(Outcome.HUNG, "stacks"), (Outcome.PRUNED, "")])
-def test_a_stopped_job_is_explained_only_where_it_hung(
-    outcome: Outcome, evidence: str, study: Callable[..., Any]
-) -> None:
+def test_a_stopped_job_is_explained_only_if_it_hung(outcome: Outcome, evidence: str, study: Callable[..., Any]) -> None:
     """A stopped job is cancelled and charged since its start; its stack traces are collected only if it hung."""
     made, launcher, running = begun(study, ran=30.0)
     made._stop(running, outcome, "why", 7.5)
@@ -180,13 +178,13 @@ def test_a_stopped_job_is_explained_only_where_it_hung(
     assert (result.elapsed, result.forecast) == (30.0, 7.5)
 
 
-def test_a_job_that_never_began_has_had_no_nodes(study: Callable[..., Any]) -> None:
+def test_a_job_that_never_started_used_no_node_hours(study: Callable[..., Any]) -> None:
     made, _launcher, running = begun(study)
     made._stop(running, Outcome.HUNG, "why", None)
     assert stored(made).elapsed == 0.0
 
 
-def test_a_job_that_hung_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
+def test_a_hung_job_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
     """A hung job is retried once with CUDA_LAUNCH_BLOCKING=1; both attempts are charged and named in the reason."""
     made, launcher, events = study(retry_hang_sync=True)
     running = running_of(made, launcher, ran=30.0)
@@ -223,7 +221,7 @@ def test_a_retry_that_cannot_start_leaves_the_hang(study: Callable[..., Any]) ->
     assert (result.outcome, result.reason) == (Outcome.HUNG, "why")
 
 
-def test_a_retry_that_ends_well_keeps_the_first_attempts_failure(study: Callable[..., Any]) -> None:
+def test_a_successful_retry_keeps_the_failure_of_the_first_attempt(study: Callable[..., Any]) -> None:
     made, _launcher, running = begun(study, retry_hang_sync=True)
     made._stop(running, Outcome.HUNG, "why", None)
     (again,) = made.running.values()
@@ -260,7 +258,7 @@ def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[...
     assert cannot_win(seconds * 1.02, 2) is False
 
 
-def test_a_job_without_an_interval_is_watched_by_its_estimate(study: Callable[..., Any]) -> None:
+def test_a_job_without_a_logging_interval_is_watched_by_its_estimate(study: Callable[..., Any]) -> None:
     made, _launcher, running = begun(study)
     high = running.trial.proposal.estimate_high or 0.0
     assert running.watch == Watchdog.of(high, [])
@@ -271,7 +269,7 @@ def test_a_job_without_an_interval_is_watched_by_its_estimate(study: Callable[..
     assert made.running[0].trial.handle == made.running[0].handle == "job9"
 
 
-def test_a_running_job_is_stopped_by_its_watchdog(study: Callable[..., Any]) -> None:
+def test_the_watchdog_stops_a_running_job(study: Callable[..., Any]) -> None:
     """A running job without progress beyond its limit is stopped as HUNG."""
     made, launcher, _ = begun(study)
     launcher.status = lambda _: JobStatus(state=JobState.RUNNING, began=1000.0)
@@ -282,7 +280,7 @@ def test_a_running_job_is_stopped_by_its_watchdog(study: Callable[..., Any]) -> 
 
 
 @pytest.mark.parametrize(("outlives", "cancelled"), [(True, []), (False, ["job1"])])
-def test_an_interrupted_study_leaves_the_jobs_that_outlive_it(
+def test_an_interrupted_study_leaves_jobs_that_outlive_it(
     outlives: bool, cancelled: list[str], study: Callable[..., Any]
 ) -> None:
     made, launcher, _ = begun(study)
@@ -294,7 +292,7 @@ def test_an_interrupted_study_leaves_the_jobs_that_outlive_it(
     assert (trial.result.outcome if trial.result else None) is (None if outlives else Outcome.CANCELLED)
 
 
-def test_an_adopted_job_is_watched_and_a_lost_one_ended(
+def test_an_adopted_job_is_watched_and_a_lost_one_is_ended(
     study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, launcher, events = study()
@@ -316,7 +314,7 @@ def test_an_adopted_job_is_watched_and_a_lost_one_ended(
     assert (result.outcome, result.clock) == (Outcome.CANCELLED, launcher.clock)
 
 
-def test_a_trial_claimed_after_the_trials_were_read_is_adopted_the_next_time(
+def test_a_trial_claimed_after_the_trials_were_read_is_adopted_later(
     study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, _launcher, _ = study()
@@ -349,7 +347,7 @@ def test_an_owner_on_another_host_is_gone_once_it_is_silent(
     assert made.running[0].handle == "adopted"
 
 
-def test_elapsed_time_is_from_the_studys_beginning(study: Callable[..., Any]) -> None:
+def test_elapsed_time_counts_from_the_start_of_the_study(study: Callable[..., Any]) -> None:
     made, launcher, _ = study()
     assert made._elapsed() == 0.0
     launcher.clock += 25.0
@@ -370,9 +368,7 @@ def test_heartbeats_are_ten_seconds_apart(study: Callable[..., Any], monkeypatch
         assert len(beats) == expected
 
 
-def test_a_study_is_read_at_most_once_in_its_interval(
-    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_study_is_read_at_most_once_per_interval(study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     made, _, events = study()
     clock = clocked(monkeypatch)
     reads: list[float] = []

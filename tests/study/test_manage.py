@@ -42,13 +42,13 @@ def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: R
     assert "No studies in" in run("list", "--runs", str(tmp_path / "empty")).out
 
 
-def test_a_file_has_no_studies_to_list(tmp_path: Path, run: Run) -> None:
+def test_a_file_is_no_folder_of_studies(tmp_path: Path, run: Run) -> None:
     (tmp_path / "runs").write_text("")
     code, _, error = run("list", "--runs", str(tmp_path / "runs"))
     assert (code, error) == (2, f"tuner: {tmp_path / 'runs'} is not a folder.\n")
 
 
-def test_stop_closes_the_trials_of_a_process_that_is_gone(tmp_path: Path, run: Run) -> None:
+def test_stop_closes_the_trials_of_a_dead_process(tmp_path: Path, run: Run) -> None:
     """`tuner stop` cancels the trials of a dead process; the study is orphaned before and idle after."""
     runs = study_in(tmp_path / "runs")
     orphan(tmp_path, owner={**this_worker(), "born": 1})
@@ -61,7 +61,7 @@ def test_stop_closes_the_trials_of_a_process_that_is_gone(tmp_path: Path, run: R
     assert tuner.stop_study("bloom-48", runs=runs) == []
 
 
-def test_a_study_that_a_process_runs_is_not_stopped_from_outside(tmp_path: Path) -> None:
+def test_a_study_of_a_running_process_is_not_stopped_from_outside(tmp_path: Path) -> None:
     """`tuner stop` refuses to stop a study that another process runs, and names the process."""
     runs = study_in(tmp_path / "runs")
     orphan(tmp_path, owner=this_worker())
@@ -70,7 +70,7 @@ def test_a_study_that_a_process_runs_is_not_stopped_from_outside(tmp_path: Path)
         tuner.stop_study("bloom-48", runs=runs)
 
 
-def test_jobs_are_not_sought_in_another_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
+def test_another_folder_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """A command with another folder of runs than the study's is refused, because it would not find the jobs' files."""
     first, second = tmp_path / "first", tmp_path / "second"
     shared = ("--storage", f"sqlite:///{tmp_path}/study.db")
@@ -92,7 +92,7 @@ def test_jobs_are_not_sought_in_another_folder(tmp_path: Path, monkeypatch: pyte
     assert len(list(first.glob("runs/s/jobs/*/job.json"))) == 2
 
 
-def test_a_study_that_another_machine_runs_is_running_until_it_is_silent(
+def test_a_study_on_another_machine_is_running_until_it_is_silent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = study_in(tmp_path / "runs")

@@ -52,7 +52,9 @@ def measured(fullest: bool) -> JobResult:
         (JobResult(outcome=Outcome.HUNG), None),
     ],
 )
-def test_a_trial_teaches_its_time_its_memory_and_whether_it_fits(result: JobResult | None, fields: Any) -> None:
+def test_a_trial_is_observed_with_its_time_its_memory_and_whether_it_fits(
+    result: JobResult | None, fields: Any
+) -> None:
     found = observations_of(trial(result), "june")
     assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
     assert [(one.seconds, one.memory, one.fits, one.forecast) for one in found] == ([fields] if fields else [])
@@ -72,7 +74,7 @@ def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
         (Measurement(seconds=2.0, batch_seconds=(1.0, 2.0), peak_memory=5.0, fullest=False), (1.0, 2.0), (None, 5.0)),
     ],
 )
-def test_a_reduced_size_teaches_the_seconds_of_its_batches(
+def test_a_reduced_trial_is_observed_with_the_seconds_of_its_batches(
     measurement: Measurement, seconds: tuple[float, ...], figures: tuple[float | None, float | None]
 ) -> None:
     """A reduced trial is observed with the seconds of each batch; only such a trial is extrapolated."""
@@ -106,7 +108,7 @@ def test_a_reduced_size_teaches_the_seconds_of_its_batches(
         ({"sec_per_iter": "", "mem_gib": "3"}, False, None, Outcome.MEASURED),
     ],
 )
-def test_a_replayed_row_answers_as_it_did(
+def test_a_replayed_row_is_replayed_in_full(
     cells: dict[str, str], answers: bool, seconds: float | None, outcome: Outcome
 ) -> None:
     (row,) = evidence_of(cells).table.rows
@@ -141,7 +143,7 @@ def test_a_full_disk_has_a_remedy(cause: str, remedy: str) -> None:
         ("postgresql://h/d", 24 * 1024, "disk I/O error."),
     ],
 )
-def test_an_error_of_a_nearly_full_disk_names_the_cause(
+def test_an_error_on_a_nearly_full_disk_names_the_cause(
     url: str, free: int, end: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = shutil.disk_usage(".")
@@ -160,7 +162,7 @@ def test_an_error_of_a_nearly_full_disk_names_the_cause(
         ("mysql://h/d", "MySQLdb", "mysqlclient beside tuner"),
     ],
 )
-def test_a_driver_that_is_missing_is_named(url: str, driver: str, package: str) -> None:
+def test_a_missing_driver_is_named(url: str, driver: str, package: str) -> None:
     with pytest.raises(MissingDependency, match=f"pip install {re.escape(package)}"), understood(url):
         raise ImportError("no driver", name=driver)
 
@@ -193,7 +195,7 @@ def test_a_tracker_gets_the_study_and_the_trial_and_may_fail(monkeypatch: pytest
         Tracker("paper", "s")
 
 
-def test_trials_paths_are_not_touched(tmp_path: Path) -> None:
+def test_unrelated_os_errors_pass_through(tmp_path: Path) -> None:
     """An OSError that has nothing to do with the storage passes through unchanged."""
     with pytest.raises(FileNotFoundError), understood("sqlite:///x.db"):
         (tmp_path / "none").read_text()

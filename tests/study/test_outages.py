@@ -58,7 +58,7 @@ def test_a_lost_connection_is_an_outage(error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(getattr(error, "orig", error)).__name__)
-def test_what_a_server_refuses_is_none(error: Exception) -> None:
+def test_an_error_of_a_reachable_server_is_no_outage(error: Exception) -> None:
     assert not is_outage(error)
     assert not is_outage(wrapped(error))
 
@@ -96,21 +96,21 @@ def test_a_call_is_repeated_with_growing_pauses(patience: tuple[outages.Patient,
     assert len(said) == 1
 
 
-def test_a_call_waits_ten_minutes_and_no_longer(patience: tuple[outages.Patient, list[float]]) -> None:
+def test_a_call_waits_at_most_ten_minutes(patience: tuple[outages.Patient, list[float]]) -> None:
     call = Flaky(10_000)
     with pytest.warns(TunerWarning), pytest.raises(sqlalchemy.exc.OperationalError):
         patience[0](call)
     assert 600 < sum(patience[1]) < 600 + outages.MAX_PAUSE + 1
 
 
-def test_what_is_refused_is_not_repeated(patience: tuple[outages.Patient, list[float]]) -> None:
+def test_other_errors_are_not_repeated(patience: tuple[outages.Patient, list[float]]) -> None:
     call = Flaky(1, REFUSED[0])
     with pytest.raises(sqlalchemy.exc.OperationalError):
         patience[0](call)
     assert call.calls == 1
 
 
-def test_a_call_within_a_call_fails_at_once(patience: tuple[outages.Patient, list[float]]) -> None:
+def test_a_nested_call_fails_at_once(patience: tuple[outages.Patient, list[float]]) -> None:
     """Only the outer of two nested calls, the whole transaction, is repeated."""
     inner = Flaky(2)
     with pytest.warns(TunerWarning):

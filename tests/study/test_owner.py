@@ -8,7 +8,7 @@ import sys
 from tuner.study.store.owner import _born, gone, this_worker
 
 
-def test_a_process_is_known_by_when_it_started_and_not_by_its_pid_alone() -> None:
+def test_a_process_is_identified_by_its_start_and_not_only_by_its_pid() -> None:
     """A worker is identified by host, pid and start time, and later activity does not change its identity."""
     before = this_worker()
     grown = bytearray(1 << 26)

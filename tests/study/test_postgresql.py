@@ -38,7 +38,7 @@ def programs() -> Path:
     return found
 
 
-def test_processes_share_a_study_on_postgresql_too(tmp_path: Path, programs: Path) -> None:
+def test_processes_share_a_study_on_postgresql(tmp_path: Path, programs: Path) -> None:
     """Two and four processes can share a study on PostgreSQL under the same laws as on SQLite."""
     with server(programs) as url:
         for many in (2, 4):
@@ -55,7 +55,7 @@ open_storage(sys.argv[1]).close()
 """
 
 
-def test_processes_that_meet_in_an_empty_database_all_open_it(programs: Path) -> None:
+def test_processes_that_open_an_empty_database_together_all_succeed(programs: Path) -> None:
     """Four processes that open an empty database at the same time all succeed, although only one creates the tables."""
     for _ in range(3):
         with server(programs) as url:
@@ -89,7 +89,7 @@ with open_loop(settings, observe) as loop:
 """A worker that stops itself while its first job runs, and is then killed."""
 
 
-def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(tmp_path: Path, programs: Path) -> None:
+def test_workers_on_postgresql_share_a_budget_and_adopt_the_job_of_a_killed_one(tmp_path: Path, programs: Path) -> None:
     """Workers keep the common budget, run no proposal twice, and adopt the job of a killed worker exactly once."""
     budget = 40
     with server(programs) as url:
@@ -121,7 +121,7 @@ def test_four_workers_on_postgresql_keep_one_budget_and_adopt_a_killed_ones_job(
     assert len(jobs) == len(set(jobs)), "one folder, one job"
 
 
-def test_a_server_that_is_away_for_seconds_ends_no_worker(tmp_path: Path, programs: Path) -> None:
+def test_workers_survive_short_outages_of_their_server(tmp_path: Path, programs: Path) -> None:
     """Workers survive two restarts of the server, one of them after a crash, and nothing is lost or stored twice."""
     with restartable(programs) as made:
         given = ("--study", "shared", "--budget", "80", "--sampler", "grid", "--storage", made.url)

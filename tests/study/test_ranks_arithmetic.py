@@ -44,7 +44,7 @@ def verifying(*surprises: Surprise, limits: Limits | None = None, sampler: str =
     return decider
 
 
-def test_a_run_that_an_accident_may_have_slowed_is_repeated() -> None:
+def test_a_possibly_accidental_slow_run_is_repeated() -> None:
     """A possibly accidental slow run is repeated if its chance times its expected improvement exceeds the best saving.
 
     It is not repeated while it already runs again, with another sampler, or without a final round.
@@ -64,7 +64,7 @@ def test_a_run_that_an_accident_may_have_slowed_is_repeated() -> None:
     assert found.scheduler._verification(gain * 1.001) is None
 
 
-def test_a_leader_that_is_surprisingly_fast_is_repeated_at_once() -> None:
+def test_a_surprisingly_fast_leader_is_repeated_at_once() -> None:
     """A leader that is faster than predicted by more than three deviations, hypot(0.03, 0.04), is repeated at once."""
     assert verifying(surprise(0, -0.151)).scheduler._verification(1.0) == 0
     assert verifying(surprise(0, -0.149)).scheduler._verification(0.0) is None
@@ -72,7 +72,7 @@ def test_a_leader_that_is_surprisingly_fast_is_repeated_at_once() -> None:
 
 
 @pytest.mark.parametrize(("away", "direction"), [(0.2, "longer"), (-0.2, "less")])
-def test_a_repeat_says_by_how_much_the_run_differed(away: float, direction: str) -> None:
+def test_a_repeat_states_the_difference_of_the_run(away: float, direction: str) -> None:
     decider, asked = Decider(), list[dict[str, Any]]()
     setattr(decider.scheduler, "_proposal", lambda candidate, **given: asked.append(given) or candidate)  # type: ignore[func-returns-value]  # noqa: B010
     assert decider.scheduler._repeat(surprise(1, away)) == 1
@@ -85,7 +85,7 @@ def test_a_repeat_says_by_how_much_the_run_differed(away: float, direction: str)
     assert decider.scheduler._repeat(surprise(1, away)) is None
 
 
-def test_what_has_stopped_a_search_is_stored_with_its_limits() -> None:
+def test_the_reason_for_stopping_is_stored_with_the_limits() -> None:
     kept: dict[str, Any] = {}
     store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
     decider = Decider(Limits(budget=30), store=store, results=4)
@@ -102,7 +102,7 @@ def test_what_has_stopped_a_search_is_stored_with_its_limits() -> None:
     assert (other.stopping, other._by_estimate) == (None, False)
 
 
-def test_another_run_is_worth_what_it_may_change_of_the_choice() -> None:
+def test_the_value_of_a_repeat_is_its_possible_effect_on_the_choice() -> None:
     """The value of a repeat is the expected improvement of a mean that it moves by variance / sqrt(variance + noise^2).
 
     The gap of the leader is that to the runner-up.
@@ -145,7 +145,7 @@ def test_runs_that_differ_by_much_more_than_noise_weigh_less() -> None:
         (None, Outcome.MEASURED, EXTRAPOLATED),
     ],
 )
-def test_a_row_says_how_its_topology_ended(extrapolated: bool | None, last: Outcome | None, word: str) -> None:
+def test_a_row_has_the_end_of_its_topology(extrapolated: bool | None, last: Outcome | None, word: str) -> None:
     row: RankedTrial | None = None
     if extrapolated is not None:
         row = RankedTrial(
@@ -154,14 +154,14 @@ def test_a_row_says_how_its_topology_ended(extrapolated: bool | None, last: Outc
     assert _outcome(row, None if last is None else JobResult(outcome=last)) == word
 
 
-def test_counts_and_periods_read_as_words() -> None:
+def test_counts_and_periods_are_printed_as_words() -> None:
     assert [size(count) for count in (10**12, 180_500_000_000, 10**9, 999_000_000, 10**6, 999_000)] == [
         *("1T", "180B", "1B", "999M", "1M", "999K")
     ]  # fmt: skip
     assert _words(["", "", "era 2", ""]) == "era 1, era 2"
 
 
-def test_overheads_are_what_jobs_took_besides_their_iterations() -> None:
+def test_the_overhead_of_a_job_is_its_time_without_iterations() -> None:
     """The overhead of a measured job is its elapsed time less all iterations: 100 - 3 x 10 s, 120 - 4 x (4 + 6) s."""
     small = Measurement(seconds=6.0, batch_seconds=(4.0, 6.0))
     jobs = [
@@ -225,19 +225,19 @@ class Tried:
         ([Trial(number=0, proposal=Proposal(key="", params={}, topology={}, candidate=1))], [1]),
     ],
 )
-def test_a_topology_is_tried_until_a_result_or_two_failures(trials: list[Trial], closed: list[int]) -> None:
+def test_a_topology_is_closed_by_a_result_or_two_failures(trials: list[Trial], closed: list[int]) -> None:
     assert Tried(*trials).closed() == closed
 
 
 @pytest.mark.parametrize("ending", [ended(Outcome.OOM, fidelity=SMALL), ended(Outcome.CANCELLED)])
-def test_a_topology_is_closed_while_its_job_runs_and_open_again_where_that_decided_nothing(ending: Trial) -> None:
+def test_a_topology_is_closed_while_its_job_runs(ending: Trial) -> None:
     tried = Tried(Trial(number=0, proposal=ending.proposal))
     assert tried.closed() == [0]
     tried.trials = [ending]
     assert tried.closed() == []
 
 
-def test_prospects_are_those_measured_at_some_size_that_have_not_failed_at_full_size() -> None:
+def test_prospects_are_measured_topologies_that_did_not_fail_at_full_size() -> None:
     stand_in: Any = Tried(
         ended(candidate=1, fidelity=SMALL),
         ended(candidate=0),
@@ -256,7 +256,7 @@ def test_prospects_are_those_measured_at_some_size_that_have_not_failed_at_full_
     ("prospects", "ranking", "best"),
     [([], [], None), ([], [ranked(days=2.0)], math.log(2 * 86400.0)), ([prospect(1, 7.0, full=False)], [], 7.0)],
 )
-def test_the_best_is_the_leader_or_what_leads_by_extrapolation(
+def test_the_best_topology_is_the_leader_or_leads_by_extrapolation(
     prospects: list[Prospect], ranking: list[RankedTrial], best: float | None
 ) -> None:
     known = [ended(fidelity=SMALL)] if prospects else [ended()]
@@ -264,7 +264,7 @@ def test_the_best_is_the_leader_or_what_leads_by_extrapolation(
     assert StudyState.log_best.fget(stand_in) == (best if best is None else approx(best))  # type: ignore[attr-defined]
 
 
-def test_a_trial_counts_by_what_it_measured() -> None:
+def test_a_trial_counts_by_its_measurement() -> None:
     found = [
         (one.launched, one.reduced, one.measured, one.measured_reduced)
         for one in (ended(), ended(fidelity=SMALL), ended(Outcome.OOM), ended(Outcome.REJECTED, fidelity=SMALL))
@@ -278,9 +278,7 @@ def test_a_trial_counts_by_what_it_measured() -> None:
 
 
 @pytest.mark.parametrize(("extrapolates", "keys"), [(True, ["t2", "t1", "t0"]), (False, ["t1", "t0"])])
-def test_what_ran_at_a_reduced_size_alone_is_ranked_where_the_answer_may_be_extrapolated(
-    extrapolates: bool, keys: list[str]
-) -> None:
+def test_reduced_topologies_are_ranked_if_the_answer_may_be_extrapolated(extrapolates: bool, keys: list[str]) -> None:
     """Topologies measured only at a reduced size are ranked if `extrapolates`, or if nothing else was measured.
 
     The interval of such a topology is that of the prediction.

@@ -53,7 +53,7 @@ def job_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("jobs/*/job.json"))
 
 
-def test_every_launched_trial_is_back_as_it_was(begun: Path, lost: Path) -> None:
+def test_every_launched_trial_is_recovered_unchanged(begun: Path, lost: Path) -> None:
     recover(lost)
     assert of(lost) == of(begun / "runs/lost")
     assert len(of(lost)) == 6
@@ -62,7 +62,7 @@ def test_every_launched_trial_is_back_as_it_was(begun: Path, lost: Path) -> None
     assert [trial.key for trial in after.ranking] == [trial.key for trial in before.ranking]
 
 
-def test_the_same_command_goes_on(begun: Path, lost: Path) -> None:
+def test_the_same_command_continues(begun: Path, lost: Path) -> None:
     recover(lost)
     said = optimize("--study", "lost", "--budget", "9", folder=lost.parents[1])
     assert said.code == 0, said.err
@@ -70,7 +70,7 @@ def test_the_same_command_goes_on(begun: Path, lost: Path) -> None:
     assert len(of(lost)) > 6
 
 
-def test_an_empty_database_is_rebuilt_and_one_that_is_there_is_left_alone(lost: Path) -> None:
+def test_only_a_missing_or_empty_database_is_rebuilt(lost: Path) -> None:
     (lost / "study.db").write_bytes(b"\0")
     recover(lost)
     whole = (lost / "study.db").read_bytes()
@@ -79,7 +79,7 @@ def test_an_empty_database_is_rebuilt_and_one_that_is_there_is_left_alone(lost: 
     assert (lost / "study.db").read_bytes() == whole
 
 
-def test_a_list_names_a_lost_database_and_leaves_it_lost(lost: Path) -> None:
+def test_a_list_names_a_lost_database_without_creating_one(lost: Path) -> None:
     """`tuner list` names a lost database and does not create tables, which would make the study look new."""
     (lost / "study.db").touch()
     with pytest.warns(TunerWarning, match="study 'lost' is not listed: .* rebuild the database"):
@@ -89,7 +89,7 @@ def test_a_list_names_a_lost_database_and_leaves_it_lost(lost: Path) -> None:
     assert [study.name for study in tuner.list_studies(runs=lost.parent)] == ["lost"]
 
 
-def test_a_trial_without_a_result_stays_open(lost: Path) -> None:
+def test_a_trial_without_a_result_is_recovered_as_open(lost: Path) -> None:
     """A trial whose job file has no result is recovered as open, so that the next `optimize` looks for its job."""
     last = job_files(lost)[-1]
     document = json.loads(last.read_text())
@@ -101,7 +101,7 @@ def test_a_trial_without_a_result_stays_open(lost: Path) -> None:
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "{}", '{"number": 0}', '{"number": 0, "proposal": {}}', '{"number": "x", "proposal": 3}']
 )
-def test_a_job_file_that_cannot_be_read_is_named_and_the_rest_recovered(lost: Path, content: str) -> None:
+def test_an_unreadable_job_file_is_named_and_the_rest_is_recovered(lost: Path, content: str) -> None:
     damaged = job_files(lost)[2]
     damaged.write_text(content)
     with pytest.warns(TunerWarning, match=f"{damaged.parent.name}/job.json cannot be read"):
@@ -111,7 +111,7 @@ def test_a_job_file_that_cannot_be_read_is_named_and_the_rest_recovered(lost: Pa
 
 
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"settings": {}, "distributions": {}}'])
-def test_without_its_settings_a_study_is_not_recovered(lost: Path, content: str | None) -> None:
+def test_a_study_without_its_settings_is_not_recovered(lost: Path, content: str | None) -> None:
     (lost / "study.json").unlink()
     if content is not None:
         (lost / "study.json").write_text(content)
@@ -120,11 +120,11 @@ def test_without_its_settings_a_study_is_not_recovered(lost: Path, content: str 
     assert not list(lost.glob("study.db*"))
 
 
-def test_the_settings_are_for_their_owner_alone(begun: Path) -> None:
+def test_the_settings_are_readable_only_by_their_owner(begun: Path) -> None:
     assert (begun / "runs/lost/study.json").stat().st_mode & 0o777 == 0o600
 
 
-def test_the_command_says_what_it_did_and_errors_name_it(lost: Path) -> None:
+def test_recover_prints_a_summary_and_explains_errors(lost: Path) -> None:
     there = lost.parents[1]
     refused = optimize("--study", "lost", "--budget", "6", folder=there)
     assert refused.code != 0

@@ -17,7 +17,7 @@ from tuner.study.ranking import values_of_repeats
 approx: Any = pytest.approx
 
 
-def test_the_value_of_a_repeat_is_the_improvement_by_what_it_may_move() -> None:
+def test_the_value_of_a_repeat_is_its_expected_improvement() -> None:
     """The value is the expected improvement of a mean that moves by v / sqrt(v + n^2), for variance v and noise n."""
     equal = values_of_repeats([ranked(1, wide=0.012816), ranked(2, wide=0.012816)], noise=0.01)
     assert equal == approx([0.01 / math.sqrt(2) / math.sqrt(2 * math.pi)] * 2, rel=1e-3)
@@ -26,7 +26,7 @@ def test_the_value_of_a_repeat_is_the_improvement_by_what_it_may_move() -> None:
     assert max(far) < 1e-12
 
 
-def test_the_final_round_repeats_what_is_expected_to_improve_the_choice_most() -> None:
+def test_the_final_round_repeats_the_topology_with_the_highest_value() -> None:
     """Of two equally close rivals the less certain one is repeated, and none if no repeat can change the leader."""
     tied = [ranked(1, runs=2), ranked(2, days=10.05, chance=0.3, wide=0.005), ranked(3, days=10.05, chance=0.3)]
     assert Decider(ranking=tied).scheduler._final() == 3
@@ -36,7 +36,7 @@ def test_the_final_round_repeats_what_is_expected_to_improve_the_choice_most() -
     assert (decider.scheduler._final(), decider.scheduler.finished) == (None, "no improvement")
 
 
-def test_a_small_run_is_repeated_where_that_saves_more_per_node_hour_than_the_next_trial() -> None:
+def test_a_reduced_run_is_repeated_if_that_saves_more_than_the_next_trial() -> None:
     """A reduced run is repeated if that saves more per node-hour than the next trial.
 
     Topologies that cannot win, repeats that cost too much, and the leader are not repeated.
@@ -70,7 +70,7 @@ def test_a_small_run_is_repeated_where_that_saves_more_per_node_hour_than_the_ne
         assert decider.scheduler._cheap_verification(choice, plan) == repeated
 
 
-def test_a_run_that_an_accident_may_have_slowed_down_is_repeated_where_that_is_worth_a_job() -> None:
+def test_a_surprising_run_is_repeated_if_that_is_worth_a_job() -> None:
     """A surprisingly slow run is repeated if its predicted gain is worth it, a surprisingly fast one only if it leads.
 
     Nothing is repeated that already runs again.

@@ -36,7 +36,7 @@ from tuner.study.store.trial_store import _PATIENCE, TrialStore
 from tuner.study.watchdog import Watchdog
 
 
-def test_the_best_topologies_lead_and_those_of_reduced_sizes_follow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_full_size_topologies_precede_reduced_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     trials = [
         ended(candidate=0, objective=5.0),
         ended(candidate=1, objective=4.0),
@@ -50,7 +50,7 @@ def test_the_best_topologies_lead_and_those_of_reduced_sizes_follow(monkeypatch:
         assert result._leading(trials) == leading
 
 
-def test_a_run_of_a_reduced_size_calibrates_as_its_largest_batch() -> None:
+def test_a_reduced_run_calibrates_as_its_largest_batch() -> None:
     full = Trial(number=0, proposal=proposal())
     assert warm_start._as_run(full) == ONE
     size = Fidelity(nodes=2, dp=2, micro_batches=(3, 5))
@@ -68,7 +68,7 @@ def test_incidents_are_failed_nodes_and_retried_jobs() -> None:
 
 
 @pytest.mark.parametrize(("journal", "immutable"), [(None, True), ("", True), ("pages", False)])
-def test_a_database_that_cannot_be_written_is_opened_read_only(
+def test_an_unwritable_database_is_opened_read_only(
     journal: str | None, immutable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A database in a read-only folder is opened as immutable, unless its journal has content."""
@@ -86,7 +86,7 @@ def test_a_database_that_cannot_be_written_is_opened_read_only(
     assert storage._read_only(sqlalchemy.make_url(f"sqlite:///{tmp_path}/none.db")) is None
 
 
-def test_tables_that_several_processes_create_are_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_creation_of_tables_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     fails, pauses = [0], list[float]()
 
     def opened(url: str, **given: Any) -> tuple[str, Any]:
@@ -108,7 +108,7 @@ def test_tables_that_several_processes_create_are_tried_again(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("waited", "stored"), [(_PATIENCE, False), (_PATIENCE + 0.1, True)])
-def test_settings_that_the_creator_of_a_study_did_not_store_are_completed(
+def test_settings_not_stored_by_the_creator_are_completed(
     waited: float, stored: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Missing settings of a study are stored after a wait, unless the study has other content."""
@@ -149,9 +149,7 @@ def test_settings_that_the_creator_of_a_study_did_not_store_are_completed(
     assert kept == {}
 
 
-def test_stopping_a_slurm_study_cancels_the_jobs_of_trials_that_are_over(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stopping_a_slurm_study_cancels_leftover_jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stopping a Slurm study cancels leftover jobs of ended trials, but not those of open trials."""
     calls: list[Any] = []
 
@@ -178,7 +176,7 @@ def test_stopping_a_slurm_study_cancels_the_jobs_of_trials_that_are_over(
     assert calls == ["finished", (tmp_path / "s", False), ["tag of key"], "closed", "store closed"]
 
 
-def test_a_study_is_described_in_one_line() -> None:
+def test_a_study_is_listed_in_one_line() -> None:
     best = SimpleNamespace(key="t0")
     made: Any = result.StudyResult.__new__(result.StudyResult)
     object.__setattr__(made, "name", "s")
@@ -188,7 +186,7 @@ def test_a_study_is_described_in_one_line() -> None:
         assert repr(made) == words
 
 
-def test_a_proposal_of_nothing_else_is_a_first_search_job() -> None:
+def test_a_proposal_without_a_kind_is_a_first_search_job() -> None:
     made = Proposal(key="", params={}, topology={})
     assert (made.candidate, made.nodes, made.repeat, made.setting, made.kind) == (-1, 0, 0, 0, "search")
     watch = Watchdog(start=1.0, step=2.0)
@@ -235,7 +233,7 @@ def test_a_study_without_trials_has_an_empty_part() -> None:
     assert (len(pool.parts), [trial.proposal.candidate for trial in trials]) == (2, [1, 0])
 
 
-def test_only_a_study_with_measured_trials_of_one_workload_calibrates(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_measured_study_of_one_workload_calibrates(monkeypatch: pytest.MonkeyPatch) -> None:
     known: dict[str, Any] = {"workload": workload_document(WORKLOAD), "cluster": cluster_document(CLUSTER)}
     closed: list[str] = []
     store: Any = SimpleNamespace(settings={}, attributes={}, trials=list, close=lambda: closed.append("closed"))
@@ -291,7 +289,7 @@ def test_a_machine_is_examined_and_calibrated_on_request(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(("most", "rows"), [(60, [[5.0, 6.0], [7.0]]), (2, [[5.0], [7.0]]), (1, [[7.0]])])
-def test_the_best_measurements_calibrate_the_model_that_explains_them(
+def test_the_best_measurements_calibrate_the_model_of_a_result(
     most: int, rows: list[list[float]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best measurements calibrate the model of a result, each as a row of its candidate's part."""
@@ -324,7 +322,7 @@ def test_the_best_measurements_calibrate_the_model_that_explains_them(
     assert result._calibrated(made).calibration is own
 
 
-def test_a_recovered_study_has_its_calibration_and_its_numbers(tmp_path: Path) -> None:
+def test_a_recovered_study_keeps_its_calibration_and_numbers(tmp_path: Path) -> None:
     """A recovered study keeps its calibration and trial numbers; numbers without a file become unlaunched trials."""
     attributes = {"key": "k", "why": "", "proposal": proposal_document(proposal())}
     frozen = optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes)

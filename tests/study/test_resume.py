@@ -55,7 +55,7 @@ def winner(out: str) -> str:
 
 
 @pytest.mark.slow
-def test_twenty_kills_lose_nothing_double_nothing_and_find_the_same_winner(tmp_path: Path) -> None:
+def test_twenty_kills_lose_and_duplicate_nothing_and_keep_the_winner(tmp_path: Path) -> None:
     """After SIGKILL at random moments and rerunning the command, ended trials are unchanged and none is duplicated.
 
     The budget is counted once, and the winner is that of an undisturbed run.
@@ -119,7 +119,7 @@ def _another(study: TrialStore) -> Proposal:
     )
 
 
-def test_a_trial_is_closed_whose_process_died_between_its_result_and_its_end(
+def test_a_trial_whose_process_died_before_closing_it_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url, study = _begun(tmp_path, "shared")
@@ -143,7 +143,7 @@ def test_a_trial_is_closed_whose_process_died_between_its_result_and_its_end(
     later.close()
 
 
-def test_of_several_processes_one_takes_over_the_trial_of_a_dead_one(tmp_path: Path) -> None:
+def test_one_of_several_processes_takes_over_the_trial_of_a_dead_one(tmp_path: Path) -> None:
     """If several processes try to take over a trial from the same former owner, exactly one succeeds."""
     url, study = _begun(tmp_path, "shared")
     trial = study.claim(_another(study), {})
@@ -177,7 +177,7 @@ def test_a_trial_that_was_never_submitted_is_cancelled_and_counts_once(tmp_path:
 
 
 @pytest.mark.slow
-def test_a_worker_of_another_machine_is_gone_once_it_gives_no_sign_of_life(tmp_path: Path) -> None:
+def test_a_worker_on_another_machine_is_gone_without_heartbeats(tmp_path: Path) -> None:
     """A worker on another machine counts as gone once its heartbeat is too old, and its trial is cancelled."""
     url, study = _begun(tmp_path, "far")
     trial = study.claim(replace(_another(study), worker={"host": "elsewhere", "pid": 1, "born": 1}), {})
@@ -215,7 +215,7 @@ with open_loop(settings, observe) as loop:
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, noted: bool) -> None:
+def test_a_job_of_a_dead_tuner_is_adopted_and_measured(tmp_path: Path, *, noted: bool) -> None:
     """A job whose tuner died keeps running and is adopted, not repeated, whether or not its handle was stored."""
     process = subprocess.run(
         [sys.executable, "-c", DIES, str(tmp_path / "runs")], env=ENVIRONMENT, cwd=tmp_path, check=False
@@ -240,7 +240,7 @@ def test_a_job_whose_watcher_died_is_adopted_and_measured(tmp_path: Path, *, not
     assert [trial.proposal.tag for trial in trials].count(left.proposal.tag) == 1
 
 
-def test_a_study_killed_while_it_was_created_is_completed_by_the_next(tmp_path: Path) -> None:
+def test_a_study_whose_creator_was_killed_is_completed(tmp_path: Path) -> None:
     """A study whose creator died between storing its name and its settings is completed by the next process."""
     (tmp_path / "runs" / "bare").mkdir(parents=True)
     storage = optuna.storages.RDBStorage(url_of(tmp_path, "bare"))
@@ -250,7 +250,7 @@ def test_a_study_killed_while_it_was_created_is_completed_by_the_next(tmp_path: 
     assert optimize("--study", "bare", "--budget", "2", folder=tmp_path).code == 0
 
 
-def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
+def test_the_study_of_another_program_is_not_changed(tmp_path: Path) -> None:
     """A study of the same name with trials of another program is refused and not changed."""
     url = sqlite_url(tmp_path / "theirs.db")
     storage = optuna.storages.RDBStorage(url)
@@ -264,7 +264,7 @@ def test_somebody_elses_study_is_left_alone(tmp_path: Path) -> None:
     assert states(url, "theirs").total() == 1
 
 
-def test_a_process_that_has_ended_is_gone_even_if_nobody_has_asked_how() -> None:
+def test_a_zombie_process_is_gone() -> None:
     """A zombie process counts as gone; in a container without an init, zombies are never reaped."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     worker = {**this_worker(), "pid": child.pid, "born": _born(child.pid)}
@@ -282,7 +282,7 @@ def _born(pid: int) -> int:
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
 
 
-def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
+def test_a_later_process_with_the_same_pid_is_not_the_watcher() -> None:
     """A process with the same pid but another start time is not the watcher; other hosts and namespaces are unknown."""
     assert gone({**this_worker(), "born": 1}) is True
     assert gone(this_worker()) is False
@@ -291,13 +291,13 @@ def test_a_later_process_of_the_same_number_is_not_the_watcher() -> None:
     assert gone({**this_worker(), "pid_namespace": "pid:[1]"}) is None
 
 
-def test_an_owner_stored_without_boot_and_namespace_is_known_by_its_host() -> None:
+def test_an_owner_stored_without_boot_and_namespace_is_identified_by_its_host() -> None:
     early = {name: value for name, value in this_worker().items() if name in ("host", "pid", "born")}
     assert gone(early) is False
     assert gone({**early, "born": 1}) is True
 
 
-def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> None:
+def test_liveness_is_unknown_across_pid_namespaces() -> None:
     """A pid of another PID namespace, as in another container with the same host name, says nothing about liveness."""
     words = "import json; from tuner.study.store.owner import *; print(json.dumps(this_worker()), flush=True); input()"
     apart = ["unshare", "--pid", "--fork", "--mount-proc"]
@@ -316,7 +316,7 @@ def test_processes_of_two_pid_namespaces_do_not_take_each_other_for_dead() -> No
 
 
 @pytest.mark.slow
-def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_path: Path) -> None:
+def test_ctrl_c_lists_running_jobs_and_the_same_command_continues(tmp_path: Path) -> None:
     """Ctrl-C exits with code 130 and lists the jobs that still run; the same command continues the study."""
     chance = random.Random(2)  # noqa: S311 - random moments, not secrets
     counted = 0
@@ -345,7 +345,7 @@ def test_ctrl_c_says_what_runs_and_how_to_go_on_and_a_second_run_goes_on(tmp_pat
     assert_lawful(after, budget=40)
 
 
-def test_ctrl_c_ends_a_search_where_its_exception_is_lost(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_search_even_if_its_exception_is_swallowed(tmp_path: Path) -> None:
     """Ctrl-C ends a search even if a finalizer or a library swallows the KeyboardInterrupt."""
     started = 0
 
@@ -363,7 +363,7 @@ def test_ctrl_c_ends_a_search_where_its_exception_is_lost(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("many", [2, pytest.param(4, marks=pytest.mark.slow)])
-def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, tmp_path: Path) -> None:
+def test_processes_that_share_a_study_share_proposals_and_budget(many: int, tmp_path: Path) -> None:
     """Processes that start a new study at the same time all exit with code 0 and share one budget."""
     for attempt in "abc":  # on a busy machine, one process may finish before the others start
         (tmp_path / attempt).mkdir()
@@ -373,7 +373,7 @@ def test_processes_that_share_a_study_share_proposals_and_the_budget(many: int, 
 
 
 @pytest.mark.slow
-def test_four_jobs_at_once_really_run_at_once(tmp_path: Path) -> None:
+def test_four_jobs_run_in_parallel(tmp_path: Path) -> None:
     """With --jobs 4, four one-node jobs run at the same time on four nodes, and never more."""
     one_node = ("--model", "gpt-1.3b", "--nodes", "4", "--set", "nodes=1", "--set", "tp=1,2,4")
     twelve = ("--budget", "12", "--sampler", "grid")

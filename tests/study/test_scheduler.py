@@ -37,7 +37,7 @@ LARGE = CandidatePool.of_space(space_for(model="gpt-1.3b", nodes=4))
 
 
 def test_on_an_unfamiliar_machine_every_promising_split_runs_once_first() -> None:
-    """With CPU_TRUST the first jobs all have different splits; with the usual trust, they have the best acquisition."""
+    """With CPU_TRUST the first jobs all have different splits; with the usual trust they have the best acquisition."""
     pool = CandidatePool.of_space(space_for(model="tiny", nodes=1, gpus_per_node=4, global_batch=16, allow=ANY_SITE))
     found = {}
     for trust in (Trust(), CPU_TRUST):
@@ -101,7 +101,7 @@ def _of(found: StudyResult, kind: str) -> list[Trial]:
     return [trial for trial in found.trials if trial.launched and trial.proposal.kind == kind]
 
 
-def test_the_final_round_runs_the_leader_and_its_rivals_again(study: StudyResult) -> None:
+def test_the_final_round_repeats_the_leader_and_its_rivals(study: StudyResult) -> None:
     """The final round only repeats measured topologies among the leaders, within its share of the budget."""
     found = study
     final = _of(found, "final")
@@ -117,7 +117,7 @@ def _runs(found: StudyResult, trial: Trial) -> list[Trial]:
     return [each for each in found.trials if each.proposal.candidate == trial.proposal.candidate]
 
 
-def test_a_reference_is_run_at_intervals(study: StudyResult) -> None:
+def test_reference_runs_keep_their_interval(study: StudyResult) -> None:
     """Reference runs are never further apart than the reference interval."""
     found = study
     stretch = Limits(budget=40).reference_interval
@@ -140,7 +140,7 @@ def test_a_pruned_job_was_really_slower(study: StudyResult) -> None:
         assert seconds[trial.proposal.candidate] > seconds[found.best.candidate]
 
 
-def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: StudyResult) -> None:
+def test_a_search_ends_without_an_expected_saving(study: StudyResult) -> None:
     """A search ends within its budget because no job is expected to pay off."""
     found = study
     assert any(
@@ -158,7 +158,7 @@ def test_a_search_ends_when_no_job_is_expected_to_save_anything(study: StudyResu
         (Limits(budget=5), "the budget of 5 jobs is used up"),
     ],
 )
-def test_each_limit_ends_a_study_and_says_so(limits: Limits, why: str, tmp_path: Path) -> None:
+def test_each_limit_ends_a_study_with_its_reason(limits: Limits, why: str, tmp_path: Path) -> None:
     """Each limit ends a study with its reason; the same command again launches nothing and ends the same way."""
     found = searched(tmp_path, limits)
     assert why in found.ended
@@ -170,7 +170,7 @@ def test_each_limit_ends_a_study_and_says_so(limits: Limits, why: str, tmp_path:
 
 
 @pytest.mark.parametrize("sampler", SAMPLERS)
-def test_a_space_of_one_topology_runs_it(sampler: str, tmp_path: Path) -> None:
+def test_a_space_of_one_topology_is_measured(sampler: str, tmp_path: Path) -> None:
     one = ("nodes=4", "tp=1", "pp=1", "zero=1", "recompute=none", "micro_batch=1", "cp=1", "vpp=1")
     space = space_for(model="gpt-1.3b", nodes=4, settings=one)
     settings = StudySettings(space=space, limits=Limits(budget=1), runs=tmp_path, sampler=sampler)
@@ -181,7 +181,7 @@ def test_a_space_of_one_topology_runs_it(sampler: str, tmp_path: Path) -> None:
     assert (len(found.launched), found.ended) == (1, "the budget of 1 job is used up")
 
 
-def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:
+def test_a_short_training_justifies_few_jobs(tmp_path: Path) -> None:
     """With --stop-when-unprofitable, a study ends once the next job costs more node-hours than it would save."""
     found = searched(tmp_path, Limits(budget=40, stop_when_unprofitable=True), seed=7)
     longest = searched(tmp_path / "without", Limits(budget=40), seed=7)
@@ -191,7 +191,7 @@ def test_a_short_training_is_not_worth_many_jobs(tmp_path: Path) -> None:
         assert "node-hours and costs" in found.ended
 
 
-def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
+def test_repeating_the_command_of_a_finished_study_launches_nothing(tmp_path: Path) -> None:
     """Repeating the command of a finished study launches no job and gives the same ranking."""
     first = searched(tmp_path, Limits(budget=40), seed=4)
     again = searched(tmp_path, Limits(budget=40), seed=4)
@@ -204,9 +204,8 @@ def test_a_finished_study_asked_again_launches_nothing(tmp_path: Path) -> None:
 
 @given(st.floats(1.0, 1000.0), st.floats(1.0, 600.0))
 @settings(max_examples=30)
-def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
-    """A job counts as hung after six estimated iterations without progress, plus three times the longest start before
-    its first iteration, and never earlier."""
+def test_a_job_counts_as_hung_by_its_own_estimate(seconds: float, start: float) -> None:
+    """The limit is six estimated iterations, and before the first one also three times the longest start."""
     watch = Watchdog.of(seconds, [start / 2, start])
     allowed = max(30.0, MAX_STALLED_ITERATIONS * seconds)
     assert watch.start == pytest.approx(allowed + MAX_START_RATIO * start)
@@ -221,7 +220,7 @@ def test_a_job_hangs_by_its_own_estimate(seconds: float, start: float) -> None:
                 assert decided.outcome is Outcome.HUNG
 
 
-def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
+def test_a_job_is_pruned_only_during_a_measured_iteration() -> None:
     """A job is not pruned during its first iteration, which is a warm-up."""
     watch = Watchdog.of(10.0, [60.0])
     for iterations, pruned in ((0, False), (1, True)):
@@ -231,7 +230,7 @@ def test_a_job_is_pruned_only_while_a_measured_iteration_runs() -> None:
 
 
 @pytest.mark.parametrize(("repeats", "following"), [([], 0), ([0], 1), ([0, 1], 2), ([0, 2], 3)])
-def test_a_repeat_never_takes_a_number_that_a_launched_trial_has(repeats: list[int], following: int) -> None:
+def test_a_repeat_has_a_number_that_no_launched_trial_has(repeats: list[int], following: int) -> None:
     """The next repeat number is one that no launched trial has; the number of a withdrawn trial is free again."""
     proposal = Proposal(key="tp1", params={}, topology={}, candidate=7)
     trials = [

@@ -114,14 +114,14 @@ def test_options_of_batch_and_log_commands_are_typed_arguments(
     assert_same_options(own, function, output=output, beside=beside)
 
 
-def test_the_keywords_that_describe_a_space_are_those_of_space_for() -> None:
+def test_the_keywords_of_a_space_are_those_of_space_for() -> None:
     parameters = inspect.signature(tuner.space_for).parameters
     assert SpaceArguments.__annotations__.keys() == parameters.keys()
     for name, annotation in SpaceArguments.__annotations__.items():
         assert annotation.__forward_arg__ == parameters[name].annotation
 
 
-def test_a_space_and_its_description_exclude_each_other() -> None:
+def test_a_space_and_its_description_are_mutually_exclusive() -> None:
     """A function takes a space or its description, not both; a space records the arguments that it was built from."""
     space = tuner.space_for(model="enoki-40", cluster="enoki-h100", global_batch=512)
     assert space.arguments == {"model": "enoki-40", "cluster": "enoki-h100", "global_batch": 512}
@@ -132,12 +132,12 @@ def test_a_space_and_its_description_exclude_each_other() -> None:
     assert machine_defaults.space_on("local", {"gpus_per_node": 2}).arguments == {"gpus_per_node": 2}
 
 
-def test_axes_that_the_worker_lacks_are_pinned_unless_they_are_set() -> None:
+def test_axes_that_the_worker_lacks_are_fixed_unless_set() -> None:
     space = machine_defaults.space_on("local", {"gpus_per_node": 2, "settings": ("vpp = 1", "tp=1,2")})
     assert (space.axes["vpp"], space.axes["cp"], space.axes["tp"]) == ((1,), (1,), (1, 2))
 
 
-def test_numbers_that_the_command_line_checks_are_checked() -> None:
+def test_numbers_are_checked_as_on_the_command_line() -> None:
     for arguments, message in (
         ({"margin": 0.95}, "--margin must be between 0 and 0.9"),
         ({"most": 0}, "--most must be at least 1"),
@@ -168,7 +168,7 @@ FUNCTIONS: Mapping[str, Callable[..., object]] = {
 
 
 @pytest.mark.parametrize("command", FUNCTIONS)
-def test_an_option_and_the_keyword_of_its_name_have_one_default(command: str) -> None:
+def test_an_option_and_its_keyword_have_the_same_default(command: str) -> None:
     parameters = inspect.signature(FUNCTIONS[command]).parameters
     for option in app.commands[command].params:
         parameter = parameters.get(option.name or "")
@@ -202,7 +202,7 @@ def assert_same_options(
     assert all(parameter.annotation is not parameter.empty for parameter in parameters.values())
 
 
-def test_the_former_keywords_still_work_and_warn(tmp_path: Path) -> None:
+def test_the_former_keywords_work_with_a_warning(tmp_path: Path) -> None:
     """The former keyword `observe` works like `on_event` and warns."""
     events: list[object] = []
     space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1", "recompute=none"])
@@ -211,7 +211,7 @@ def test_the_former_keywords_still_work_and_warn(tmp_path: Path) -> None:
     assert events
 
 
-def test_a_model_with_parts_that_the_worker_lacks_is_refused_before_a_job() -> None:
+def test_a_model_that_the_worker_lacks_is_refused_before_a_job() -> None:
     given: SpaceArguments = {"gpus_per_node": 2, "model": "deepseek-v3"}
     with pytest.raises(InputError, match=r"the worker has no latent attention; give your own trainer with --command"):
         machine_defaults.space_on("local", given)

@@ -25,7 +25,7 @@ from tuner.study.store import recover
 from tuner.study.store.trial import Trial
 
 
-def test_every_former_name_stands_for_an_attribute() -> None:
+def test_every_former_name_is_an_attribute() -> None:
     assert all(hasattr(opened("replayed"), name) for name in result._FORMER_NAMES.values())
 
 
@@ -37,7 +37,7 @@ def test_every_former_name_stands_for_an_attribute() -> None:
         (12, True, ("2 more topologies were measured.",)),
     ],
 )
-def test_a_study_is_shown_by_its_first_ten(count: int, simulated: bool, notes: tuple[str, ...]) -> None:
+def test_a_study_is_printed_with_its_first_ten_topologies(count: int, simulated: bool, notes: tuple[str, ...]) -> None:
     ranking = [
         replace(ranked(number, days=10.0 + number, runs=number + 1, chance=number / 40), seconds=number + 1.0)
         for number in range(count)
@@ -66,7 +66,7 @@ def test_a_study_is_shown_by_its_first_ten(count: int, simulated: bool, notes: t
     assert shown.notes == notes
 
 
-def test_a_data_frame_has_a_row_for_each_trial() -> None:
+def test_a_data_frame_has_a_row_per_trial() -> None:
     pytest.importorskip("pandas")
     figures = Measurement(seconds=2.0, peak_memory=3 * 2.0**30)
     measured_one = ended(number=1, measurement=figures, objective=4.0, node_hours=0.5, fidelity=SMALL)
@@ -81,7 +81,7 @@ def test_a_data_frame_has_a_row_for_each_trial() -> None:
     assert (second["number"], second["outcome"], second["node_hours"], second["params_pp"]) == (2, "RUNNING", 0.0, 2)
 
 
-def test_topologies_beyond_the_first_are_ranked_by_their_own_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topologies_beyond_the_limit_are_ranked_by_their_own_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Topologies beyond the surrogate's limit are ranked by their own runs after the others, and none is lost."""
     whole = opened("replayed")
     monkeypatch.setattr(result, "MAX_SURROGATE_TOPOLOGIES", 2)
@@ -93,7 +93,7 @@ def test_topologies_beyond_the_first_are_ranked_by_their_own_runs(monkeypatch: p
 
 
 @pytest.mark.parametrize(("attributes", "site"), [({}, ""), ({"site": "[site]", "other": 1}, "[site]")])
-def test_a_studys_file_has_what_only_the_database_would_know(
+def test_the_recovery_file_has_the_contents_of_the_database(
     attributes: dict[str, Any], site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recovery file has what only the database would contain; it is private and written only if it changes."""
@@ -111,7 +111,7 @@ def test_a_studys_file_has_what_only_the_database_would_know(
         recover.write_study_file(tmp_path, store, {})
 
 
-def test_who_reads_a_study_later_finds_what_its_search_reported(tmp_path: Path) -> None:
+def test_a_study_opened_later_has_the_ranking_of_its_search(tmp_path: Path) -> None:
     """A study opened later has the same ranking, to the last digit, as its search reported."""
     config = ROOT / "tests/data/huggingface/llama-3-70b.json"
     space = space_for(model=str(config), gpu="H100-80GB-SXM", nodes=16, global_batch=1024, tokens=15e12)

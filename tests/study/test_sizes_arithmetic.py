@@ -114,7 +114,7 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
     )
 
 
-def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
+def test_a_size_costs_its_start_and_all_batches_on_its_nodes() -> None:
     """A reduced size costs its start and 4 iterations of each batch, 8 and 12 s, on its nodes.
 
     Its deviation combines that of the topology and that of the gap.
@@ -132,7 +132,7 @@ def test_a_size_costs_its_start_and_all_its_batches_on_its_nodes() -> None:
     assert (small.expected.log_full, small.expected.log_seconds) == approx((math.log(20.0), math.log(10.0)))
 
 
-def test_a_job_is_expected_to_move_how_its_topology_compares_with_the_leader() -> None:
+def test_a_job_reveals_its_covariance_with_the_comparison() -> None:
     """A job y of topology x reveals cov(x - leader, y) / sqrt(var(y) + noise^2) of the comparison with the leader."""
     alone = plan().sizes([0])[0]
     assert alone[0].expected.revealed == approx(0.04 / math.sqrt(0.09 + 0.09 + 0.05**2))
@@ -145,7 +145,7 @@ def test_a_job_is_expected_to_move_how_its_topology_compares_with_the_leader() -
     assert beside[1][-1].expected.chance == approx(0.5), "the leader beside itself"
 
 
-def test_what_topology_and_leader_share_is_not_revealed() -> None:
+def test_variance_shared_with_the_leader_is_not_revealed() -> None:
     """The variance that a topology shares with the leader is not counted as revealed."""
     leader = [prospect(1, math.log(6e7), full=False)]
     made = plan(prospects=lambda: leader)
@@ -166,7 +166,7 @@ def test_what_topology_and_leader_share_is_not_revealed() -> None:
         (7, MAX_REDUCED_RISK, [SMALL, LARGE]),
     ],
 )
-def test_a_risky_reduced_size_is_tried_only_where_the_full_one_cannot_be(
+def test_a_risky_reduced_size_is_tried_only_if_the_full_one_cannot_run(
     trial_nodes: int | None, risk: float, sizes: list[Fidelity | None]
 ) -> None:
     assert [size.fidelity for size in plan(trial_nodes, risk=risk).sizes([0])[0]] == sizes
@@ -186,7 +186,7 @@ def test_a_size_that_ran_out_of_memory_is_not_tried_again(failed: Trial, sizes: 
     assert [size.fidelity for size in plan(trials=[failed]).sizes([0])[0]] == sizes
 
 
-def test_the_start_of_a_job_is_that_of_jobs_with_nearly_as_many_nodes() -> None:
+def test_the_start_of_a_job_is_that_of_jobs_of_similar_size() -> None:
     """The start of a job is the median start of the jobs with the closest number of nodes."""
     known = [(4, 30.0), (4, 50.0), (4, 90.0), (9, 70.0), (1, 500.0)]
     made = plan()
@@ -206,7 +206,7 @@ def test_a_repeat_has_the_size_of_the_last_run() -> None:
 
 
 @pytest.mark.parametrize("log_best", [math.log(2e7), None])
-def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_best: float | None) -> None:
+def test_the_size_with_the_most_improvement_per_node_hour_is_chosen(log_best: float | None) -> None:
     made = plan(log_best=log_best)
     sizes = made.sizes([0])[0]
     suggestion = Suggestion(candidate=0, gain=0.1)
@@ -229,7 +229,7 @@ def test_the_size_with_the_most_improvement_for_its_node_hours_is_chosen(log_bes
     assert choice.least == approx(MIN_GAIN * best.node_hours / sizes[-1].node_hours)
 
 
-def test_a_confirmation_makes_a_reduced_trial_dearer() -> None:
+def test_a_confirmation_adds_to_the_cost_of_a_reduced_trial() -> None:
     """A topology that would certainly lead runs at full size directly, as it has to be confirmed in any case."""
     made = plan(log_best=math.log(2e7))
     small, *_, full = made.sizes([0])[0]
@@ -241,7 +241,7 @@ def test_a_confirmation_makes_a_reduced_trial_dearer() -> None:
         assert made._choice(Suggestion(candidate=0, gain=0.1), sizes).size.fidelity is fidelity
 
 
-def test_ranks_left_idle_on_a_single_node_cost_nothing() -> None:
+def test_idle_ranks_on_a_single_node_cost_nothing() -> None:
     """On a single node, a reduced job is charged only for the GPUs that it uses."""
     made = plan()
     assert made._share_of_nodes(0, Fidelity(nodes=1, dp=1, micro_batches=(3,))) == 1.0
@@ -305,7 +305,7 @@ def prospect(candidate: int, mean: float, *, full: bool, moved: float = 0.03) ->
         ([], {}, None, ""),
     ],
 )
-def test_leader_and_runner_up_are_measured_and_then_whoever_may_win(
+def test_leader_and_runner_up_are_measured_before_other_rivals(
     prospects: list[Prospect], runs: dict[int, int], wanted: int | None, words: str
 ) -> None:
     ranking = [ranked(candidate, runs=count) for candidate, count in runs.items()]
@@ -315,7 +315,7 @@ def test_leader_and_runner_up_are_measured_and_then_whoever_may_win(
     assert plan(4, prospects=lambda: prospects, ranking=ranking).next_full() is None
 
 
-def test_a_run_saves_what_it_is_expected_to_improve_the_choice() -> None:
+def test_the_saving_of_a_run_is_its_expected_improvement_of_the_choice() -> None:
     leader, other = prospect(4, 1.0, full=True, moved=0.03), prospect(5, 1.05, full=True, moved=0.05)
     saving = plan()._saving(leader, other)
     assert saving == approx(float(improvement(np.array([1.05]), np.array([0.05]), 1.0)[0]))
@@ -333,7 +333,7 @@ def test_a_leader_whose_repeat_fails_is_repeated_once_more() -> None:
         assert (found and found[0]) == wanted
 
 
-def test_the_reserve_is_what_the_first_two_take_at_full_size() -> None:
+def test_the_reserve_covers_the_first_two_at_full_size() -> None:
     """The reserve covers two full-size runs of the leader and one of the runner-up, less those already done."""
     finish = math.log(20.0) + math.log(1e6)
     small, full = prospect(0, finish, full=False), prospect(0, finish, full=True)
@@ -345,7 +345,7 @@ def test_the_reserve_is_what_the_first_two_take_at_full_size() -> None:
 
 
 @pytest.mark.parametrize(("used", "reserved"), [(6.9, 0.0), (7.0, 3.0), (7.1, 3.0)])
-def test_the_last_node_hours_are_kept_for_the_leaders(used: float, reserved: float) -> None:
+def test_the_last_node_hours_are_reserved_for_the_leaders(used: float, reserved: float) -> None:
     decider = Decider(Limits(node_hours=10.0), node_hours=used)
     assert decider.scheduler._reserved() == 0.0
     decider.scheduler._plan = SimpleNamespace(reserve=3.0)
@@ -359,7 +359,7 @@ def test_the_last_node_hours_are_kept_for_the_leaders(used: float, reserved: flo
     assert without.scheduler._reserved() == 0.0
 
 
-def test_the_nodes_of_a_plan_are_those_of_the_soonest_topologies_reduced() -> None:
+def test_the_nodes_of_a_plan_are_those_of_the_fastest_reduced_topologies() -> None:
     assert plan().nodes == (2, 4)
     without = plan()
     without._reductions[0] = []
@@ -385,7 +385,7 @@ def test_a_job_runs_the_largest_batch_of_its_size(
 @pytest.mark.parametrize(
     ("gain", "cheap", "resumes"), [(0.0003, False, False), (0.0003, True, True), (0.0005, False, True)]
 )
-def test_only_a_search_at_full_size_resumes_for_twice_the_saving(gain: float, cheap: bool, resumes: bool) -> None:
+def test_a_search_at_full_size_resumes_only_for_twice_the_saving(gain: float, cheap: bool, resumes: bool) -> None:
     """A search resumes for twice the minimum saving of 0.02% at full size, and for the minimum at reduced sizes."""
     decider = Decider(ranking=[ranked(days=10.0)])
     decider.scheduler._looks_again = True

@@ -27,7 +27,7 @@ def test_only_trials_of_this_pool_are_pending() -> None:
     assert StudyState.pending.__get__(state) == [2]
 
 
-def test_the_start_of_a_job_is_its_time_less_all_iterations_but_the_first() -> None:
+def test_the_start_of_a_job_is_its_time_less_later_iterations() -> None:
     """The start of a job is its elapsed time less all iterations but the first, and never negative."""
 
     def job(elapsed: float) -> Trial:
@@ -38,7 +38,7 @@ def test_the_start_of_a_job_is_its_time_less_all_iterations_but_the_first() -> N
     assert StudyState.start_seconds(stand_in, 3) == [80.0, 0.0]
 
 
-def test_node_hours_are_those_of_all_jobs_that_ended() -> None:
+def test_node_hours_are_those_of_all_ended_jobs() -> None:
     trials = [trial(number, number, 10.0) for number in range(3)]
     trials[0] = replace(trials[0], result=JobResult(outcome=Outcome.OOM, node_hours=2.0))
     trials[1] = replace(trials[1], result=JobResult(outcome=Outcome.CRASHED, node_hours=0.5))
@@ -59,13 +59,13 @@ def learnt() -> Any:
     return state
 
 
-def test_observations_have_the_periods_of_their_trials_in_the_order_of_learning() -> None:
+def test_observations_are_in_the_order_of_learning_with_their_periods() -> None:
     assert learnt()._labels([SpeedPeriod(first=1, factor=1.1)]) == ["era 2", ""]
     assert learnt()._labels([]) == ["", ""]
 
 
 @pytest.mark.parametrize(("accident", "index"), [(None, None), (2, 0), (0, 1)])
-def test_the_likelihood_is_of_the_observations_by_their_periods(accident: int | None, index: int | None) -> None:
+def test_the_likelihood_is_that_of_the_observations_by_period(accident: int | None, index: int | None) -> None:
     state, asked = learnt(), list[Any]()
 
     def evidence(labels: list[str], **given: Any) -> float:
@@ -91,7 +91,7 @@ def test_relabelling_ranks_again() -> None:
     ("pending", "log_best", "best"),
     [([], None, None), ([], 4.0, 4.0), ([1], None, 3.5), ([1, 2], 4.0, 2.5), ([1], 3.0, 3.0)],
 )
-def test_a_suggestion_is_better_than_what_runs_is_expected_to_be(
+def test_a_suggestion_must_beat_the_expectation_of_running_jobs(
     pending: list[int], log_best: float | None, best: float | None
 ) -> None:
     imagined: list[Any] = []

@@ -62,7 +62,7 @@ class Stopped:
         (None, JobState.LOST, True, True, ""),
     ],
 )
-def test_a_trial_is_stopped_with_its_job_unless_that_has_finished(
+def test_a_trial_is_stopped_with_its_job_unless_that_has_ended(
     found: str | None, state: JobState, second: bool, stopped: bool, reason: str, tmp_path: Path
 ) -> None:
     world = Stopped(found, state, second=second)
@@ -79,7 +79,7 @@ def test_a_trial_is_stopped_with_its_job_unless_that_has_finished(
     assert alone.calls[0][2].clock == 0.0
 
 
-def test_a_stopped_trials_job_is_that_of_its_part_of_the_study(tmp_path: Path) -> None:
+def test_the_job_of_a_stopped_trial_is_that_of_its_part(tmp_path: Path) -> None:
     world = Stopped(None, JobState.LOST)
     job = _job(world.store, Trial(number=7, proposal=proposal()), tmp_path)
     assert (job.number, job.tag, job.folder) == (7, "tag of key", tmp_path / "s/jobs/0007-key")
@@ -93,7 +93,7 @@ def test_a_stopped_trials_job_is_that_of_its_part_of_the_study(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("dead", "silent", "abandoned"), [(True, set(), True), (False, {3}, False), (None, {3}, True), (None, {4}, False)]
 )
-def test_an_owner_of_another_machine_is_gone_once_it_is_silent(
+def test_an_owner_on_another_machine_is_gone_once_it_is_silent(
     dead: bool | None, silent: set[int], abandoned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manage, "gone", lambda owner: dead if owner == "owner" else None)
@@ -122,7 +122,7 @@ def test_a_tracker_gets_every_ended_trial_until_it_fails() -> None:
     assert seen == ["started 1", "ended 1", "ended 2", "no network", "ended 3", "none"]
 
 
-def test_a_command_that_passes_no_axis_that_varies_is_warned_of() -> None:
+def test_a_command_without_varied_axes_is_warned_about() -> None:
     columns = {"tp": [1, 2], "micro_batch": [1, 4], "zero": [1, 1], "nodes": [1, 2], "dp": [4, 2], "partition": [0, 1]}
     pool: Any = SimpleNamespace(column=lambda name: np.array(columns.get(name, [1, 1])))
     with pytest.warns(
@@ -144,7 +144,7 @@ def test_a_command_that_passes_no_axis_that_varies_is_warned_of() -> None:
         ({}, False),
     ],
 )
-def test_only_a_command_of_several_jobs_is_looked_at(
+def test_only_commands_of_several_jobs_are_checked(
     given: dict[str, Any], warned: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The warning about axes that a command does not use is skipped for one job and for known trainers."""
@@ -196,7 +196,7 @@ def settings(**given: Any) -> StudySettings:
     return StudySettings(space=space, **{"limits": Limits(), **given})
 
 
-def test_a_study_has_one_job_of_seed_0_that_measures_the_second_iteration() -> None:
+def test_a_study_measures_the_second_iteration_with_one_job_and_seed_0_by_default() -> None:
     usual = settings()
     assert (usual.seed, usual.jobs, usual.iterations, usual.limits.budget) == (0, 1, (2,), 40)
     assert usual.name == "simulated-a-b-c-4x8-seed0"
@@ -253,7 +253,7 @@ def test_a_study_has_one_job_of_seed_0_that_measures_the_second_iteration() -> N
         ({"launcher": "local", "hostfile": Path("x")}, "--hostfile requires --launcher hostfile"),
     ],
 )
-def test_settings_work_together_or_are_refused(given: dict[str, Any], words: str) -> None:
+def test_combinations_of_settings_are_accepted_or_refused(given: dict[str, Any], words: str) -> None:
     if words:
         with pytest.raises(Exception, match=words):
             settings(**given).check()
@@ -261,15 +261,13 @@ def test_settings_work_together_or_are_refused(given: dict[str, Any], words: str
         settings(**given).check()
 
 
-def test_a_drift_is_a_factor_and_the_jobs_before_it() -> None:
+def test_a_drift_is_parsed_as_a_factor_and_the_jobs_before_it() -> None:
     assert (drift_of("1.05@20").factor, drift_of("1.05@20").after_jobs) == (1.05, 20)
     with pytest.raises(Exception, match="is not FACTOR@JOBS"):
         drift_of("1.05")
 
 
-def test_what_is_known_before_the_first_job_is_a_calibration_or_what_was_measured(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_prior_knowledge_is_a_calibration_or_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """--from takes a table's file or another study's name, and excludes --calibration."""
     table = tmp_path / "t.csv"
     table.touch()
@@ -292,7 +290,7 @@ def test_what_is_known_before_the_first_job_is_a_calibration_or_what_was_measure
         known(given, "other")
 
 
-def test_a_former_name_of_an_argument_warns() -> None:
+def test_the_former_name_of_an_argument_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert api._renamed("old", None, "new", 3) == 3

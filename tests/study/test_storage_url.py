@@ -48,7 +48,7 @@ def test_no_spelling_of_a_password_is_printed(url: str, run: Run) -> None:
 
 @needs_driver
 @pytest.mark.parametrize(("url", "words"), MALFORMED)
-def test_a_malformed_url_is_one_sentence_without_the_password(
+def test_a_malformed_url_is_reported_without_the_password(
     url: str, words: str, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A malformed URL exits with code 2 and one sentence, without the password."""
@@ -61,7 +61,7 @@ def test_a_malformed_url_is_one_sentence_without_the_password(
     assert len(said.err.splitlines()) == 1
 
 
-def test_a_driver_that_quotes_the_password_is_masked_too() -> None:
+def test_a_password_in_a_drivers_message_is_masked() -> None:
     """The password is masked in a driver's message as well, as spelt and as decoded."""
     url = "postgresql://me:s3%20cret@db/x?password=hidden"
     message = without_secrets('missing "=" after "s3 cret" in "me:s3%20cret@db", password hidden', url)
@@ -69,7 +69,7 @@ def test_a_driver_that_quotes_the_password_is_masked_too() -> None:
     assert without_secrets("connection to server failed", "postgresql://me:e@db/x") == "connection to server failed"
 
 
-def test_what_is_no_secret_stays() -> None:
+def test_other_parts_of_a_url_are_not_masked() -> None:
     """Host, socket folder, user and options of a URL are not masked."""
     for url in ("postgresql://tuner@/postgres?host=/tmp/pg", "sqlite:////data/study.db", "postgresql://db:5432/x"):
         assert masked(url) == url

@@ -70,7 +70,7 @@ def test_a_trial_is_stored_taken_over_and_ended_once(store: TrialStore) -> None:
         TrialStore.existing(store.url, "t")
 
 
-def test_a_study_keeps_its_folder_on_each_machine(store: TrialStore, tmp_path: Path) -> None:
+def test_a_study_has_one_folder_per_machine(store: TrialStore, tmp_path: Path) -> None:
     """A study is refused in another folder on the same machine, unless it moved together with its database."""
     store.keep_folder(tmp_path / "a", moves=False)
     store.keep_folder(tmp_path / "a", moves=False)
@@ -94,7 +94,7 @@ def test_a_study_keeps_its_folder_on_each_machine(store: TrialStore, tmp_path: P
         (Outcome.CRASHED, None, TrialState.FAIL, None),
     ],
 )
-def test_optuna_completes_what_was_measured_at_full_size(
+def test_optuna_completes_trials_measured_at_full_size(
     outcome: Outcome, objective: float | None, state: TrialState, value: float | None
 ) -> None:
     assert state_of(JobResult(outcome=outcome, objective=objective)) == (state, value)
@@ -206,7 +206,7 @@ def published(monkeypatch: pytest.MonkeyPatch) -> tuple[DashboardPublisher, dict
     return DashboardPublisher(study), kept
 
 
-def test_a_note_is_stored_in_parts_and_has_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_note_is_stored_in_parts_with_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
     made, kept = published(monkeypatch)
     made.note("a" * LONGEST + "b")
     assert kept == {"dashboard:note_ver": 1, "dashboard:note_str:0": "a" * LONGEST, "dashboard:note_str:1": "b"}

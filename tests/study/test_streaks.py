@@ -30,7 +30,7 @@ def crashed(meaning: str, evidence: str = "No module named x", outcome: Outcome 
         ([RAISED, RAISED, MISSING, RAISED], None),
     ],
 )
-def test_three_jobs_that_fail_alike_end_the_search(reasons: list[str], jobs: int | None) -> None:
+def test_three_equal_failures_in_a_row_end_the_search(reasons: list[str], jobs: int | None) -> None:
     """Three equal failures in a row end the search; an exception counts only if no job was measured before."""
     streaks = Streaks(keep_going=False)
     ends = [streaks.after(crashed(reason)) for reason in reasons]
@@ -43,21 +43,21 @@ def test_three_jobs_that_fail_alike_end_the_search(reasons: list[str], jobs: int
         )
 
 
-def test_an_exception_that_names_another_figure_each_time_may_be_cured_by_a_topology() -> None:
+def test_an_exception_with_varying_figures_does_not_end_the_search() -> None:
     streaks = Streaks(keep_going=False)
     assert not any(streaks.after(crashed(RAISED, f"{heads} heads are not divisible by 3")) for heads in (4, 8, 16, 32))
     assert not any(streaks.after(crashed(RAISED, "")) for _ in range(4))
     assert not any(streaks.after(crashed(MISSING, outcome=Outcome.OOM)) for _ in range(4))
 
 
-def test_keep_going_ends_nothing_but_a_search_that_measures_nothing() -> None:
+def test_keep_going_ends_only_a_search_that_measures_nothing() -> None:
     streaks = Streaks(keep_going=True)
     assert not any(streaks.after(crashed(MISSING)) for _ in range(4))
     unreadable = [streaks.after(crashed("x", "no line", Outcome.UNREADABLE)) for _ in range(3)]
     assert unreadable == ["", "", "the last 3 jobs succeeded, but none could be measured: no line"]
 
 
-def test_the_evidence_is_cut_after_200_characters() -> None:
+def test_evidence_is_cut_after_200_characters() -> None:
     streaks = Streaks(keep_going=False)
     line = "a" * 199 + "bcd"
     assert f"({'a' * 199}b); " in [streaks.after(crashed(MISSING, line)) for _ in range(3)][-1]

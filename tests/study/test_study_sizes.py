@@ -69,9 +69,7 @@ def planned(
         ({"stored": {"fidelity": "full"}, "trial_nodes": 2}, "auto", True),
     ],
 )
-def test_a_study_has_the_sizes_that_are_asked_for_or_those_it_was_begun_with(
-    given: dict[str, Any], mode: str, reduces: bool
-) -> None:
+def test_a_study_has_the_requested_or_original_sizes(given: dict[str, Any], mode: str, reduces: bool) -> None:
     """A study uses reduced sizes if asked to, if it was started with them, or by default if its jobs are expensive.
 
     They need a final round or `--trial-nodes`.
@@ -85,9 +83,7 @@ def test_a_study_has_the_sizes_that_are_asked_for_or_those_it_was_begun_with(
 
 
 @pytest.mark.parametrize(("batch", "given", "reduces"), [(4, {}, False), (16, {}, True), (4, {"trial_nodes": 1}, True)])
-def test_a_study_none_of_whose_topologies_can_be_reduced_runs_them_as_they_are(
-    batch: int, given: dict[str, Any], reduces: bool
-) -> None:
+def test_topologies_that_cannot_be_reduced_run_at_full_size(batch: int, given: dict[str, Any], reduces: bool) -> None:
     """Topologies that cannot be reduced, with one replica and few microbatches, run at full size."""
     found, kept = planned(nodes=2, split=("tp=8", "pp=2"), batch=batch, fidelity="auto", **given)
     assert (found is not None, kept["fidelity"]) == (reduces, "auto")

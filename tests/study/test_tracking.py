@@ -57,7 +57,7 @@ class Recorder:
         self.closed = True
 
 
-def test_a_tracker_has_every_finished_trial_until_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_gets_every_finished_trial_until_it_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recorder, events = Recorder(fails_at=2), list[StudyEvent]()
     monkeypatch.setattr("tuner.study.setup.Tracker", lambda _kind, _name: recorder)
     monkeypatch.setattr(StudySettings, "check", lambda _self: None)  # mlflow need not be installed
@@ -72,7 +72,7 @@ def test_a_tracker_has_every_finished_trial_until_it_fails(tmp_path: Path, monke
 
 @pytest.mark.slow
 @needs_mlflow
-def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
+def test_mlflow_has_a_run_per_trial(tmp_path: Path) -> None:
     """Every trial is an MLflow run with its days and its outcome."""
     where = f"sqlite:///{tmp_path / 'mlflow.db'}"
     said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=where)
@@ -100,7 +100,7 @@ def test_mlflow_has_a_run_for_every_trial(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_wandb
-def test_weights_and_biases_have_a_run_of_the_study(tmp_path: Path) -> None:
+def test_weights_and_biases_have_a_run_per_study(tmp_path: Path) -> None:
     """Without a network, wandb writes an offline run to the folder, for `wandb sync`."""
     said = _optimize("wandb", tmp_path, WANDB_MODE="offline", WANDB_DIR=str(tmp_path))
     assert json.loads(said.stdout)["jobs_launched"] == 4
@@ -109,7 +109,7 @@ def test_weights_and_biases_have_a_run_of_the_study(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @needs_mlflow
-def test_a_tracker_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
+def test_a_failing_tracker_does_not_end_the_study(tmp_path: Path) -> None:
     """A failing tracker is reported once, and the study continues."""
     (tmp_path / "file").write_text("")
     said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI=f"sqlite:///{tmp_path / 'file' / 'x.db'}")
@@ -119,13 +119,13 @@ def test_a_tracker_that_fails_does_not_end_the_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(find_spec("optuna_integration") is not None, reason="it is installed here")
-def test_a_tracker_that_is_not_installed_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
+def test_a_missing_tracker_is_reported_in_one_sentence(run: Run, tmp_path: Path) -> None:
     said = run("optimize", *SMALL, "--budget", "1", "--runs", str(tmp_path), "--track", "mlflow")
     assert said.code == 3
     assert "pip install optuna-integration mlflow" in said.err
 
 
-def test_a_tracker_that_nobody_knows_is_refused(run: Run, tmp_path: Path) -> None:
+def test_an_unknown_tracker_is_refused(run: Run, tmp_path: Path) -> None:
     said = run("optimize", *SMALL, "--budget", "1", "--runs", str(tmp_path), "--track", "notes")
     assert said.code == 2
     assert "mlflow and wandb" in said.err

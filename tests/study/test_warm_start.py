@@ -11,7 +11,7 @@ from tuner.core.errors import InputError
 from tuner.study.warm_start import calibration_from_study, existing
 
 
-def test_a_calibration_remembers_every_measurement_of_the_study(tmp_path: Path) -> None:
+def test_a_calibration_has_every_measurement_of_the_study(tmp_path: Path) -> None:
     runs = study_in(tmp_path, "drifting")
     study = existing("drifting", runs=runs, storage=None)
     measured = sum(trial.measured for trial in study.trials())
@@ -20,7 +20,7 @@ def test_a_calibration_remembers_every_measurement_of_the_study(tmp_path: Path) 
     assert len(calibration.residual) == measured > 5
 
 
-def test_a_calibration_estimates_for_the_speed_at_which_the_study_ended(tmp_path: Path) -> None:
+def test_a_calibration_refers_to_the_final_speed_of_the_study(tmp_path: Path) -> None:
     """A calibration from a study with drift refers to its last speed period."""
     changed = calibration_from_study("drifting", runs=study_in(tmp_path, "drifting"), storage=None)
     steady = calibration_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
@@ -33,6 +33,6 @@ def test_a_replayed_study_refers_to_its_table(tmp_path: Path) -> None:
         calibration_from_study("replayed", runs=study_in(tmp_path, "replayed"), storage=None)
 
 
-def test_an_unknown_study_is_refused_with_those_that_exist(tmp_path: Path) -> None:
+def test_an_unknown_study_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bloom-48"):
         calibration_from_study("other", runs=study_in(tmp_path, "bloom-48"), storage=None)

@@ -14,7 +14,7 @@ def seen(watch: Watchdog, now: float, iterations: int, *, began: float = 0.0, se
     return watch.seen(status, now)
 
 
-def test_a_job_that_is_slower_than_estimated_may_stall_as_long_as_its_own_iterations_say() -> None:
+def test_a_job_may_stall_for_as_long_as_its_own_iterations_suggest() -> None:
     """The limit follows from the first iteration with start-up, and later from the longest measured iteration."""
     watch = seen(Watchdog.of(0.06, []), 40.0, 1, seconds_in=2.0)
     assert watch.patience == pytest.approx(FIRST_RATIO * 38.0)
@@ -22,17 +22,17 @@ def test_a_job_that_is_slower_than_estimated_may_stall_as_long_as_its_own_iterat
     assert watch.patience == pytest.approx(MAX_STALLED_ITERATIONS * 22.0)
 
 
-def test_iterations_between_two_looks_count_each() -> None:
+def test_iterations_between_two_polls_count_each() -> None:
     watch = seen(seen(Watchdog.of(1.0, []), 10.0, 1), 40.0, 31)
     assert watch.longest == pytest.approx(1.0)
     assert watch.patience == MIN_PATIENCE
 
 
-def test_a_job_that_was_begun_by_another_tuner_is_known_by_its_mean() -> None:
+def test_an_adopted_job_is_judged_by_its_mean_iteration() -> None:
     assert seen(Watchdog.of(1.0, []), 9995.0, 100).patience == pytest.approx(FIRST_RATIO * 99.95)
 
 
-def test_a_job_that_is_begun_again_is_new() -> None:
+def test_a_restarted_job_is_watched_as_new() -> None:
     """A requeued job has a new start time, and is watched as a new job."""
     watch = seen(seen(Watchdog.of(1.0, []), 10.0, 1), 12.0, 2)
     again = seen(watch, 1012.0, 1, began=1000.0)

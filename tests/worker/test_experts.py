@@ -1,4 +1,4 @@
-"""Experts of the worker: in this process against plain operations, and as jobs against one rank."""
+"""The worker's experts: in this process against a plain implementation, and as jobs against a single rank."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tuner.worker.linear import Recipe
 from tuner.worker.mlp import RoutedExperts, Router
 from tuner.worker.report import hardware_flops
 
-__all__ = ["threads"]  # a fixture that lives with its helper
+__all__ = ["threads"]  # fixture
 
 SMALL: dict[str, Any] = {
     "layers": 2,
@@ -56,7 +56,7 @@ MODELS: dict[str, Model] = {
 
 
 class PlainMixture(Plain):
-    """The same mixture token by token; `balance` adds up the losses of the routers."""
+    """The same mixture, computed token by token; `balance` accumulates the routers' losses."""
 
     def __init__(self, job: Workload, parts: dict[str, Any]) -> None:
         super().__init__(job, parts)
@@ -92,14 +92,14 @@ class PlainMixture(Plain):
         return out
 
     def expert(self, name: str, number: int, token: Any) -> Any:
-        """The output of one expert, whose matrices are a part of the stacked ones."""
+        """Return the output of one expert, whose matrices are slices of the stacked ones."""
         stacked = [self.parts[f"{name}.experts.{part}"] for part in ("up", "down")]
         assert self.model.experts
         up, down = (matrix.chunk(self.model.experts.count)[number] for matrix in stacked)
         return self.product_of(up, down, token)
 
     def product_of(self, up: Any, down: Any, vectors: Any) -> Any:
-        """SiLU(first half) x second half between two matrices, or GELU."""
+        """Return SiLU(first half) x second half, or GELU, between two matrix products."""
         inner = vectors @ up.t()
         if not self.model.gated_mlp:
             return torch.nn.functional.gelu(inner, approximate="tanh") @ down.t()
@@ -109,9 +109,8 @@ class PlainMixture(Plain):
 
 @pytest.mark.parametrize("routing", ["balanced", "natural"])
 @pytest.mark.parametrize("name", MODELS)
-def test_the_loss_and_its_gradients_are_those_of_a_plain_mixture(name: str, routing: Any) -> None:
-    """The loss is that of the words alone; the gradients are those of the routers' losses too, averaged over the two
-    microbatches of an iteration as DeepSpeed averages the loss of the words."""
+def test_loss_and_gradients_equal_those_of_a_plain_mixture(name: str, routing: Any) -> None:
+    """The loss excludes the routers' losses, but the gradients include them, averaged over two microbatches."""
     job = replace(WORKLOAD, model=MODELS[name], global_batch=4, routing=routing)
     whole = built(job, topology(micro_batch=2), place())
     parts = disturb(whole)
@@ -130,7 +129,7 @@ def test_the_loss_and_its_gradients_are_those_of_a_plain_mixture(name: str, rout
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_rank_has_the_models_parameters_and_its_share_of_the_experts(name: str) -> None:
+def test_a_rank_has_its_share_of_the_experts_and_all_other_parameters(name: str) -> None:
     model = MODELS[name]
     assert model.experts
     job = replace(WORKLOAD, model=model)
@@ -145,8 +144,8 @@ def test_a_rank_has_the_models_parameters_and_its_share_of_the_experts(name: str
 
 
 @pytest.mark.parametrize(("count", "top_k", "seq"), [(8, 2, 32), (6, 4, 32), (7, 3, 32), (16, 8, 3)])
-def test_forced_routing_gives_every_expert_as_many_tokens(count: int, top_k: int, seq: int) -> None:
-    """They differ by one at most, in every sequence, and a token never meets an expert twice."""
+def test_forced_routing_balances_the_experts(count: int, top_k: int, seq: int) -> None:
+    """Loads differ by at most one in every sequence, and a token is never routed to an expert twice."""
     model = tiny(seq=seq, experts=Experts(count=count, top_k=top_k, ffn=8))
     router = Router(
         Recipe(workload=replace(WORKLOAD, model=model), recompute_attention=False, microbatches=1), maker("router")
@@ -161,10 +160,10 @@ def test_forced_routing_gives_every_expert_as_many_tokens(count: int, top_k: int
 
 
 @pytest.mark.parametrize("ep", [2, 3])
-def test_experts_of_other_ranks_have_the_outputs_and_gradients_of_ones_own(
+def test_experts_of_other_ranks_have_the_outputs_and_gradients_of_local_ones(
     ep: int, threads: Callable[..., list[Any]]
 ) -> None:
-    """With uneven loads, and experts that get no token at all; a rank's gradients are the sum over all tokens."""
+    """Loads are uneven, some experts get no token, and a rank's gradients are sums over all tokens."""
     recipe = Recipe(
         workload=replace(WORKLOAD, model=mixture(count=6, top_k=2)), recompute_attention=False, microbatches=1
     )
@@ -192,7 +191,7 @@ def test_experts_of_other_ranks_have_the_outputs_and_gradients_of_ones_own(
             torch.testing.assert_close(spread[rank][2][matrix], total.chunk(ep)[rank])
 
 
-def test_operations_are_those_of_the_cost_model() -> None:
+def test_flops_are_those_of_the_cost_model() -> None:
     chosen = topology(dp=2, ep=2, recompute="full")
     cluster = catalog.make_cluster(name="two", gpu=catalog.gpu("A100-80GB-SXM"), nodes=1, gpus_per_node=2)
     for model in MODELS.values():
@@ -205,15 +204,15 @@ def test_operations_are_those_of_the_cost_model() -> None:
 
 SGD = replace(WORKLOAD, model=mixture(), optimizer="sgd")
 CLIP = 0.5
-"""Some gradients are longer and some shorter, so that their norm over all experts counts."""
+"""Some gradients are longer and some shorter than this, so that their norm over all experts matters."""
 PRECISE = 1e-5
-"""Relative, fp32; measured over all cases: 2e-7."""
+"""Relative tolerance in fp32; the largest measured difference is 2e-7."""
 COARSE = 1e-3
-"""Relative, bf16; measured: 6e-5."""
+"""Relative tolerance in bf16; measured: 6e-5."""
 
 
 def check(workload: Workload, ranks: Ranks, base: dict[str, Any], within: float, **axes: Any) -> None:
-    """A job has the losses of one rank, and its ranks have the parameters of the model."""
+    """Check that a job has the losses of one rank, and that its ranks have the parameters of the model."""
     reference = ranks.succeeded(workload, topology(**base), clip=CLIP)
     job = ranks.succeeded(workload, topology(**axes), clip=CLIP)
     assert len(reference.losses) == 10
@@ -229,12 +228,12 @@ def check(workload: Workload, ranks: Ranks, base: dict[str, Any], within: float,
 
 @pytest.mark.parametrize("zero", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_experts_on_two_ranks_have_the_losses_of_one(zero: int, ranks: Ranks) -> None:
-    """Without ZeRO the worker clips, with ZeRO DeepSpeed."""
+    """The worker clips gradients without ZeRO, and DeepSpeed with ZeRO."""
     check(SGD, ranks, {}, PRECISE, dp=2, ep=2, zero=zero)
 
 
 @pytest.mark.slow
-def test_the_routers_losses_change_what_is_learnt(ranks: Ranks) -> None:
+def test_the_losses_of_the_routers_affect_training(ranks: Ranks) -> None:
     without = replace(SGD, model=mixture(aux_loss=0.0, z_loss=0.0))
     assert ranks.succeeded(without, clip=CLIP).losses[1:] != ranks.succeeded(SGD, clip=CLIP).losses[1:]
 
@@ -260,13 +259,13 @@ PARITY: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", PARITY)
-def test_a_mixture_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
+def test_a_mixture_trains_as_on_one_rank(case: str, ranks: Ranks) -> None:
     check(SGD, ranks, {}, PRECISE, **PARITY[case])
 
 
 @pytest.mark.slow
-def test_the_routers_losses_weigh_the_same_in_every_batch_of_a_job(ranks: Ranks) -> None:
-    """DeepSpeed divides by the microbatches of a batch: the first batch of a job trains as where it is the only one."""
+def test_the_losses_of_the_routers_have_the_same_weight_in_every_batch(ranks: Ranks) -> None:
+    """DeepSpeed divides by the microbatches of a batch; the first batch of a job trains as if it were the only one."""
     several = ranks.succeeded(
         replace(SGD, global_batch=16), topology(micro_batch=2), clip=CLIP, iterations=5, batches=(8, 16)
     )
@@ -275,21 +274,21 @@ def test_the_routers_losses_weigh_the_same_in_every_batch_of_a_job(ranks: Ranks)
 
 
 @pytest.mark.slow
-def test_a_mixture_with_its_own_router_and_adam_trains_as_one_rank_does(ranks: Ranks) -> None:
+def test_a_mixture_with_natural_routing_and_adam_trains_as_on_one_rank(ranks: Ranks) -> None:
     workload = replace(SGD, optimizer="adam", routing="natural")
     check(workload, ranks, {}, PRECISE, dp=4, micro_batch=2, ep=4, zero=2)
 
 
 @pytest.mark.slow
-def test_the_balance_of_a_microbatch_is_that_of_one_rank(ranks: Ranks) -> None:
-    """Loads are counted over a microbatch where the model does not say per sequence."""
+def test_balance_over_a_microbatch_equals_that_of_one_rank(ranks: Ranks) -> None:
+    """Loads are counted over a microbatch unless the model balances per sequence."""
     workload = replace(SGD, model=mixture(aux_loss_per_sequence=False))
     check(workload, ranks, {}, PRECISE, dp=2, ep=2)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("zero", [0, 1, 2])
-def test_in_sixteen_bits_experts_agree_to_that_precision(zero: int, ranks: Ranks) -> None:
-    """Compared within one path of DeepSpeed's: ZeRO 0 in bf16 takes another one."""
+def test_experts_agree_to_the_precision_of_bf16(zero: int, ranks: Ranks) -> None:
+    """The jobs use the same code path of DeepSpeed; ZeRO 0 in bf16 has another."""
     workload = replace(SGD, optimizer="adam", precision="bf16", attention="flash2")
     check(workload, ranks, {"zero": min(zero, 1)}, COARSE, dp=2, micro_batch=2, ep=2, zero=zero)

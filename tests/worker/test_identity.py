@@ -1,4 +1,4 @@
-"""The worker builds the model that is asked for, each property of it, or refuses the job by the property's name."""
+"""The worker builds every property of the requested model, or refuses the job and names the property."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ FORMULAS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_an_mlp_has_the_activation_of_the_model(name: str) -> None:
-    """At five places, gated and not; no two activations agree there."""
+def test_an_mlp_has_the_models_activation(name: str) -> None:
+    """Activations are compared at five points, where no two agree, gated and not."""
     values = [-2.5, -0.7, 0.3, 1.1, 4.0]
     expected = [FORMULAS[name](value) for value in values]
     assert FUNCTIONS[name](torch.tensor(values)).tolist() == pytest.approx(expected, rel=1e-5)  # type: ignore[index]
@@ -76,8 +76,8 @@ def test_a_norm_has_the_models_epsilon_and_offset(norm: Any, fused: bool) -> Non
 
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
-def test_rotary_positions_turn_pairs_of_the_models_share_at_its_base(interleaved: bool, fraction: float) -> None:
-    """Pair i of position p is multiplied by exp(1j p base^(-2i / width)); the rest of the head stays."""
+def test_rotary_positions_rotate_pairs_with_the_models_fraction_and_base(interleaved: bool, fraction: float) -> None:
+    """Pair i at position p is multiplied by exp(1j p base^(-2i / width)); the rest of the head is unchanged."""
     model = tiny(positions="rotary", rotary_base=500.0, rotary_fraction=fraction, rotary_interleaved=interleaved)
     heads = torch.randn(5, 1, 1, 8)
     width = int(8 * fraction)
@@ -93,7 +93,7 @@ def test_rotary_positions_turn_pairs_of_the_models_share_at_its_base(interleaved
 
 
 def test_rotary_scaling_is_linear_or_llama_3s() -> None:
-    """Wavelengths above original / low are stretched, those below original / high kept, those between interpolated."""
+    """Wavelengths above original / low are scaled, those below original / high kept, and those between interpolated."""
     plain = rotary_rates(tiny(rotary_base=5e5), 128).double()
     linear = tiny(rotary_base=5e5, rotary_scaling=RotaryScaling(kind="linear", factor=4.0))
     torch.testing.assert_close(rotary_rates(linear, 128).double(), plain / 4)
@@ -112,8 +112,8 @@ def test_rotary_scaling_is_linear_or_llama_3s() -> None:
     torch.testing.assert_close(rotary_rates(local, 128, local=True), rotary_rates(tiny(), 128))
 
 
-def test_linear_biases_of_112_heads_are_those_of_bloom() -> None:
-    """64 powers of 2^(-1/8), and 48 odd powers of 2^(-1/16)."""
+def test_alibi_slopes_of_112_heads_are_those_of_bloom() -> None:
+    """There are 64 powers of 2^(-1/8), and 48 odd powers of 2^(-1/16)."""
     expected = [2 ** (-(head + 1) / 8) for head in range(64)] + [2 ** (-(2 * head + 1) / 16) for head in range(48)]
     assert alibi_slopes(112).tolist() == pytest.approx(expected, rel=1e-6)
     assert alibi_slopes(4).tolist() == pytest.approx([2**-2, 2**-4, 2**-6, 2**-8])
@@ -134,8 +134,8 @@ def _windowed(made: Recipe) -> list[bool]:
     return [made.workload.model.is_windowed_layer(number) for number in range(6)]
 
 
-def test_layers_take_turns_with_windows_and_rotary_positions() -> None:
-    """Gemma 3's sixth layers see everything; SmolLM3's fourth ones have no positions."""
+def test_layers_alternate_windows_and_rotary_positions() -> None:
+    """Every sixth layer of Gemma 3 has full attention, and every fourth layer of SmolLM3 no positions."""
     windows = recipe(sliding_window=4, window_skip=3, positions="rotary", rotary_skip=4)
     assert _windowed(windows) == [True, True, False] * 2
     assert [windows.turned(number) for number in range(8)] == ([True] * 3 + [False]) * 2
@@ -145,7 +145,7 @@ def test_layers_take_turns_with_windows_and_rotary_positions() -> None:
     assert not any(every.turned(number) for number in range(4))
 
 
-def test_norms_and_residuals_are_where_the_model_has_them() -> None:
+def test_norms_and_residuals_are_placed_as_in_the_model() -> None:
     stream = torch.randn(3, 1, 64)
     for placement, norms in (("before", 2), ("after", 2), ("around", 4)):
         layer = built(norm_placement=placement, norms_per_layer=norms, residual_scale=0.25)
@@ -159,7 +159,7 @@ def test_norms_and_residuals_are_where_the_model_has_them() -> None:
 
 
 @pytest.mark.parametrize("norms", [1, 2])
-def test_attention_and_mlp_are_parallel_where_the_model_has_them_so(norms: int) -> None:
+def test_attention_and_mlp_are_parallel_if_the_model_requires_it(norms: int) -> None:
     layer = built(parallel_attention=True, norms_per_layer=norms)
     stream = torch.randn(3, 1, 64)
     assert (layer.before_mlp is None) == (norms == 1)
@@ -169,7 +169,7 @@ def test_attention_and_mlp_are_parallel_where_the_model_has_them_so(norms: int) 
     torch.testing.assert_close(layer(stream), expected)
 
 
-def test_embeddings_and_logits_have_the_models_factors() -> None:
+def test_embeddings_and_logits_have_the_models_multipliers() -> None:
     positions = Positions(recipe(positions="none", embedding_scale=8.0), maker("positions"))
     assert positions(torch.ones(2, 1, 64)).tolist() == torch.full((2, 1, 64), 8.0).tolist()
     logits, labels = torch.randn(2, 1, 128), torch.zeros(1, 2, dtype=torch.long)
@@ -178,13 +178,13 @@ def test_embeddings_and_logits_have_the_models_factors() -> None:
     torch.testing.assert_close(Loss(workload, maker().mesh)(logits, labels), expected)
 
 
-def test_initial_weights_have_the_models_deviation() -> None:
+def test_initial_weights_have_the_models_standard_deviation() -> None:
     weights = dict(built(init_std=0.5).named_parameters())
     for name, deviation in (("mlp.up", 0.5), ("attention.qkv", 0.5), ("mlp.down", 0.5 / math.sqrt(8))):
         assert float(weights[f"{name}.weight"].detach().std()) == pytest.approx(deviation, rel=0.02)
 
 
-def test_a_norm_over_all_heads_is_of_their_width() -> None:
+def test_a_norm_over_all_heads_has_their_total_width() -> None:
     layer = built(norm="rmsnorm", qk_norm=True, qk_norm_span="width", kv_heads=2)
     assert [len(norm.weight) for norm in layer.attention.norms] == [64, 32]  # type: ignore[arg-type]
     assert layer(torch.randn(3, 1, 64)).shape == (3, 1, 64)
@@ -240,13 +240,13 @@ REFUSED: dict[str, tuple[Workload, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_would_be_another_model_is_refused_by_its_name(case: str) -> None:
+def test_an_unsupported_property_is_refused_by_name(case: str) -> None:
     workload, axes, sentence = REFUSED[case]
     with pytest.raises(InputError, match=sentence):
         refuse(workload, topology(**axes), {})
 
 
-def test_a_field_that_the_worker_has_not_heard_of_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_field_of_the_model_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "BUILT", BUILT - {"rotary_base"})
     with pytest.raises(InputError, match="has no rotary_base"):
         refuse(replace(WORKLOAD, model=tiny(rotary_base=5e5)), topology(), {})
@@ -261,8 +261,8 @@ def test_a_parameter_of_another_precision_ends_the_job() -> None:
 
 
 @pytest.mark.slow
-def test_parameters_have_the_jobs_precision_on_every_host() -> None:
-    """ZeRO 0 to 3, fp32 and bf16, on hosts that know fp16 and on hosts that do not."""
+def test_parameters_have_the_precision_of_the_job_on_every_host() -> None:
+    """Jobs use ZeRO 0 to 3, fp32 and bf16, on hosts with and without fp16."""
     lines = run_program(INITIALIZED).splitlines()
     found = [line.split(": ")[1] for line in lines if line.startswith("dtypes of ")]
     assert found == ["torch.float32", "torch.bfloat16"] * 8

@@ -1,6 +1,6 @@
-"""Fast jobs of the worker: recorded losses of one rank, and topologies that train as it does.
+"""Fast jobs of the worker: recorded losses of one rank, and topologies that train the same.
 
-`test_worker.py` has every topology; these few notice a wrong edit without the minute that it takes.
+`test_worker.py` covers every topology but takes a minute.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ LLAMA = replace(
 SGD = replace(WORKLOAD, optimizer="sgd")
 CLIP = 0.5
 PRECISE = 1e-5
-"""Relative, fp32, between topologies."""
+"""Relative tolerance in fp32, between topologies."""
 PORTABLE = 1e-4
-"""Relative, between processors and releases of torch."""
+"""Relative tolerance between CPUs and between releases of torch."""
 
 RECORDED: dict[str, tuple[Workload, list[float]]] = {
     "gpt": (SGD, [4.83927, 4.59391, 4.37169, 4.15061, 4.21727, 4.39136, 4.37936, 4.51074, 4.58564, 4.52037]),

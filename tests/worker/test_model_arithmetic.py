@@ -1,4 +1,4 @@
-"""The worker's model in this process: against plain attention, and sharded over threads against whole."""
+"""The worker's model in this process: compared with plain attention, and sharded over threads with the whole model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tuner.core.model import Model
 from tuner.worker import block, linear, model
 from tuner.worker.data import batch_of
 
-__all__ = ["threads"]  # a fixture that lives with its helper
+__all__ = ["threads"]  # fixture
 
 SMALL: dict[str, Any] = {"layers": 2, "hidden": 16, "heads": 4, "ffn": 24, "vocab": 27, "seq": 8, "vocab_multiple": 8}
 LLAMA: dict[str, Any] = SMALL | {
@@ -38,17 +38,17 @@ MODELS: dict[str, Model] = {
 
 
 def workload(name: str, **changes: Any) -> Workload:
-    """A small workload of this model."""
+    """Return a small workload of this model."""
     return replace(WORKLOAD, model=MODELS[name], global_batch=4, **changes)
 
 
 def built(job: Workload, chosen: Topology, mesh: Any) -> Any:
-    """This rank's part of the model."""
+    """Return this rank's part of the model."""
     return model.build(job, chosen, mesh, seed=3, ds_config={}, groups=None)
 
 
 def disturb(whole: Any) -> dict[str, Any]:
-    """Give every parameter values that matter, biases and norms too; return them by name."""
+    """Give every parameter, including biases and norms, values that matter, and return them by name."""
     chance = torch.Generator().manual_seed(5)
     with torch.no_grad():
         for parameter in whole.parameters():
@@ -63,11 +63,11 @@ class Plain:
         self.model, self.parts = job.model, parts
 
     def product(self, name: str, vectors: Any) -> Any:
-        """Multiply with the transposed matrix and add its bias, if there is one."""
+        """Multiply by the transposed matrix and add its bias, if it has one."""
         return vectors @ self.parts[f"{name}.weight"].t() + self.parts.get(f"{name}.bias", 0.0)
 
     def norm(self, name: str, vectors: Any) -> Any:
-        """Divide by the root mean square, after the mean is taken off where there is a bias."""
+        """Divide by the root mean square, after subtracting the mean if there is a bias."""
         bias = self.parts.get(f"{name}.bias")
         if bias is not None:
             vectors = vectors - vectors.mean(-1, keepdim=True)
@@ -109,7 +109,7 @@ class Plain:
         return self.product(f"{name}.out", torch.cat(contexts, -1))
 
     def mlp(self, name: str, vectors: Any) -> Any:
-        """GELU by its tanh, or SiLU(first half) x second half."""
+        """Apply GELU with tanh, or SiLU(first half) x second half."""
         inner = self.product(f"{name}.up", vectors)
         if self.model.gated_mlp:
             gate, value = inner[..., : self.model.ffn], inner[..., self.model.ffn :]
@@ -119,7 +119,7 @@ class Plain:
         return self.product(f"{name}.down", inner)
 
     def loss(self, tokens: Any, labels: Any) -> Any:
-        """Mean of -log softmax over the words without padding."""
+        """Return the mean of -log softmax over the vocabulary without padding."""
         stream = self.parts["words.weight"][tokens]
         if self.model.positions == "learned":
             stream = stream + self.parts["positions.weight"][: self.model.seq]
@@ -139,7 +139,7 @@ class Plain:
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("fused", [True, False])
-def test_the_loss_and_its_gradients_are_those_of_a_plain_transformer(name: str, fused: bool) -> None:
+def test_loss_and_gradients_equal_those_of_a_plain_transformer(name: str, fused: bool) -> None:
     job = workload(name, fused_norms=fused)
     whole = built(job, topology(), place())
     parts = disturb(whole)
@@ -164,7 +164,7 @@ def test_flash_attention_has_the_loss_of_eager_attention(name: str) -> None:
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_only_a_cpu_may_fall_back_from_the_flash_kernel() -> None:
+def test_only_a_cpu_falls_back_from_the_flash_kernel() -> None:
     def on(device: str) -> Any:
         return block._flash(SimpleNamespace(device=SimpleNamespace(type=device)))  # type: ignore[arg-type]
 
@@ -173,10 +173,10 @@ def test_only_a_cpu_may_fall_back_from_the_flash_kernel() -> None:
 
 
 @pytest.mark.parametrize(("recompute", "layers", "cores"), [("none", 2, 2), ("selective", 2, 4), ("full", 4, 4)])
-def test_recomputation_runs_layers_or_their_attention_twice(
+def test_recomputation_reruns_layers_or_their_attention(
     recompute: Any, layers: int, cores: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two layers: all of each again in the backward pass, only the scores of each, or nothing."""
+    """The backward pass of two layers recomputes everything, only the scores, or nothing."""
     calls: list[str] = []
     forward, core = block.Block.forward, block.eager_attention
     monkeypatch.setattr(block.Block, "forward", lambda *given: calls.append("layer") or forward(*given))  # type: ignore[func-returns-value]
@@ -186,8 +186,8 @@ def test_recomputation_runs_layers_or_their_attention_twice(
     assert (calls.count("layer"), calls.count("core")) == (layers, cores)
 
 
-def test_matrices_that_write_to_the_stream_are_smaller_by_the_root_of_twice_the_layers() -> None:
-    """0.02 / sqrt(2 x 8) is 0.005; uniform draws reach deviation x sqrt(3)."""
+def test_residual_projections_are_scaled_by_the_root_of_twice_the_layers() -> None:
+    """0.02 / sqrt(2 x 8) is 0.005; uniform values reach deviation x sqrt(3)."""
     recipe = linear.Recipe(workload=replace(WORKLOAD, model=tiny(layers=8)), recompute_attention=False, microbatches=1)
     assert recipe.deviation == pytest.approx(0.005)
     assert recipe.head_size == 16
@@ -202,7 +202,7 @@ STEPS, RATE = 3, 0.2
 
 
 def trained(whole: Any, job: Workload) -> tuple[list[float], list[float]]:
-    """Some steps of gradient descent: the loss of each, and the squared gradients that count on this rank."""
+    """Train a few steps; return the loss of each, and the squared gradients that count on this rank."""
     losses, norms = [], []
     for step in range(STEPS):
         whole.zero_grad()
@@ -232,7 +232,7 @@ def trained(whole: Any, job: Workload) -> tuple[list[float], list[float]]:
         ("qwen", 4, True, "none", False),
     ],
 )
-def test_a_sharded_model_trains_as_the_whole_one_does(
+def test_a_sharded_model_trains_as_the_whole_one(
     name: str,
     tp: int,
     sequence_parallel: bool,
@@ -240,10 +240,10 @@ def test_a_sharded_model_trains_as_the_whole_one_does(
     parallel_loss: bool,
     threads: Callable[..., list[Any]],
 ) -> None:
-    """Each rank has the whole model's losses, and the gradients that count on the ranks add up to its norm."""
+    """Each rank has the losses of the whole model, and the gradients counted on all ranks add up to its norm."""
     job = workload(name, parallel_loss=parallel_loss)
     job = replace(job, model=replace(job.model, init_std=0.5))
-    # One vocabulary for both, and so the same rows of padding.
+    # the same vocabulary, and thus the same padding, for both
     job = replace(job, model=replace(job.model, vocab_multiple=32 // tp))
     whole = replace(job, model=replace(job.model, vocab_multiple=32))
     losses, norms = trained(built(whole, topology(), place()), whole)
@@ -271,8 +271,8 @@ def test_a_sharded_model_trains_as_the_whole_one_does(
     assert losses[0] != pytest.approx(losses[1], rel=0.01)
 
 
-def test_of_frozen_parts_no_gradient_is_computed(threads: Callable[..., list[Any]]) -> None:
-    """A column product has gradients of what asks for one: input, weight or bias, of all or a share of the sequence."""
+def test_frozen_tensors_get_no_gradient(threads: Callable[..., list[Any]]) -> None:
+    """A column product computes only the requested gradients: of the input (or its shard), the weight or the bias."""
     from tuner.worker.parallel import column_product
 
     for sequence in (False, True):

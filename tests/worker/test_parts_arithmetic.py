@@ -1,4 +1,4 @@
-"""The arithmetic of the worker's parts in this process, without ranks: the second half."""
+"""The worker's parts in this process, without ranks: FLOPs, output, losses and vocabulary."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from tuner.worker import ranks, report, train, vocabulary
 from tuner.worker.linear import Recipe
 from tuner.worker.mlp import Router
 
-__all__ = ["threads"]  # a fixture that lives with its helper
+__all__ = ["threads"]  # fixture
 
 WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
 
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_the_operations_of_an_iteration_are_narayanans(gated: bool, recompute: Recompute) -> None:
-    """3 x (layers + scores + logits) and what is recomputed; 4 samples of 16 tokens are 64 tokens, padded to 120."""
+def test_the_flops_of_an_iteration_follow_narayanan(gated: bool, recompute: Recompute) -> None:
+    """3 x (layers + scores + logits) and recomputation, for 64 tokens and a vocabulary padded to 120."""
     workload = replace(WORKLOAD, model=replace(WIDE, gated_mlp=gated), global_batch=4)
     layers = 2 * 64 * 2 * (2 * 8 * (8 + 4) + (3 if gated else 2) * 8 * 16)
     scores, logits = 4 * 64 * 2 * 16 * 8, 2 * 64 * 8 * 120
@@ -39,18 +39,18 @@ def test_the_operations_of_an_iteration_are_narayanans(gated: bool, recompute: R
 
 
 def iteration(**changes: Any) -> report.TimedIteration:
-    """The third iteration, which took half a second."""
+    """Return the third iteration, which took half a second."""
     usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
     usual |= {"global_batch": 8, "consumed": 24}
     return report.TimedIteration(**usual | changes)
 
 
 def fields(line: str) -> dict[str, str]:
-    """The fields of an iteration's line."""
+    """Return the fields of an iteration's line."""
     return {name.strip(): value.strip() for name, _, value in (part.partition(": ") for part in line.split("|")[1:-1])}
 
 
-def test_an_iterations_line_has_its_samples_tokens_and_rates() -> None:
+def test_a_line_has_the_samples_tokens_and_rates_of_an_iteration() -> None:
     line = report.iteration_line(iteration(), 10, WORKLOAD, topology(dp=2))
     assert line.startswith(" iteration        3/      10 | consumed samples:           24 | ")
     assert line.endswith(" |")
@@ -74,7 +74,7 @@ def test_an_iterations_line_has_its_samples_tokens_and_rates() -> None:
 
 
 @pytest.mark.parametrize(("rate", "shown"), [(9.99e9, "9.990E-03"), (1e10, "0.01"), (2.5e12, "2.50")])
-def test_slow_rates_are_printed_with_an_exponent(rate: float, shown: str) -> None:
+def test_low_rates_are_printed_with_an_exponent(rate: float, shown: str) -> None:
     seconds = report.hardware_flops(WORKLOAD, 1, "none") / rate
     assert fields(report.iteration_line(iteration(seconds=seconds), 9, WORKLOAD, topology()))["TFLOPs"] == shown
 
@@ -82,7 +82,7 @@ def test_slow_rates_are_printed_with_an_exponent(rate: float, shown: str) -> Non
 def test_progress_is_printed_at_most_every_half_second(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """At 10.0, 10.4 (too soon after 10.0, but nothing was printed yet), 10.8 (too soon), 10.9 and 20 s."""
+    """The times are 10.0, 10.4 (too early, but nothing was printed yet), 10.8 (too early), 10.9 and 20 s."""
     clock = iter([10.0, 10.4, 10.8, 10.9, 20.0, 20.6])
     monkeypatch.setattr("tuner.worker.report.time.perf_counter", lambda: next(clock))
     progress = report.Progress(speaks=True, started=0.0)
@@ -95,12 +95,12 @@ def test_progress_is_printed_at_most_every_half_second(
     ]
 
 
-def test_only_one_rank_tells_of_progress(capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_one_rank_prints_progress(capsys: pytest.CaptureFixture[str]) -> None:
     report.Progress(speaks=False).begins(1, 3, 8)
     assert capsys.readouterr().out == ""
 
 
-def test_the_result_has_every_rank_and_iteration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_result_has_all_ranks_and_iterations(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = [
         {"rank": 0, "allocated": 5, "reserved": 6, "trained_parameters": 7, "frozen_parameters": 8},
         {"rank": 1, "allocated": 9, "reserved": 10, "trained_parameters": 11, "frozen_parameters": 12},
@@ -118,7 +118,7 @@ def test_the_result_has_every_rank_and_iteration(tmp_path: Path, capsys: pytest.
 
 
 @pytest.mark.parametrize(("code", "sentence"), [(-9, "was killed by signal 9"), (3, "failed with exit code 3")])
-def test_a_failed_rank_is_recognised_by_its_code(code: int, sentence: str) -> None:
+def test_a_failed_rank_is_described_by_its_exit_code(code: int, sentence: str) -> None:
     assert ranks._describe_exit(code) == sentence
 
 
@@ -129,7 +129,7 @@ class Engine:
         self.calls: list[str] = []
 
     def gradient_accumulation_steps(self) -> int:
-        """Three."""
+        """Return 3."""
         return 3
 
     def __call__(self, tokens: Any, labels: Any) -> Any:
@@ -137,16 +137,16 @@ class Engine:
         return (tokens.sum() + labels.sum()).float()
 
     def backward(self, _loss: Any) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append("backward")
 
     def step(self) -> None:
-        """Note it."""
+        """Record the call."""
         self.calls.append("step")
 
 
 def test_the_loss_of_an_iteration_is_the_mean_of_its_microbatches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """(1 + 2 + 3) / 3 on one replica; added up over two replicas, here alike, and divided by 3 x 2, the same."""
+    """It is (1 + 2 + 3) / 3 on one replica, and the same over two replicas with equal losses, divided by 3 x 2."""
     engine, added = Engine(), []
 
     def add_up(total: Any, group: Any) -> None:
@@ -162,7 +162,7 @@ def test_the_loss_of_an_iteration_is_the_mean_of_its_microbatches(monkeypatch: p
     assert added == ["replicas"]
 
 
-def test_on_a_cpu_adam_is_torchs(tmp_path: Path) -> None:
+def test_adam_on_a_cpu_is_torchs(tmp_path: Path) -> None:
     for optimizer, params in [("AdamW", {"torch_adam": True}), ("Adam", {"torch_adam": True}), ("SGD", {})]:
         config: dict[str, Any] = {"optimizer": {"type": optimizer, "params": {}}, "wall_clock_breakdown": True}
         train.adapt(config)
@@ -175,8 +175,8 @@ def test_on_a_cpu_adam_is_torchs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("tp", [1, 2])
-def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
-    """Equal logits of 100 words have a loss of log 100, however large those of the 28 rows of padding."""
+def test_padding_of_the_vocabulary_does_not_affect_the_loss(tp: int) -> None:
+    """Equal logits of 100 tokens have a loss of log 100, whatever the logits of the 28 padding rows."""
     workload = replace(WORKLOAD, model=replace(TINY, vocab=100))
     loss = vocabulary.Loss(workload, place(tp=1))
     padded = workload.model.padded_vocab(1)
@@ -194,7 +194,7 @@ def test_words_that_only_pad_take_no_part_in_the_loss(tp: int) -> None:
 
 
 def test_a_rank_looks_up_its_own_rows_of_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two ranks, the second has the rows from half of the padded vocabulary on; other tokens give zeros."""
+    """The second of two ranks has the upper half of the padded vocabulary; other tokens give zeros."""
     recipe = Recipe(workload=WORKLOAD, recompute_attention=False, microbatches=1)
     padded = TINY.padded_vocab(2)
     monkeypatch.setattr(vocabulary, "reduced", lambda found, _group: found)
@@ -221,19 +221,19 @@ def test_learned_positions_are_added_from_the_first_on() -> None:
     ("offload", "found"),
     [("none", []), ("optimizer", ["True", "none"]), ("optimizer+parameters", ["True", "cpu"])],
 )
-def test_a_job_prints_what_it_offloads(offload: Any, found: list[str]) -> None:
+def test_a_job_prints_its_offload(offload: Any, found: list[str]) -> None:
     lines = [line.split() for line in report.argument_lines(WORKLOAD, topology(offload=offload))]
     assert [line[-1] for line in lines if line[0] in ("cpu_optimizer", "remote_device")] == found
 
 
 def printed(workload: Workload, chosen: Topology) -> dict[str, str]:
-    """The arguments that a job prints."""
+    """Return the arguments that a job prints."""
     lines = [line.split(maxsplit=2) for line in report.argument_lines(workload, chosen)]
     return {name: value for name, dots, value in lines if set(dots) == {"."}}
 
 
-def test_a_job_prints_each_property_of_its_topology_and_model() -> None:
-    """Of a model whose sizes are all distinct, and of one that differs in every switch."""
+def test_a_job_prints_every_property_of_topology_and_model() -> None:
+    """One model has only distinct sizes, and the other the opposite of every switch."""
     chosen = topology(tp=2, pp=3, dp=5, micro_batch=7, zero=1)
     sizes = {"layers": 6, "hidden": 48, "heads": 8, "kv_heads": 4, "ffn": 80, "seq": 16, "vocab": 100}
     model = tiny(**sizes, head_size=9, vocab_multiple=55)
@@ -304,7 +304,7 @@ def test_a_job_prints_the_experts_of_its_model(shared: int) -> None:
 
 
 def test_a_smaller_batch_averages_gradients_over_fewer_microbatches() -> None:
-    """DeepSpeed counts its microbatches anew, and routers scale their losses by one in so many."""
+    """DeepSpeed restarts its count of microbatches, and routers scale their losses by 1 / microbatches."""
     recipe = Recipe(workload=replace(WORKLOAD, model=mixture()), recompute_attention=False, microbatches=4)
     router = Router(recipe, maker("router"))
     assert router.factor == 1 / 4
@@ -319,9 +319,9 @@ def test_a_smaller_batch_averages_gradients_over_fewer_microbatches() -> None:
     assert (sizes, engine.micro_steps, router.factor) == ([12], 0, 1 / 3)
 
 
-def test_each_rank_finds_the_labels_among_its_own_words(threads: Callable[..., list[Any]]) -> None:
-    """Two ranks with 6 words each have the losses, and the gradients of their own logits, of all 12."""
-    labels = torch.arange(12)[:, None]  # every word is right at one position
+def test_each_rank_computes_the_loss_with_its_part_of_the_vocabulary(threads: Callable[..., list[Any]]) -> None:
+    """Two ranks with 6 tokens each have the losses over all 12 tokens, and the gradients of their own logits."""
+    labels = torch.arange(12)[:, None]  # every token is the label at one position
     group = Group([0, 1])
     drawn = torch.randn(12, 1, 12, generator=torch.Generator().manual_seed(1))
     weights = torch.arange(1.0, 13.0)

@@ -1,4 +1,4 @@
-"""The programs of the worker, with what they call replaced: one rank, all ranks, and the probe."""
+"""The worker's programs with their calls replaced: one rank, all ranks, and the probe."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tuner.worker import probe, ranks, train
 
 @pytest.fixture
 def mine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """An environment of this test's own, without the signals and stacks that a rank registers."""
+    """An isolated environment, without the signal handlers and stack dumps that a rank registers."""
     environment = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("OMPI")}
     monkeypatch.setattr(os, "environ", environment)
     monkeypatch.setattr("tuner.worker.__main__.signal.signal", ignored)
@@ -30,10 +30,10 @@ def mine(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return environment
 
 
-def test_a_rank_trains_what_it_was_assigned(
+def test_a_rank_trains_its_assignment(
     mine: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """0 once it has trained; 2 where another number of ranks was started; torchrun's variables go before MPI's."""
+    """The exit code is 0 after training, 2 with a wrong number of ranks; torchrun's variables precede MPI's."""
     trained: list[Any] = []
     monkeypatch.setattr(train, "train", trained.append)
     assign(tmp_path, WORKLOAD, ONE)
@@ -53,9 +53,7 @@ def test_a_rank_trains_what_it_was_assigned(
     assert len(trained) == 2
 
 
-def test_a_rank_that_fails_leaves_with_code_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_failed_rank_exits_with_code_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     left: list[int] = []
     leave: Any = program.leave
     monkeypatch.setattr("tuner.worker.__main__.os._exit", left.append)
@@ -68,18 +66,18 @@ def test_a_rank_that_fails_leaves_with_code_1(
 
 
 class Ranks:
-    """Ranks 10, 11 and 12 that end with the given statuses; a signal ends what ignores none."""
+    """Ranks 10, 11 and 12 that end with the given statuses; a signal ends those that do not ignore it."""
 
     def __init__(self, statuses: dict[int, int], stubborn: bool = False) -> None:
         self.statuses, self.stubborn = statuses, stubborn
         self.signals: list[tuple[int, int]] = []
 
     def waitpid(self, pid: int, _options: int) -> tuple[int, int]:
-        """Whether that one has ended, and how."""
+        """Return whether the rank has ended, and its status."""
         return (pid, self.statuses.pop(pid)) if pid in self.statuses else (0, 0)
 
     def kill(self, pid: int, number: int) -> None:
-        """Note it."""
+        """Record the signal."""
         self.signals.append((pid, number))
         if number == signal.SIGKILL or not self.stubborn:
             self.statuses[pid] = number
@@ -94,14 +92,14 @@ class Ranks:
         ({10: 1 << 8, 11: 9}, 137, "worker: rank 1 was killed by signal 9\n"),
     ],
 )
-def test_the_first_failure_is_the_code_and_ends_the_others(
+def test_the_first_failure_is_the_exit_code_and_ends_the_others(
     statuses: dict[int, int],
     code: int,
     message: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A signal N is exit code 128 + N, as in a shell; the others get SIGTERM."""
+    """As in a shell, signal N gives exit code 128 + N; the other ranks get SIGTERM."""
     found = Ranks(dict(statuses))
     monkeypatch.setattr("tuner.worker.ranks.os.waitpid", found.waitpid)
     monkeypatch.setattr("tuner.worker.ranks.os.kill", found.kill)
@@ -111,8 +109,8 @@ def test_the_first_failure_is_the_code_and_ends_the_others(
     assert capsys.readouterr().err == message
 
 
-def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One second after the first failure, not sooner."""
+def test_ranks_that_ignore_sigterm_are_killed_after_a_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are killed one second after the first failure."""
     found, naps = Ranks({10: 1 << 8}, stubborn=True), []
     clock = {"now": 50.0}
 
@@ -131,7 +129,7 @@ def test_ranks_that_ignore_sigterm_are_killed_after_the_grace(monkeypatch: pytes
 
 
 @pytest.mark.parametrize(("device", "forked"), [("cpu", True), ("cuda", False)])
-def test_every_rank_is_started_with_its_number_and_one_port(
+def test_every_rank_is_started_with_its_number_and_a_common_port(
     device: str, forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[tuple[Any, ...]] = []
@@ -154,8 +152,8 @@ def test_every_rank_is_started_with_its_number_and_one_port(
     assert ranks.main(["--job", str(path)]) == 2
 
 
-def test_a_run_of_the_fastest_is_what_a_machine_can_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Five runs after a first that may be slow: the sixth, of 0.25 s, is the fastest; a seventh does not happen."""
+def test_the_fastest_run_is_the_speed_of_a_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a warm-up there are five runs: the sixth run, of 0.25 s, is the fastest, and there is no seventh."""
     runs: list[int] = []
     monkeypatch.setattr(
         "tuner.worker.probe.time.perf_counter", Clock(0, 9.0, 0, 2.0, 0, 3.0, 0, 1.5, 0, 1.0, 0, 0.25, 0, 0.125)
@@ -164,8 +162,8 @@ def test_a_run_of_the_fastest_is_what_a_machine_can_do(monkeypatch: pytest.Monke
     assert len(runs) == probe.RUNS + 1 == 6
 
 
-def test_speeds_are_operations_and_bytes_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
-    """2 x 1024^3 operations, and 32 MiB read and written, in half a second each."""
+def test_speeds_are_flops_and_bytes_per_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 x 1024^3 operations, and 32 MiB read and written, take half a second each."""
     monkeypatch.setattr(probe, "_best", half)
     monkeypatch.setattr(probe, "_collective", lambda _, ranks: 10.0 * ranks)
     assert probe._measure("cpu") == {
@@ -178,13 +176,13 @@ def test_speeds_are_operations_and_bytes_a_second(monkeypatch: pytest.MonkeyPatc
 
 
 class Queue:
-    """A queue that has this answer."""
+    """A queue with this answer."""
 
     def __init__(self, answer: float | None) -> None:
         self.answer = answer
 
     def get(self, timeout: float) -> float:
-        """It, or what a queue raises that stays empty."""
+        """Return the answer, or raise what an empty queue raises."""
         assert timeout == 60
         if self.answer is None:
             raise TimeoutError
@@ -192,10 +190,10 @@ class Queue:
 
 
 @pytest.mark.parametrize(("answer", "expected"), [(0.5, 4 * 4e6 * 2 * 3 / 4 / 0.5), (None, None)])
-def test_a_ring_sends_each_word_nearly_twice(
+def test_the_speed_of_an_all_reduce_is_that_of_a_ring(
     answer: float | None, expected: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """4 bytes x 4 million words x 2 (ranks - 1) / ranks; without an answer there is no speed."""
+    """A ring sends 4 bytes x 4 million elements x 2 (ranks - 1) / ranks; without an answer there is no speed."""
     started: list[tuple[Any, ...]] = []
 
     def process(target: Any, args: tuple[Any, ...], daemon: bool) -> Any:
@@ -227,7 +225,7 @@ def test_a_probe_measures_only_on_request(
     assert "card" not in found
 
 
-def test_a_probe_without_torch_says_what_is_lacking(
+def test_a_probe_without_torch_names_the_missing_package(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)

@@ -1,4 +1,4 @@
-"""The worker's model of a published config computes transformers' logits, with the same weights."""
+"""The worker's model of a published config has the logits of transformers for the same weights."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "num_local_experts": 8,
     "num_experts_per_tok": 2,
 }
-"""Sizes in place of a config's own; the window is shorter than a sequence."""
+"""Sizes that replace those of a config; the window is shorter than a sequence."""
 NAMES = (
     *("llama-3.1-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "gemma-2-9b", "gemma-3-1b", "glm-4-9b"),
     *("glm-4-9b-0414", "olmo-2-7b", "minitron-4b", "stablelm-2-1.6b", "command-r", "command-r7b", "smollm3-3b"),
@@ -57,7 +57,7 @@ NORMS: dict[str, Mapping[str, str]] = {
         "post_mlp_layernorm": "after_mlp",
     },
 }
-"""Names of a layer's norms in transformers and in the worker, by placement; two families have norms around."""
+"""Names of a layer's norms in transformers and in the worker, by placement; two families have norms on both sides."""
 PARTS = {
     "self_attn.o_proj": "attention.out",
     **{f"self_attn.{name}_norm": f"attention.norms.{index}" for index, name in enumerate("qk")},
@@ -75,7 +75,7 @@ MIXTURE = {
 
 
 def small(name: str) -> dict[str, Any]:
-    """A published config at small sizes."""
+    """Return a published config at small sizes."""
     config = json.loads((ROOT / "tests" / "data" / "huggingface" / f"{name}.json").read_text())
     config |= {key: value for key, value in SMALL.items() if config.get(key) is not None}
     for key in ("layer_types", "no_rope_layers"):
@@ -85,7 +85,7 @@ def small(name: str) -> dict[str, Any]:
 
 
 def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, Any]]:
-    """Yield transformers' weights by the names of the worker."""
+    """Yield the weights of transformers under the worker's names."""
 
     def joined(words: tuple[str, ...], part: str) -> Any:
         found = [state[word + part] for word in words if word + part in state]
@@ -116,7 +116,7 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
 @pytest.mark.slow
 @pytest.mark.skipif(not find_spec("transformers"), reason="needs transformers")
 @pytest.mark.parametrize("name", NAMES)
-def test_a_published_model_computes_the_logits_of_transformers(name: str) -> None:
+def test_a_published_model_has_the_logits_of_transformers(name: str) -> None:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = small(name)

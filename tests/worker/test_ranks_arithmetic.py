@@ -1,4 +1,4 @@
-"""Process groups, stages, exit codes and speeds of the worker, with what they call replaced in this process."""
+"""Process groups, stages, exit codes and speeds of the worker, with its calls replaced."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ def ignored(*_: Any, **__: Any) -> None:
 
 
 def half(work: Any, _: str) -> float:
-    """Do it, in half a second."""
+    """Run the work and return half a second."""
     work()
     return 0.5
 
 
 def group_of(ranks: list[int]) -> tuple[int, ...]:
-    """A process group is the ranks that it joins."""
+    """Represent a process group by its ranks."""
     return tuple(ranks)
 
 
@@ -43,7 +43,7 @@ def group_of(ranks: list[int]) -> tuple[int, ...]:
         (4, {"tp": 4, "dp": 2}, 1, (0, 1, 0), (4, 5, 6, 7), (4, 5, 6, 7)),
     ],
 )
-def test_adjacent_ranks_share_tensors_then_replicas_then_stages(
+def test_ranks_are_ordered_by_tensor_then_data_then_pipeline(
     rank: int,
     axes: dict[str, int],
     kv_heads: int,
@@ -52,7 +52,7 @@ def test_adjacent_ranks_share_tensors_then_replicas_then_stages(
     kv_group: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A rank is tensor parallel rank + tp x (replica + dp x stage)."""
+    """A rank is the tensor parallel rank + tp x (replica + dp x stage)."""
     chosen = topology(**axes)
     monkeypatch.setattr("tuner.worker.mesh.dist.get_world_size", lambda: chosen.gpus)
     monkeypatch.setattr("tuner.worker.mesh.dist.get_rank", lambda: rank)
@@ -66,13 +66,13 @@ def test_adjacent_ranks_share_tensors_then_replicas_then_stages(
     assert (made.dtype, made.device.type) == (torch.bfloat16, "cpu")
 
 
-def test_another_number_of_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_number_of_ranks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.worker.mesh.dist.get_world_size", lambda: 3)
     with pytest.raises(InputError, match="= 1 x 1 x 1 x 2 = 2 is not the number of ranks, which is 3"):
         mesh.build_mesh(topology(dp=2), 4, "fp32")
 
 
-def test_experts_have_the_groups_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_experts_have_the_process_groups_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Any] = []
     groups = SimpleNamespace(
         _create_expert_and_data_parallel=lambda ep, pp_size: made.append((ep, pp_size)),
@@ -88,7 +88,7 @@ def test_experts_have_the_groups_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -
     assert (found.ep_rank, found.ep_group) == (("ep_size_4", "rank"), ("ep_size_4", "group"))
 
 
-def test_a_local_rank_is_the_launchers_or_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_local_rank_is_the_launchers_or_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCAL_RANK", "3")
     assert mesh.local_rank() == 3
     monkeypatch.delenv("LOCAL_RANK")
@@ -97,7 +97,7 @@ def test_a_local_rank_is_the_launchers_or_the_first(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("final_norm", [True, False])
-def test_a_pipeline_is_words_positions_layers_norm_and_head(tied: bool, final_norm: bool) -> None:
+def test_the_layers_of_a_pipeline_are_in_order(tied: bool, final_norm: bool) -> None:
     from dataclasses import replace
 
     job = replace(WORKLOAD, model=tiny(layers=3, tied_embeddings=tied, final_norm=final_norm))
@@ -117,7 +117,7 @@ def test_a_pipeline_is_words_positions_layers_norm_and_head(tied: bool, final_no
 
 
 class Module:
-    """DeepSpeed's pipeline of two parameters, the second of which another stage counts."""
+    """A stand-in for DeepSpeed's pipeline module with two parameters, the second of which another stage counts."""
 
     parts: list[int] = []  # noqa: RUF012
 
@@ -129,16 +129,16 @@ class Module:
             parameter.tensor_model_parallel = True
 
     def parameters(self) -> list[Any]:
-        """Both."""
+        """Return both parameters."""
         return self.kept
 
     def add_module(self, name: str, module: Any) -> None:
-        """Note it."""
+        """Record the module."""
         self.given[name] = module
 
 
 @pytest.mark.parametrize(("partition", "pattern"), [("layers", "Block"), ("embedding", "(Block|Words|Head)")])
-def test_a_stage_is_cut_as_the_topology_asks(partition: Any, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stages_are_partitioned_by_the_topology(partition: Any, pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     chosen = topology(pp=2, partition=partition)
     monkeypatch.setattr(model, "PipelineModule", Module)
     monkeypatch.setattr(Module, "parts", model.stage_bounds(tiny(), chosen))
@@ -154,7 +154,7 @@ def test_a_stage_is_cut_as_the_topology_asks(partition: Any, pattern: str, monke
 
 
 class Clock:
-    """Seconds that pass at each reading."""
+    """A clock that advances with every reading."""
 
     def __init__(self, *steps: float) -> None:
         self.now, self._steps = 0.0, list(steps)
@@ -178,23 +178,23 @@ def test_an_iteration_is_timed_between_barriers(monkeypatch: pytest.MonkeyPatch)
 
 
 class Engine:
-    """An engine of 3 iterations."""
+    """A stand-in engine with 3 iterations."""
 
     skipped_steps = 2
     module = torch.nn.Linear(2, 3)
 
     def train_batch_size(self) -> int:
-        """The batch of the assignment."""
+        """Return the batch of the assignment."""
         return WORKLOAD.global_batch
 
     def get_lr(self) -> list[float]:
-        """Of two parameter groups."""
+        """Return the rates of two parameter groups."""
         return [0.25, 0.5]
 
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Train a job of two replicas whose losses are given; return what it printed of each iteration and its result."""
+    """Train a job of two replicas with the given losses; return its printed iterations and its result."""
 
     def run(losses: list[float], rank: int = 0) -> Path:
         chosen = topology(dp=2, micro_batch=2)
@@ -244,8 +244,8 @@ def test_a_loss_that_is_not_finite_ends_the_job(job: Any, tmp_path: Path) -> Non
     assert not (tmp_path / "result.json").exists()
 
 
-def test_frozen_parameters_are_counted_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A parameter that ZeRO 3 has sharded counts as a whole."""
+def test_frozen_parameters_are_counted_separately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A parameter sharded by ZeRO 3 counts with its full size."""
     module = torch.nn.Linear(2, 3)
     module.bias.requires_grad = False
     module.weight.ds_numel = 60
@@ -256,7 +256,7 @@ def test_frozen_parameters_are_counted_apart(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.parametrize(("device", "backend", "chosen"), [("cpu", "gloo", []), ("cuda", "nccl", [3])])
-def test_a_rank_takes_the_gpu_of_its_index_and_its_backend(
+def test_a_rank_uses_the_gpu_of_its_local_rank_and_its_backend(
     device: str, backend: str, chosen: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     distributed_c10d = torch.distributed.distributed_c10d
@@ -264,18 +264,18 @@ def test_a_rank_takes_the_gpu_of_its_index_and_its_backend(
     started: dict[str, Any] = {}
 
     class Accelerator:
-        """A device that notes which of its kind was chosen."""
+        """A stand-in accelerator that records the chosen device."""
 
         set_device = staticmethod(gpus.append)
 
         @staticmethod
         def device_name() -> str:
-            """Return the kind."""
+            """Return the device type."""
             return device
 
         @staticmethod
         def communication_backend_name() -> str:
-            """Return NVIDIA's."""
+            """Return the backend of NVIDIA GPUs."""
             return "nccl"
 
     monkeypatch.setenv("LOCAL_RANK", "3")

@@ -1,4 +1,4 @@
-"""What the worker refuses in this process: the least that is refused, and next to it the most that is not."""
+"""The smallest jobs that the worker refuses, and the neighbouring ones that it accepts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
 
 
 def config(job: Workload, chosen: Topology, **changes: Any) -> dict[str, Any]:
-    """The DeepSpeed config of a job, but for these fields."""
+    """Return the DeepSpeed config of a job with changed fields."""
     parts = {"none": (), "optimizer": ("optimizer",), "optimizer+parameters": ("optimizer", "param")}[chosen.offload]
     return {
         "train_batch_size": job.global_batch,
@@ -29,7 +29,7 @@ def config(job: Workload, chosen: Topology, **changes: Any) -> dict[str, Any]:
 
 
 def of(**sizes: Any) -> Workload:
-    """The workload of a tiny model of these sizes."""
+    """Return the workload of a tiny model with these sizes."""
     return replace(WORKLOAD, model=tiny(**sizes))
 
 
@@ -37,7 +37,7 @@ MIXTURE = replace(WORKLOAD, model=mixture())
 
 
 def with_experts(**sizes: Any) -> Workload:
-    """The workload of the tiny mixture with experts of these sizes."""
+    """Return the workload of the tiny mixture with these expert sizes."""
     return replace(WORKLOAD, model=mixture(**sizes))
 
 
@@ -84,7 +84,7 @@ ALLOWED: list[tuple[Workload, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("job", "axes"), ALLOWED)
-def test_a_job_that_the_worker_can_run_is_not_refused(job: Workload, axes: dict[str, Any]) -> None:
+def test_a_supported_job_is_accepted(job: Workload, axes: dict[str, Any]) -> None:
     chosen = topology(**axes)
     refuse(job, chosen, config(job, chosen))
 
@@ -154,9 +154,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("job", "axes", "sentence"), REFUSED)
-def test_a_job_that_the_worker_cannot_run_is_refused_by_its_reason(
-    job: Workload, axes: dict[str, Any], sentence: str
-) -> None:
+def test_an_unsupported_job_is_refused_with_the_reason(job: Workload, axes: dict[str, Any], sentence: str) -> None:
     chosen = topology(**axes)
     with pytest.raises(InputError, match=sentence):
         refuse(job, chosen, config(job, chosen))
@@ -181,20 +179,20 @@ def test_a_job_that_the_worker_cannot_run_is_refused_by_its_reason(
     ],
 )
 def test_a_config_of_another_topology_is_refused(change: dict[str, Any], sentence: str) -> None:
-    """Batch 8 of micro batch 2 on 2 replicas accumulates 2 steps."""
+    """Batch 8 with micro batch 2 on 2 replicas accumulates 2 steps."""
     chosen = topology(dp=2, micro_batch=2, zero=2)
     with pytest.raises(InputError, match=sentence):
         refuse(WORKLOAD, chosen, config(WORKLOAD, chosen, **change))
 
 
-def test_an_offload_that_the_config_leaves_out_is_refused() -> None:
+def test_an_offload_missing_in_the_config_is_refused() -> None:
     chosen = topology(dp=2, zero=2, offload="optimizer")
     lacking = config(WORKLOAD, chosen, zero_optimization={"stage": 2, "offload_optimizer": {"device": "none"}})
     with pytest.raises(InputError, match=r"offload none, and .* means optimizer"):
         refuse(WORKLOAD, chosen, lacking)
 
 
-def test_without_zero_a_config_need_not_name_its_stage() -> None:
+def test_a_config_without_zero_may_omit_the_stage() -> None:
     given = config(WORKLOAD, topology())
     del given["zero_optimization"]
     refuse(WORKLOAD, topology(), given)

@@ -1,4 +1,4 @@
-"""What cannot be built is refused, and each law of the rules is really enforced where a job runs."""
+"""The worker refuses unsupported jobs, and every law of the rules is enforced where a job runs."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
         "head size 512 is more than the 256 of flash2",
     ),
 }
-"""For each law a job that breaks it, and what the worker says."""
+"""A job that breaks each law, and the worker's message."""
 
 ELSEWHERE = {
     "zero-without-pipeline": "DeepSpeed asserts it, and a test of its own meets that",
@@ -120,13 +120,13 @@ ELSEWHERE = {
 }
 
 
-def test_every_law_is_enforced_by_the_worker_or_by_deepspeed() -> None:
+def test_every_law_is_enforced_by_the_worker_or_deepspeed() -> None:
     assert {rule.name for rule in LAWS} == set(ENFORCED) | set(ELSEWHERE)
 
 
 @pytest.mark.parametrize("law", ENFORCED)
 def test_a_job_that_breaks_a_law_is_refused_in_one_sentence(law: str, ranks: Ranks) -> None:
-    """With exit code 2 and before the ranks have met; our rule foresees it."""
+    """Its exit code is 2, before the ranks connect, and the rules predict it."""
     workload, axes, said = ENFORCED[law]
     chosen = topology(**{name: value for name, value in axes.items() if name != "ranks"})
     cluster = catalog.make_cluster(name="any", gpu=catalog.gpu("A100-80GB-SXM"), nodes=1, gpus_per_node=chosen.gpus)
@@ -144,7 +144,7 @@ def test_a_job_that_breaks_a_law_is_refused_in_one_sentence(law: str, ranks: Ran
 
 
 def test_deepspeed_refuses_zero_2_and_3_in_a_pipeline(ranks: Ranks) -> None:
-    """The law `zero-without-pipeline`: DeepSpeed's own assertion, met by a job that is started in spite of it."""
+    """A job that breaks the law `zero-without-pipeline` fails with DeepSpeed's own assertion."""
     for zero in (2, 3):
         job = ranks.run(WORKLOAD, topology(pp=2, zero=zero))
         assert job.failed, job.codes
@@ -167,7 +167,7 @@ UNBUILT: dict[str, tuple[Workload, dict[str, Any], str]] = {
 
 
 @pytest.mark.parametrize("case", UNBUILT)
-def test_what_the_worker_does_not_build_is_said_in_one_sentence(case: str, ranks: Ranks) -> None:
+def test_unsupported_models_are_refused_in_one_sentence(case: str, ranks: Ranks) -> None:
     workload, axes, said = UNBUILT[case]
     chosen = topology(**axes)
     config = {"train_batch_size": 8, "train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 2}
@@ -178,7 +178,7 @@ def test_what_the_worker_does_not_build_is_said_in_one_sentence(case: str, ranks
     assert said in job.err
 
 
-def test_an_assignment_that_cannot_be_read_is_refused_by_name(ranks: Ranks, tmp_path: Path) -> None:
+def test_an_unreadable_assignment_is_refused_by_name(ranks: Ranks, tmp_path: Path) -> None:
     for text, said in BROKEN.items():
         (tmp_path / "job.json").write_text(text)
         (tmp_path / "stderr.log").unlink(missing_ok=True)

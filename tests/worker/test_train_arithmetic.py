@@ -1,4 +1,4 @@
-"""How a rank starts DeepSpeed, clips gradients and looks at its machine, with stand-ins for DeepSpeed and CUDA."""
+"""Starting DeepSpeed, clipping gradients and probing the machine, with stand-ins for DeepSpeed and CUDA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tuner.worker import probe, ranks, train
 
 
 def parameter(*gradient: float, counts: bool = True, expert: bool = False) -> Any:
-    """A parameter with this gradient."""
+    """Return a parameter with this gradient."""
     made = torch.nn.Parameter(torch.zeros(len(gradient)))
     made.grad = torch.tensor(gradient)
     made.tensor_model_parallel = counts
@@ -32,7 +32,7 @@ def parameter(*gradient: float, counts: bool = True, expert: bool = False) -> An
 def test_gradients_are_clipped_by_their_norm_over_all_ranks(
     stages: int, pipe: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Squares add up: of experts over the ranks with other ones, of dense parts over tensor and pipeline ranks."""
+    """Squares are summed over expert parallel ranks for experts, and over tp and pp ranks for dense parameters."""
     groups = {"experts": 3.0, "model": 5.0, "pipe": 7.0}
     monkeypatch.setattr("tuner.worker.train.dist.all_reduce", lambda squares, group: squares.add_(groups[group]))
     dense, copied, expert = parameter(3.0, 4.0), parameter(100.0, counts=False), parameter(6.0, expert=True)
@@ -56,7 +56,7 @@ def test_gradients_are_clipped_by_their_norm_over_all_ranks(
 
 
 class Started:
-    """DeepSpeed, which writes down what it is given."""
+    """A stand-in for DeepSpeed that records its arguments."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.built: list[Any] = []
@@ -89,8 +89,8 @@ class Started:
 
 
 @pytest.mark.parametrize(("pp", "ep"), [(1, 1), (2, 1), (1, 2), (2, 2)])
-def test_an_engine_trains_what_requires_a_gradient(pp: int, ep: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With experts in groups of their own, and clipped over all ranks; a pipeline makes its groups itself."""
+def test_an_engine_gets_the_trainable_parameters(pp: int, ep: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Experts form groups of their own and are clipped over all ranks; a pipeline builds its groups itself."""
     world = Started(monkeypatch)
     one = topology(pp=pp, dp=2)
     batches: Any = iter([0.5])
@@ -120,7 +120,7 @@ def test_an_engine_trains_what_requires_a_gradient(pp: int, ep: int, monkeypatch
         ("cuda", False, True, False, False),
     ],
 )
-def test_deepspeeds_adam_is_used_where_it_is_built_or_can_be(
+def test_deepspeeds_adam_is_used_if_it_is_built_or_can_be_built(
     device: str, built: bool, toolkit: bool, compatible: bool, fused: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = lambda: SimpleNamespace(is_compatible=lambda verbose: compatible and not verbose)  # noqa: E731
@@ -141,11 +141,13 @@ def test_deepspeeds_adam_is_used_where_it_is_built_or_can_be(
 
 
 @pytest.mark.parametrize("forked", [True, False])
-def test_a_rank_knows_its_number_and_its_peers(forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fork trains by itself, and another program is started where drivers do not survive a fork."""
+def test_a_rank_gets_its_number_and_the_number_of_peers(
+    forked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A forked rank trains directly; a new program is executed if drivers do not survive a fork."""
 
     class LeftError(Exception):
-        """The process has ended."""
+        """Stands for the end of the process."""
 
     calls: list[Any] = []
 
@@ -179,7 +181,7 @@ def test_a_rank_knows_its_number_and_its_peers(forked: bool, tmp_path: Path, mon
 
 
 def test_a_rank_dies_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
-    """PR_GET_NAME of linux/prctl.h is 16; a parent that is gone already ends the rank at once."""
+    """PR_GET_NAME is 16 in linux/prctl.h; if the parent is already gone, the rank ends at once."""
     calls: list[Any] = []
     name, before = ctypes.create_string_buffer(16), ctypes.create_string_buffer(16)
     ctypes.CDLL(None).prctl(16, before, 0, 0, 0)
@@ -204,7 +206,7 @@ def test_a_rank_dies_with_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("available", "selected", "cuda"), [(True, None, True), (True, "cpu", False), (False, None, False)]
 )
-def test_a_probe_reports_the_gpus_that_it_may_use(
+def test_a_probe_reports_the_visible_gpus(
     available: bool, selected: str | None, cuda: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("DS_ACCELERATOR", raising=False)
@@ -222,7 +224,7 @@ def test_a_probe_reports_the_gpus_that_it_may_use(
 
 
 @pytest.mark.parametrize(("accelerator", "backend"), [("cpu", "gloo"), ("cuda", "nccl")])
-def test_the_first_rank_answers_with_the_seconds_of_a_collective(
+def test_the_first_rank_returns_the_seconds_of_a_collective(
     accelerator: str, backend: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []

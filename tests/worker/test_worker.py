@@ -1,4 +1,4 @@
-"""The worker trains the same model on every topology, says what it measured, and refuses what it cannot build."""
+"""The worker trains the same model on every topology, reports its measurements, and refuses unsupported jobs."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ from tuner.logs import read_log
 pytestmark = pytest.mark.slow
 
 PRECISE = 1e-5
-"""Relative, fp32; measured over all cases: 2.1e-7."""
+"""Relative tolerance in fp32; the largest measured difference is 2.1e-7."""
 COARSE = 1e-3
-"""Relative, bf16; measured: 8.6e-5."""
+"""Relative tolerance in bf16; measured: 8.6e-5."""
 
 LLAMA = replace(TINY, name="tiny-llama", kv_heads=2, gated_mlp=True, norm="rmsnorm", positions="rotary")
 LLAMA = replace(LLAMA, tied_embeddings=False, qkv_bias=False, qk_norm=True, embedding_norm=True)
 SGD = replace(WORKLOAD, optimizer="sgd")
 CLIP = 0.5
-"""Some of the ten iterations' gradients are longer and some shorter, so that both their scale and their norm count."""
+"""Some of the gradients of ten iterations are longer and some shorter, so that both scale and norm matter."""
 
 
 def run_program(text: str) -> str:
-    """Run Python where torch is; what it printed."""
+    """Run a Python program with torch, and return its output."""
     needs_deepspeed()
     said = subprocess.run([sys.executable, "-c", text], env=ENVIRONMENT, capture_output=True, text=True, timeout=60)
     assert said.returncode == 0, said.stderr
@@ -45,7 +45,7 @@ def run_program(text: str) -> str:
 
 
 def worst(job: Job, reference: Job) -> float:
-    """The largest relative difference of the losses of two jobs."""
+    """Return the largest relative difference between the losses of two jobs."""
     assert len(job.losses) == len(reference.losses) == 10
     assert reference.losses[0] - min(reference.losses) > 0.2, "nothing was learnt that could differ"
     return max(abs(a - b) / b for a, b in zip(job.losses, reference.losses, strict=True))
@@ -73,8 +73,8 @@ PARITY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", PARITY)
-def test_a_topology_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
-    """At one seed and one global batch the losses do not depend on how the work is spread."""
+def test_a_topology_trains_as_on_one_rank(case: str, ranks: Ranks) -> None:
+    """With the same seed and global batch, the losses do not depend on the topology."""
     reference = ranks.succeeded(SGD, clip=CLIP)
     assert worst(ranks.succeeded(SGD, topology(**PARITY[case]), clip=CLIP), reference) < PRECISE
 
@@ -90,10 +90,10 @@ GROWING: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", GROWING)
-def test_one_job_trains_batch_after_batch(case: str, ranks: Ranks) -> None:
-    """Iterations of 8 samples are those of a job that has no others, and the same samples in 16s train the same.
+def test_a_job_trains_several_batches_in_turn(case: str, ranks: Ranks) -> None:
+    """The first iterations of 8 samples equal those of a job without further batches.
 
-    The job's last five take up 80 samples after the first 40, whatever the microbatches in which they come.
+    The last five take 80 samples after the first 40, whatever the microbatches.
     """
     workload = replace(SGD, global_batch=16)
     job = ranks.succeeded(
@@ -116,8 +116,8 @@ LLAMA_PARITY: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("case", LLAMA_PARITY)
-def test_a_model_with_grouped_heads_and_a_gated_mlp_trains_as_one_rank_does(case: str, ranks: Ranks) -> None:
-    """Rotary positions, RMSNorm, norms of queries and keys, and an output layer of its own are cut rightly too."""
+def test_grouped_heads_and_a_gated_mlp_train_as_on_one_rank(case: str, ranks: Ranks) -> None:
+    """The model also has rotary positions, RMSNorm, QK norms and an untied output layer."""
     workload = replace(SGD, model=LLAMA)
     reference = ranks.succeeded(workload, clip=CLIP)
     assert worst(ranks.succeeded(workload, topology(**LLAMA_PARITY[case]), clip=CLIP), reference) < PRECISE
@@ -133,27 +133,27 @@ WORKLOADS: dict[str, Workload] = {
 
 @pytest.mark.parametrize("case", WORKLOADS)
 def test_a_workload_trains_on_two_ranks_as_on_one(case: str, ranks: Ranks) -> None:
-    """The vocabulary is padded to another size for tp=2, and the loss must not see it."""
+    """The vocabulary has more padding with tp=2, which must not affect the loss."""
     reference = ranks.succeeded(WORKLOADS[case], clip=CLIP)
     assert worst(ranks.succeeded(WORKLOADS[case], topology(tp=2), clip=CLIP), reference) < PRECISE
 
 
-def test_norms_are_the_same_in_one_kernel_and_in_many(ranks: Ranks) -> None:
+def test_fused_norms_equal_unfused_ones(ranks: Ranks) -> None:
     for model in (TINY, LLAMA):
         workload = replace(SGD, model=model)
         apart = ranks.succeeded(replace(workload, fused_norms=False), clip=CLIP)
         assert worst(apart, ranks.succeeded(workload, clip=CLIP)) < PRECISE
 
 
-def test_in_sixteen_bits_topologies_agree_to_that_precision(ranks: Ranks) -> None:
-    """Compared within one path of DeepSpeed's: ZeRO 0 in bf16 takes another one."""
+def test_topologies_agree_to_the_precision_of_bf16(ranks: Ranks) -> None:
+    """The jobs use the same code path of DeepSpeed; ZeRO 0 in bf16 has another."""
     workload = replace(WORKLOAD, precision="bf16", attention="flash2")
     reference = ranks.succeeded(workload, topology(zero=1))
     assert worst(ranks.succeeded(workload, topology(tp=2, zero=1)), reference) < COARSE
 
 
-def test_flash_attention_is_the_same_attention() -> None:
-    """Value and gradient, with grouped heads and without, for a length that no block divides."""
+def test_flash_attention_equals_eager_attention() -> None:
+    """Values and gradients agree with and without grouped heads, for a length that is not a multiple of a block."""
     run_program("""
 import torch
 from torch.nn.functional import scaled_dot_product_attention
@@ -174,8 +174,8 @@ for kv_heads in (1, 2, 6):
 """)
 
 
-def test_heads_and_shape_of_the_topology_are_what_is_trained(ranks: Ranks) -> None:
-    """The axes override the model: the job is the one of the model that the topology names."""
+def test_heads_and_shape_of_the_topology_are_trained(ranks: Ranks) -> None:
+    """These axes replace the model's own heads and shape."""
     chosen = topology(heads=8)
     named = ranks.succeeded(replace(SGD, model=TINY.with_heads(8)), clip=CLIP)
     assert ranks.succeeded(SGD, chosen, clip=CLIP).losses == named.losses
@@ -185,8 +185,8 @@ def test_heads_and_shape_of_the_topology_are_what_is_trained(ranks: Ranks) -> No
     assert ranks.succeeded(SGD, topology(shape=shape), clip=CLIP).losses == named.losses
 
 
-def test_frozen_parameters_are_held_beside_and_change_nothing_that_is_trained(ranks: Ranks) -> None:
-    """Tensor parallel ranks and stages share them; the losses are those without them."""
+def test_frozen_parameters_are_sharded_and_do_not_affect_training(ranks: Ranks) -> None:
+    """They are divided among tensor parallel ranks and stages."""
     many = 2**24 + 10
     workload = replace(SGD, model=replace(TINY, frozen_params=many))
     reference = ranks.succeeded(SGD, clip=CLIP)
@@ -198,20 +198,21 @@ def test_frozen_parameters_are_held_beside_and_change_nothing_that_is_trained(ra
         assert min(frozen) >= many / parts, axes
 
 
-def test_a_rank_holds_its_shard_and_no_more(ranks: Ranks) -> None:
-    """By tp every matrix, by pp the layers; norms and biases after row-parallel products stay whole."""
+def test_a_rank_has_exactly_its_shard(ranks: Ranks) -> None:
+    """tp divides matrices and pp layers; norms and the biases of row-parallel products are replicated."""
     counts = ranks.succeeded(SGD, topology(tp=2, pp=2), clip=CLIP).result["parameters"]
-    whole = 6 * TINY.hidden  # two norms and the two biases after a product, for each layer
+    whole = 6 * TINY.hidden  # two norms and two biases after a product in each layer
     layers = 2 * ((TINY.layer_parameters - whole) // 2 + whole)
     words = 256 * TINY.hidden // 2  # padded to 128 x tp
     first, last = layers + words + TINY.seq * TINY.hidden, layers + words + 2 * TINY.hidden
     assert [each["trained"] for each in counts] == [first, first, last, last]
 
 
-def test_a_rank_never_makes_more_than_its_shard() -> None:
-    """The first of 96 ranks builds its part of 24 layers of hidden 4096 in the room of that part and 256 MiB.
+def test_a_rank_never_allocates_more_than_its_shard() -> None:
+    """The first of 96 ranks builds its part of 24 layers of hidden 4096 with 256 MiB beyond the part itself.
 
-    One whole layer would take 384 MiB. The 14336 x 72 model's first stage was built so by hand: 3757 MiB in 3872.
+    One whole layer would take 384 MiB. In a manual test, the first stage of the 14336 x 72 model took 3872 MiB for 3757
+    MiB of parameters.
     """
     said = run_program(BUILD)
     before, grown = map(int, said.splitlines()[-1].split())
@@ -249,7 +250,7 @@ print(sum(each.numel() * each.element_size() for each in stage.parameters()), pe
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Job:
-    """A job of two ranks under torchrun, as by hand."""
+    """A job of two ranks started with torchrun."""
     needs_deepspeed()
     folder = tmp_path_factory.mktemp("torchrun with spaces")
     assign(folder, WORKLOAD, topology(tp=2), iterations=2)
@@ -261,8 +262,8 @@ def launched(tmp_path_factory: pytest.TempPathFactory) -> Job:
     return Job(folder=folder, codes=[said.returncode])
 
 
-def test_a_job_under_torchrun_leaves_its_result(launched: Job) -> None:
-    """The document has every iteration, each rank's memory, the versions and the topology; it is printed last."""
+def test_a_job_under_torchrun_writes_its_result(launched: Job) -> None:
+    """The result has all iterations, the memory of each rank, versions and topology; it is the last printed line."""
     assert launched.codes == [0], launched.err
     result = launched.result
     assert result["schema"] == "tuner/worker/1"
@@ -278,8 +279,8 @@ def test_a_job_under_torchrun_leaves_its_result(launched: Job) -> None:
     ]
 
 
-def test_our_parser_reads_the_lines_of_a_job(launched: Job) -> None:
-    """The lines are Megatron-DeepSpeed's, with the operations of our count."""
+def test_the_log_reader_reads_the_lines_of_a_job(launched: Job) -> None:
+    """The lines have the format of Megatron-DeepSpeed, and the FLOPs of the cost model."""
     (read,) = read_log(launched.out.splitlines()).runs
     assert [each.number for each in read.iterations] == [1, 2]
     cluster = catalog.make_cluster(name="two", gpu=catalog.gpu("A100-80GB-SXM"), nodes=1, gpus_per_node=2)
@@ -292,7 +293,7 @@ def test_our_parser_reads_the_lines_of_a_job(launched: Job) -> None:
         assert line.tflops * 1e12 * own["seconds"] * 2 == pytest.approx(flops, rel=2e-3, abs=line.tflops_digit * 1e12)
 
 
-def test_a_long_iteration_tells_of_its_progress_at_most_each_half_second(ranks: Ranks) -> None:
+def test_a_long_iteration_prints_progress_at_most_every_half_second(ranks: Ranks) -> None:
     for axes in ({"micro_batch": 1}, {"micro_batch": 1, "pp": 2}):
         job = ranks.succeeded(replace(WORKLOAD, global_batch=200), topology(**axes), iterations=1)
         lines = [line for line in job.out.splitlines() if " of iteration 1 | elapsed (s): " in line]
@@ -300,16 +301,16 @@ def test_a_long_iteration_tells_of_its_progress_at_most_each_half_second(ranks: 
         assert lines[0].startswith(" microbatch ")
 
 
-def test_a_loss_that_is_no_number_ends_the_job(ranks: Ranks) -> None:
-    """It exits 1, says so, and leaves no result that could pass for a success."""
+def test_a_nan_loss_ends_the_job(ranks: Ranks) -> None:
+    """The job exits with code 1 and a message, and writes no result."""
     job = ranks.run(SGD, topology(tp=2), rate=1e30, clip=0.0)
     assert job.failed, job.codes
     assert "worker: the loss of iteration 2 is nan: the job ends." in job.err
     assert not (job.folder / "result.json").exists()
 
 
-def test_a_signal_ends_a_rank_and_another_shows_its_stacks(tmp_path: Path) -> None:
-    """SIGUSR1 writes every thread's stack to stderr and the training goes on; SIGTERM ends it."""
+def test_sigusr1_prints_the_stacks_and_sigterm_ends_a_rank(tmp_path: Path) -> None:
+    """After SIGUSR1, training continues."""
     needs_deepspeed()
     assign(tmp_path, WORKLOAD, ONE, iterations=1_000_000)
     environment = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
@@ -334,8 +335,8 @@ def test_a_signal_ends_a_rank_and_another_shows_its_stacks(tmp_path: Path) -> No
     assert "tuner/worker/train.py" in stacks
 
 
-def test_a_rank_whose_peers_never_come_gives_up(tmp_path: Path) -> None:
-    """Every wait for other ranks is finite; how long is the assignment's to say."""
+def test_a_rank_without_peers_times_out(tmp_path: Path) -> None:
+    """Every wait for other ranks is limited by the timeout of the assignment."""
     needs_deepspeed()
     assign(tmp_path, WORKLOAD, topology(dp=2), timeout=3.0)
     environment = {**ENVIRONMENT, "RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
@@ -345,8 +346,8 @@ def test_a_rank_whose_peers_never_come_gives_up(tmp_path: Path) -> None:
     assert "Timed out" in said.stderr
 
 
-def test_initial_values_do_not_depend_on_how_a_matrix_is_cut() -> None:
-    """Any rows and columns that are drawn are those of the whole matrix, and their deviation is the one asked for."""
+def test_initial_values_do_not_depend_on_sharding() -> None:
+    """Any drawn rows and columns equal those of the whole matrix, which has the requested standard deviation."""
     program = """
 import torch
 from tuner.worker.weights import draw
@@ -367,7 +368,7 @@ assert (near - torch.eye(3)).abs().max() < 5e-3, near
 
 
 def test_the_worker_imports_nothing_above_core() -> None:
-    """It can be copied to a cluster that has torch and DeepSpeed and no optuna, pandas or matplotlib."""
+    """The worker can be copied to a cluster that has torch and DeepSpeed, but not optuna, pandas or matplotlib."""
     program = """
 import sys
 import tuner.worker.train

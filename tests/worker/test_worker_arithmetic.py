@@ -1,4 +1,4 @@
-"""The worker's arithmetic in this process, without ranks: shards, padding, stages, microbatches, reports, weights."""
+"""The worker in this process, without ranks: shards, padding, stages, microbatches and weights."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ import pytest
 from tests.workers import WORKLOAD, tiny, topology
 from tuner.core.domain import Partition
 from tuner.core.errors import InputError
-from tuner.core.model import Model
 
 ENVIRONMENT = dict(os.environ)
-os.environ["DS_ACCELERATOR"] = "cpu"  # read once, as DeepSpeed is imported
+os.environ["DS_ACCELERATOR"] = "cpu"  # read once, when DeepSpeed is imported
 torch = pytest.importorskip("torch")
 pytest.importorskip("deepspeed")
 
 from deepspeed.accelerator import get_accelerator  # noqa: E402
 
-from tuner.worker import linear, mesh, model, report, weights  # noqa: E402
+from tuner.worker import linear, mesh, model, weights  # noqa: E402
 from tuner.worker.data import batch_of, microbatches  # noqa: E402
 
 get_accelerator()
 os.environ.clear()
-os.environ.update(ENVIRONMENT)  # other tests start processes of their own
+os.environ.update(ENVIRONMENT)  # other tests start processes
 
 
 def place(**changes: Any) -> mesh.Mesh:
-    """The mesh of a single rank, but for these fields."""
+    """Return the mesh of a single rank with changed fields."""
     alone: dict[str, Any] = {
         "tp": 1,
         "tp_rank": 0,
@@ -54,7 +53,7 @@ def place(**changes: Any) -> mesh.Mesh:
 
 
 def maker(name: str = "", seed: int = 0, **changes: Any) -> linear.Maker:
-    """A maker on a rank that has these fields."""
+    """Return a maker on a rank with these fields."""
     return linear.Maker(mesh=place(**changes), seed=seed, name=name)
 
 
@@ -69,7 +68,7 @@ def maker(name: str = "", seed: int = 0, **changes: Any) -> linear.Maker:
         (300, 0, 4, 300),
     ],
 )
-def test_the_vocabulary_is_padded_to_a_multiple_of_its_own_multiple_and_tp(
+def test_the_vocabulary_is_padded_to_a_multiple_of_its_multiple_times_tp(
     vocab: int, multiple: int, tp: int, padded: int
 ) -> None:
     assert tiny(vocab=vocab, vocab_multiple=multiple).padded_vocab(tp) == padded
@@ -85,14 +84,12 @@ def test_the_vocabulary_is_padded_to_a_multiple_of_its_own_multiple_and_tp(
         (7, 1, 0, 1, range(1, 8)),
     ],
 )
-def test_a_shard_is_an_equal_part_after_the_lower_ranks(
-    total: int, tp: int, rank: int, offset: int, part: range
-) -> None:
+def test_a_shard_follows_those_of_lower_ranks(total: int, tp: int, rank: int, offset: int, part: range) -> None:
     assert linear.shard_of(total, place(tp=tp, tp_rank=rank), offset=offset) == part
 
 
 @pytest.mark.parametrize(("rank", "copies", "first"), [(0, 2, True), (1, 2, False), (2, 2, True), (3, 4, False)])
-def test_the_first_of_the_ranks_that_copy_heads_speaks_for_them(rank: int, copies: int, first: bool) -> None:
+def test_the_first_of_the_ranks_that_copy_heads_represents_them(rank: int, copies: int, first: bool) -> None:
     assert place(tp=4, tp_rank=rank, kv_copies=copies).first_of_kv_copies is first
 
 
@@ -104,18 +101,18 @@ def test_names_of_parts_are_joined_by_dots() -> None:
 @pytest.mark.parametrize(
     ("rank", "sharded", "counts"), [(0, True, True), (1, True, True), (0, False, True), (1, False, False)]
 )
-def test_a_parameter_counts_in_the_norm_where_it_is_sharded_or_the_first(
+def test_a_parameter_counts_in_the_norm_if_it_is_sharded_or_on_the_first_rank(
     rank: int, sharded: bool, counts: bool
 ) -> None:
-    """DeepSpeed adds up what is marked; what all tensor parallel ranks hold alike is marked on rank 0 only."""
+    """DeepSpeed sums marked parameters; those replicated over tensor parallel ranks are marked only on rank 0."""
     made: Any = maker("x", tp=2, tp_rank=rank)
     assert made.vector(3, 1.5, sharded=sharded).tensor_model_parallel is counts
     assert made.vector(3, 1.5, sharded=sharded).tolist() == [1.5] * 3
     assert made.matrix([range(2)], range(4), 0.1, sharded=sharded).tensor_model_parallel is counts
 
 
-def test_linears_hold_their_shards() -> None:
-    """Rows of output for column linears, columns of input for row linears; a bias is a shard or whole."""
+def test_linear_layers_have_their_shards() -> None:
+    """Column-parallel layers have output rows, row-parallel ones input columns; a bias is a shard or replicated."""
     second = maker("x", tp=2, tp_rank=1)
     column: Any = linear.ColumnLinear(second, 6, [range(4, 8), range(12, 14)], bias=True)
     assert (column.weight.shape, column.bias.shape) == ((6, 6), (6,))
@@ -147,10 +144,10 @@ def test_copied_columns_count_once(rank: int, counts: bool) -> None:
         (17, 2, 1, [8, 1]),
     ],
 )
-def test_frozen_parameters_are_shared_by_tp_and_pp_in_pieces(
+def test_frozen_parameters_are_divided_by_tp_and_pp_in_pieces(
     frozen: int, tp: int, stages: int, sizes: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ceil(frozen / (tp x pp)) of them, here in pieces of 8."""
+    """A rank has ceil(frozen / (tp x pp)) parameters, here in pieces of 8."""
     monkeypatch.setattr(linear, "PIECE", 8)
     frozen_linear = linear.Beside(tiny(frozen_params=frozen), place(tp=tp, stages=stages))
     assert [parameter.numel() for parameter in frozen_linear.parameters()] == sizes
@@ -160,7 +157,7 @@ def test_frozen_parameters_are_shared_by_tp_and_pp_in_pieces(
 @pytest.mark.parametrize(
     ("sequence_parallel", "cut", "group"), [(False, False, None), (True, False, "tp"), (False, True, "tp")]
 )
-def test_a_norm_adds_up_gradients_where_ranks_see_different_values(
+def test_a_norm_sums_gradients_if_ranks_have_different_activations(
     sequence_parallel: bool, cut: bool, group: str | None
 ) -> None:
     made = maker("n", tp=2, tp_group="tp", sequence_parallel=sequence_parallel)
@@ -170,7 +167,7 @@ def test_a_norm_adds_up_gradients_where_ranks_see_different_values(
 @pytest.mark.parametrize("fused", [True, False])
 @pytest.mark.parametrize("kind", ["layernorm", "rmsnorm"])
 def test_a_norm_divides_by_the_root_of_the_mean_square(kind: str, fused: bool) -> None:
-    """(x - mean) / sqrt(mean((x - mean)^2) + 1e-5) x weight + bias; RMSNorm without mean and bias."""
+    """(x - mean) / sqrt(mean((x - mean)^2) + 1e-5) x weight + bias; RMSNorm has neither mean nor bias."""
     norm = linear.Norm(maker("n"), 4, kind=kind, fused=fused)
     values = [0.001, 0.002, 0.004, 0.009]
     mean = sum(values) / 4 if kind == "layernorm" else 0.0
@@ -190,9 +187,9 @@ BATCHED = replace(WORKLOAD, global_batch=16)
 
 
 def test_replicas_take_microbatches_in_turn() -> None:
-    """Microbatch t of replica r of 2 begins at sample (2 t + r) x 2: 4 of them are an iteration of 16 samples.
+    """Microbatch t of replica r of 2 starts at sample (2 t + r) x 2; an iteration of 16 samples has 4 of them.
 
-    An iteration of 8 samples has two, the next ones.
+    An iteration of 8 samples has the next two.
     """
     heard: list[tuple[int, int, int]] = []
     chosen = topology(dp=2, micro_batch=2)
@@ -205,8 +202,8 @@ def test_replicas_take_microbatches_in_turn() -> None:
         assert torch.equal(labels, expected[1])
 
 
-def test_labels_are_the_tokens_that_follow_and_low_tokens_are_likelier() -> None:
-    """A uniform u becomes token floor(u^3 x vocabulary): half of all tokens are below an eighth of it."""
+def test_labels_are_the_next_tokens_and_low_tokens_are_likelier() -> None:
+    """A uniform u becomes token floor(u^3 x vocabulary), so half of the tokens are in the lowest eighth."""
     tokens, labels = batch_of(3, 64, WORKLOAD, 0)
     assert tokens.shape == labels.shape == (64, 32)
     assert torch.equal(tokens[:, 1:], labels[:, :-1])
@@ -218,7 +215,7 @@ def test_labels_are_the_tokens_that_follow_and_low_tokens_are_likelier() -> None
 
 
 def test_the_hash_is_lowbias32() -> None:
-    """Wellons 2018, in plain integers."""
+    """The reference is Wellons 2018, in plain integers."""
 
     def lowbias32(number: int) -> int:
         number ^= number >> 16
@@ -235,8 +232,8 @@ def test_the_hash_is_lowbias32() -> None:
     assert float(weights.uniform(torch.tensor([3]), torch.tensor([2]), 9)[0, 0]) == expected
 
 
-def test_a_uniform_weight_has_the_deviation_asked_for() -> None:
-    """(u - 1/2) x deviation x sqrt(12): mean 0, and the largest is deviation x sqrt(3)."""
+def test_uniform_weights_have_the_requested_deviation() -> None:
+    """Weights are (u - 1/2) x deviation x sqrt(12), with mean 0 and maximum deviation x sqrt(3)."""
     weight = torch.empty(200, 100)
     weights.draw(weight, name="w", seed=1, rows=[range(200)], columns=range(100), deviation=0.5)
     assert float(weight.mean()) == pytest.approx(0, abs=0.01)
@@ -245,7 +242,7 @@ def test_a_uniform_weight_has_the_deviation_asked_for() -> None:
     assert -0.5 * math.sqrt(3) <= float(weight.min()) < -0.86
 
 
-def test_a_shard_is_the_same_in_whatever_steps_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shard_does_not_depend_on_the_pieces_in_which_it_is_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, shard = torch.empty(12, 5), torch.empty(5, 3)
     weights.draw(whole, name="w", seed=1, rows=[range(12)], columns=range(5))
     monkeypatch.setattr(weights, "_AT_ONCE", 6)
@@ -266,22 +263,12 @@ def test_a_shard_is_the_same_in_whatever_steps_it_is_drawn(monkeypatch: pytest.M
 def test_stages_divide_the_list_of_layers(
     layers: int, pp: int, partition: Partition, final_norm: bool, bounds: list[int]
 ) -> None:
-    """The list is words, positions, layers, final norm, head; by `embedding`, words and head count as layers."""
+    """The list is embedding, positions, layers, final norm, head; partition=embedding counts its ends as layers."""
     chosen = topology(pp=pp, partition=partition)
     assert model.stage_bounds(tiny(layers=layers, final_norm=final_norm), chosen) == bounds
 
 
 @pytest.mark.parametrize(("layers", "partition"), [(5, "layers"), (4, "embedding")])
-def test_layers_that_do_not_divide_are_refused(layers: int, partition: Partition) -> None:
+def test_layers_that_cannot_be_divided_evenly_are_refused(layers: int, partition: Partition) -> None:
     with pytest.raises(InputError, match=f"{layers} layers cannot be divided evenly over 4 stages by {partition}"):
         model.stage_bounds(tiny(layers=layers), topology(pp=4, partition=partition))
-
-
-WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, vocab=100, vocab_multiple=10)
-
-
-def iteration(**changes: Any) -> report.TimedIteration:
-    """The third iteration, which took half a second."""
-    usual: dict[str, Any] = {"number": 3, "seconds": 0.5, "loss": 2.5, "learning_rate": 1e-3, "skipped": 1}
-    usual |= {"global_batch": 8, "consumed": 24}
-    return report.TimedIteration(**usual | changes)

@@ -1,4 +1,4 @@
-"""Tensor parallel ranks as threads of this process: collectives that exchange tensors at a barrier."""
+"""Tensor parallel ranks as threads of this process, with collectives that exchange tensors at a barrier."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = threading.local()
 
 
 class Group:
-    """The threads of some ranks."""
+    """A process group of threads."""
 
     def __init__(self, ranks: list[int]) -> None:
         self.ranks = ranks
@@ -25,11 +25,11 @@ class Group:
 
     @property
     def index(self) -> int:
-        """The position of this thread's rank."""
+        """Return the index of this thread's rank."""
         return self.ranks.index(HERE.rank)
 
     def exchange(self, tensor: Any) -> list[Any]:
-        """The tensors of all ranks."""
+        """Return the tensors of all ranks."""
         self._slots[self.index] = tensor.clone()
         self._barrier.wait()
         found = list(self._slots)
@@ -37,13 +37,13 @@ class Group:
         return found
 
     def abort(self) -> None:
-        """Let no rank wait for one that failed."""
+        """Release the ranks that wait for a failed one."""
         self._barrier.abort()
 
 
 class _Done:
     def wait(self) -> None:
-        """It is done already."""
+        """Return immediately."""
 
 
 def _all_reduce(tensor: Any, op: Any = None, group: Any = None, async_op: bool = False) -> _Done | None:
@@ -75,7 +75,7 @@ def _all_to_all(output: Any, given: Any, received: Any = None, sent: Any = None,
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[Any]]:
-    """Run a function of a rank on as many threads as there are ranks; return what each returned."""
+    """Run a function of the rank on one thread per rank; return all results."""
     for module in (parallel, vocabulary):
         monkeypatch.setattr(module.dist, "all_reduce", _all_reduce)
     monkeypatch.setattr("tuner.worker.parallel.dist.get_world_size", lambda group: len(group.ranks))

@@ -53,7 +53,7 @@ def production_run(study: StudyResult, ranked: RankedTrial) -> ProductionRun:
 
 
 def default_format(study: StudyResult, ranked: RankedTrial) -> str:
-    """Return the format for the study's framework; studies that name none are launched by Slurm."""
+    """Return the format for the study's framework; for studies without a framework, Slurm."""
     framework = study.setting(ranked)[0].framework
     return _DEFAULTS.get(framework, "slurm") if framework else "slurm"
 
@@ -75,7 +75,7 @@ def export_options(
     fork: Fork | None = None,
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> ExportOptions:
-    """Return the options of an export: the given command, or the one that the study ran, and the site profile."""
+    """Return the options of an export: the given command or that of the study, and the site profile."""
     command = study.settings.get("command") if command is None else command
     return ExportOptions(
         fork=fork,

@@ -110,14 +110,14 @@ _RENAMED: Final = {"num_experts": "num_moe_experts"}
 
 
 def _from_flags(name: str) -> Treatment:
-    """Return the treatment of a property whose fields have the names of megatron-core's flags."""
+    """Return the treatment of a property whose fields are named like megatron-core's flags."""
     core = _CORE[name]
 
     def settings(run: ProductionRun) -> Settings:
         flags, table, model = core.settings(run), flag_table("megatron-core"), run.workload.model
         parsed = table.parsed(flags)
         values = {table.flags[flag[0]].dest: getattr(parsed, table.flags[flag[0]].dest) for flag in flags}
-        values.pop("qk_layernorm", None)  # the property qk_norm has it
+        values.pop("qk_layernorm", None)  # the property qk_norm sets it
         if "moe_layer_freq" in values:
             values["moe_layer_freq"] = [int(model.is_moe_layer(layer)) for layer in range(model.layers)]
         for key in ("moe_router_load_balancing_type", "moe_aux_loss_coeff"):
@@ -296,7 +296,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 
 
 def quantized_fields(run: ProductionRun) -> dict[str, object]:
-    """Return the fields of Bridge's FP8 and FP4 recipes that make them Megatron-LM's: all layers, weights in bf16."""
+    """Return the fields that make Bridge's FP8 and FP4 recipes equal to Megatron-LM's: all layers, weights in bf16."""
     recipe = recipe_of(run.workload)
     if recipe is None:
         return {}
@@ -317,13 +317,13 @@ def mixed_precision(run: ProductionRun) -> str:
 
 _OPTIMIZER: Final = ("optimizer", "lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps")
 _FUSIONS: Final = ("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm")
-"""What pretrain_gpt.py fuses and MLAModelProvider does not unless asked to; results are the same, memory is not."""
+"""Fusions that pretrain_gpt.py enables and MLAModelProvider does not; they change memory, but not results."""
 
 
 def _optimizer(run: ProductionRun) -> Settings:
-    """Return the fields of optimizer and schedule, with the values of Megatron-LM's export.
+    """Return the fields of optimizer and schedule, with the values of the Megatron-LM export.
 
-    Megatron's scheduler sets the optimizer's weight decay anew in each step, from `start_weight_decay` and
+    Megatron's scheduler sets the optimizer's weight decay in every step, from `start_weight_decay` and
     `end_weight_decay`.
     """
     flags = flag_table("megatron-core").parsed([("--optimizer", run.workload.optimizer), *training_flags(run)])

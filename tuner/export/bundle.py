@@ -23,8 +23,7 @@ FORMATS: Final[Mapping[str, Format]] = {
 
 
 def bundle(run: ProductionRun, format_name: str, options: ExportOptions | None = None) -> dict[str, str]:
-    """Return the text of every file of a production folder by name, or raise `InputError` for what the format cannot
-    express."""
+    """Return the text of every file of a production folder by name; raise `InputError` for an unsupported run."""
     chosen, options = find(format_name, FORMATS), options or ExportOptions()
     chosen.check(run, options)
     files = {**chosen.render(run, options, chosen), "topology.json": as_json(run_document(run))}

@@ -1,6 +1,6 @@
 """Recorded flags of a trainer: those that its argument parser accepts, with their defaults.
 
-`tuner/data/flags/NAME.csv` holds one flag a row (`tests/record_flags.py` writes it); its first line names the
+`tuner/data/flags/NAME.csv` has one flag per row (`tests/record_flags.py` writes it); its first line names the
 repository and the commit.
 """
 
@@ -65,11 +65,11 @@ class FlagTable:
         return parser
 
     def parsed(self, settings: Sequence[tuple[str, ...]]) -> Namespace:
-        """Return what the trainer reads from the flags, defaults included."""
+        """Return the trainer's parsed flags, including defaults."""
         return self.parser.parse_args([word for setting in settings for word in setting])
 
     def differences(self, settings: Sequence[tuple[str, ...]]) -> list[Difference]:
-        """Return the settings whose value is not the trainer's default, in their order."""
+        """Return the settings that differ from the trainer's defaults, in their order."""
         found = []
         parsed = self.parsed(settings)
         for name, *values in settings:

@@ -1,4 +1,4 @@
-"""The registry of export formats, and the check that a format trains the model that was asked for."""
+"""The registry of export formats, and the check that a format trains the requested model."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ class Treatment:
     only: str = ""
     """The values that are not refused, for documentation; empty: all."""
     accepts: Callable[[ProductionRun], bool] = lambda _: True
-    """Whether the format trains the value that a run has."""
+    """Whether the format supports the value of a run."""
     settings: Callable[[ProductionRun], Settings] = lambda _: []
     """The flags that express a run's value."""
     because: str | Callable[[ProductionRun], str] = ""
-    """Why other values, or the one that a run has, are refused; for messages."""
+    """Why other values, or that of the run, are refused; for messages."""
 
     def reason(self, run: ProductionRun) -> str:
         """Return why a run's value is refused, if the label does not explain it."""
@@ -54,12 +54,12 @@ def expressed(
     accepts: Callable[[ProductionRun], bool] = lambda _: True,
     because: str | Callable[[ProductionRun], str] = "",
 ) -> Treatment:
-    """Return the treatment of a property that a format has flags for, perhaps for some values only."""
+    """Return the treatment of a property that a format has flags for, possibly only for some values."""
     return Treatment(by=by, only=only, accepts=accepts, settings=settings, because=because)
 
 
 def trains_only(only: str, accepts: Callable[[ProductionRun], bool], because: str = "") -> Treatment:
-    """Return the treatment of a property that a format has no flag for: it trains `only` and refuses the rest."""
+    """Return the treatment of a property without a flag: the format trains `only` and refuses other values."""
     return Treatment(only=only, accepts=accepts, because=because)
 
 
@@ -109,12 +109,12 @@ class Format:
     """Whether DeepSpeed's ZeRO++ can be switched on."""
 
     def refused(self, run: ProductionRun, options: ExportOptions) -> list[str]:
-        """Return the names of the properties of a run that this format cannot train."""
+        """Return the names of the properties of a run that this format does not support."""
         treatments = self.treatments(self.resolve(run, options))
         return [name for name in PROPERTIES if not treatments.get(name, _FORGOTTEN).accepts(run)]
 
     def refusals(self, run: ProductionRun, options: ExportOptions) -> list[str]:
-        """Return a label for each property of a run that this format cannot train."""
+        """Return a label for each property of a run that this format does not support."""
         treatments = self.treatments(self.resolve(run, options))
         reasons = {name: treatments.get(name, _FORGOTTEN).reason(run) for name in self.refused(run, options)}
         first = {reason: name for name, reason in reversed(reasons.items())}  # properties may share a reason
@@ -151,7 +151,7 @@ class Format:
 
 
 def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: A002
-    """Raise `InputError` unless the format and the topology have ZeRO++ (DeepSpeed 0.19.8, runtime/zero/config.py)."""
+    """Raise `InputError` unless format and topology support ZeRO++ (DeepSpeed 0.19.8, runtime/zero/config.py)."""
     topology = run.topology
     if not format.zero_plus_plus:
         raise InputError(f"--zero-plus-plus is DeepSpeed's; --format {format.name} has none: leave it out.")

@@ -22,7 +22,7 @@ _SHARDING: Final = {0: "NO_SHARD", 1: "SHARD_GRAD_OP", 2: "SHARD_GRAD_OP", 3: "F
 """FSDP strategy of each ZeRO stage. FSDP shards optimizer state and gradients together, so stage 1 becomes 2."""
 
 DEFAULT_LAYER_CLASS: Final = "TransformerBlock"
-"""Name of the class of one transformer layer, unless the caller gives another."""
+"""Default class name of a transformer layer."""
 
 
 def _check(workload: Workload, topology: Topology) -> None:

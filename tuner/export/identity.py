@@ -1,7 +1,7 @@
 """Everything that determines what a run trains, as properties with a label for users.
 
-`PROPERTIES` covers every field of `Model`, `Topology` and `Workload` that a trainer must take over. A format declares
-for each property how it expresses it, or which values it trains anyway and that it refuses all others.
+`PROPERTIES` covers every field of `Model`, `Topology` and `Workload` that affects training. For each property, a format
+declares how it expresses it, or which values it supports and that it refuses all others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Property:
         return {"model": run.workload.model, "workload": run.workload, "topology": run.topology}[self.subject]
 
     def labelled(self, run: ProductionRun) -> str:
-        """Describe the value that a run has."""
+        """Describe the run's value of this property."""
         return self.label(self.of(run))
 
 
@@ -317,14 +317,15 @@ NOT_PROPERTIES: Final[Mapping[Subject, frozenset[str]]] = {
     "workload": frozenset({"model", "framework", "stack", "fused_norms", "plain_layers", "parallel_loss", "routing"}),
     "topology": frozenset({"nodes", "heads", "shape", "global_batch"}),
 }
-"""Fields that no trainer takes: names, the launch's, those that only the cost model reads, and overrides that a
-production run's workload has taken over."""
+"""Fields that no trainer reads: names, those of the launch or of the cost model only, and overrides that are already
+part of a production run's workload.
+"""
 
 _SUBJECTS: Final[Mapping[Subject, type]] = {"model": Model, "workload": Workload, "topology": Topology}
 
 
 def uncovered() -> Iterator[tuple[Subject, str, Any]]:
-    """Yield each field that no property covers, with its default. A test holds this empty."""
+    """Yield each field that no property covers, with its default; a test requires that there are none."""
     for subject, kind in _SUBJECTS.items():
         covered = {name for one in PROPERTIES.values() if one.subject == subject for name in one.fields}
         for field in fields(kind):

@@ -15,7 +15,7 @@ from tuner.export.rendering import as_yaml, label
 from tuner.launch.slurm.site_profile import SiteProfile
 
 CONFIG: Final = "/config"
-"""Where containers find the files that the program reads."""
+"""The folder in which containers find the files of the program."""
 PORT: Final = 29400
 
 Document = dict[str, Any]
@@ -50,7 +50,7 @@ def pytorchjob(run: ProductionRun, program: TrainingProgram, site: SiteProfile, 
 
 
 def jobset(run: ProductionRun, program: TrainingProgram, site: SiteProfile, data: Sequence[str]) -> str:
-    """Return a JobSet of jobset.x-k8s.io/v1alpha2: one indexed job with a pod for each node."""
+    """Return a JobSet of jobset.x-k8s.io/v1alpha2: one indexed job with a pod per node."""
     nodes, name = run.topology.nodes, label(run.name)
     address, index = f"{name}-node-0-0.{name}", "JOB_COMPLETION_INDEX"  # set in the pods of an indexed job
     rendezvous = [f"--master-addr={address}", f"--master-port={PORT}", f"--node-rank=$({index})"]
@@ -90,7 +90,7 @@ def jobset(run: ProductionRun, program: TrainingProgram, site: SiteProfile, data
 
 
 def kustomization(run: ProductionRun, data: Sequence[str]) -> str:
-    """Return the kustomization that creates the manifest and, where the program reads files, their config map."""
+    """Return the kustomization that creates the manifest, and the config map of the program's files, if any."""
     document: Document = {
         "apiVersion": "kustomize.config.k8s.io/v1beta1",
         "kind": "Kustomization",

@@ -1,4 +1,4 @@
-"""Flags that all Megatron code bases share."""
+"""Flags common to all Megatron code bases."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE
 
 
 def number(value: float) -> str:
-    """Return a number in the fewest digits that say it exactly."""
+    """Return a number in the fewest digits that represent it exactly."""
     return str(int(value)) if value == int(value) else repr(value)
 
 
 def numeric(flag: str, field: str) -> Treatment:
-    """Return the treatment of a number of the model that one flag expresses as it stands."""
+    """Return the treatment of a number of the model that is the value of one flag."""
     return expressed(flag, lambda run: [(flag, number(getattr(run.workload.model, field)))])
 
 
 def counted(flag: str, axis: str) -> Treatment:
-    """Return the treatment of a number of the topology that one flag expresses as it stands."""
+    """Return the treatment of a number of the topology that is the value of one flag."""
     return expressed(flag, lambda run: [(flag, str(getattr(run.topology, axis)))])
 
 
 def switch(flag: str, field: str, *, on: bool = True) -> Treatment:
-    """Return the treatment of a property that is on or off, of which one flag expresses one."""
+    """Return the treatment of a switch for which one flag sets one of the two values."""
     return expressed(flag, lambda run: [(flag,)] * (getattr(run.workload.model, field) == on))
 
 
 def is_rotary(run: ProductionRun) -> bool:
-    """Return whether positions are rotary; other models have no use for the rest of the rotary properties."""
+    """Return whether positions are rotary; for other models, the remaining rotary properties are irrelevant."""
     return run.workload.model.positions == "rotary"
 
 
@@ -43,7 +43,7 @@ def is_windowed(run: ProductionRun) -> bool:
 
 
 def is_llama3(scaling: RotaryScaling, *, factor: float | None = None) -> bool:
-    """Return whether a scaling has the constants of Llama 3.1 that Megatron does not let anyone change."""
+    """Return whether a scaling has the constants of Llama 3.1, which are fixed in Megatron."""
     same = (scaling.low_frequency, scaling.high_frequency, scaling.original_seq) == (1.0, 4.0, 8192)
     return scaling.kind == "llama3" and same and factor in (None, scaling.factor)
 
@@ -58,7 +58,7 @@ def same_as_mlp(flag: str, field: str) -> Treatment:
 
 
 def vocab_multiple(flags: str, settings: Callable[[ProductionRun], Settings] = lambda _: []) -> Treatment:
-    """Return the treatment of the vocabulary's padding: without any, tensor parallel ranks need equal shares."""
+    """Return the treatment of vocabulary padding: without any, tensor parallel ranks need equal shares."""
     return expressed(
         flags,
         settings,
@@ -68,7 +68,7 @@ def vocab_multiple(flags: str, settings: Callable[[ProductionRun], Settings] = l
 
 
 def flash_in_half_precision(flags: str, settings: Callable[[ProductionRun], Settings]) -> Treatment:
-    """Return the treatment of the attention kernel where every one can be chosen."""
+    """Return the treatment of the attention kernel for trainers that support all of them."""
     return expressed(
         flags,
         settings,
@@ -85,7 +85,7 @@ def half_precision(run: ProductionRun) -> Settings:
 
 
 def base_treatments() -> dict[str, Treatment]:
-    """Return the treatments of sizes and degrees, and of what no Megatron code base can express."""
+    """Return the treatments of sizes and degrees, and of properties that no Megatron code base supports."""
     return {
         "layers": numeric("--num-layers", "layers"),
         "hidden": numeric("--hidden-size", "hidden"),
@@ -142,7 +142,7 @@ def base_treatments() -> dict[str, Treatment]:
 
 
 def training_flags(run: ProductionRun) -> Settings:
-    """Return the defaults of the learning rate, the optimizer's stability, logs and checkpoints."""
+    """Return default flags of learning rate, optimizer, logs and checkpoints."""
     flags: Settings = [
         ("--lr", f"{LEARNING_RATE:g}"),
         ("--min-lr", f"{LEARNING_RATE / 10:g}"),

@@ -67,7 +67,7 @@ RECIPE_FORMATS: Final = {
 """Number format that Transformer Engine's recipes are used with."""
 
 DELAYED_SCALING: Final[Mapping[str, int | str]] = {"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"}
-"""Transformer Engine's own defaults of delayed scaling; Megatron-LM's take the last maximum alone."""
+"""Transformer Engine's own defaults of delayed scaling; Megatron-LM's use only the last maximum."""
 
 
 def _activation(run: ProductionRun) -> Settings:
@@ -107,7 +107,7 @@ def _positions(run: ProductionRun) -> Settings:
 
 
 def _skips(run: ProductionRun) -> bool:
-    """Return whether some layers have no rotary embedding while others have one."""
+    """Return whether only some layers lack a rotary embedding."""
     return is_rotary(run) and run.workload.model.rotary_skip > 0
 
 
@@ -147,7 +147,7 @@ def _has_scaling(run: ProductionRun) -> bool:
 
 
 def _rotary_number(flag: str, field: str, *, whole: bool = False) -> Treatment:
-    """Return the treatment of a number of the rotary embedding that one flag expresses, `whole` or not."""
+    """Return the treatment of a number of the rotary embedding that one flag sets, as an integer if `whole`."""
 
     def value(run: ProductionRun) -> float:
         return float(getattr(run.workload.model, field))
@@ -196,7 +196,7 @@ def _attention(run: ProductionRun) -> Settings:
 
 
 def attention_backend(run: ProductionRun) -> str:
-    """Return Transformer Engine's backend. Only cuDNN's flash attention ("fused") has sinks and two sizes of a head."""
+    """Return Transformer Engine's backend: only cuDNN's flash attention ("fused") supports sinks and two head sizes."""
     if run.workload.attention == "fused":
         return "unfused"
     return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "flash"
@@ -207,7 +207,7 @@ def _units(run: ProductionRun) -> int:
 
 
 def _splits(run: ProductionRun) -> bool:
-    """Return whether the stages are of equal size, or a layout leaves a layer to the last one."""
+    """Return whether the stages have equal size, or a layout leaves a layer for the last stage."""
     chunks = run.topology.pp * run.topology.vpp
     if run.topology.partition == "layout":
         return chunks > 1 and layout_chunks(run.workload.model.layers, chunks)[1] > 0
@@ -339,7 +339,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 
 
 def megatron_core_flags(run: ProductionRun, options: ExportOptions | None = None) -> Settings:
-    """Return the flags of pretrain_gpt.py that express a run."""
+    """Return the flags of pretrain_gpt.py for a run."""
     flags = MEGATRON_CORE.settings(run, options or ExportOptions())
     return [*flags, ("--cross-entropy-loss-fusion",), *training_flags(run), ("--log-throughput",)]
 

@@ -116,7 +116,7 @@ _SHARED: Final[Mapping[str, Treatment]] = {
 }
 
 _NOT_ROTATED: Final = trains_only("without rotary positions", lambda _: True)
-"""The treatment of what describes rotary positions, where those themselves are refused."""
+"""The treatment of properties of rotary positions, if those themselves are refused."""
 
 _DEEPSPEED: Final[Mapping[str, Treatment]] = {
     **_SHARED,
@@ -220,7 +220,7 @@ _BLOOM: Final[Mapping[str, Treatment]] = {
     "vocab": expressed("your tokenizer, --pad-vocab-size-to"),
     "vocab_multiple": vocab_multiple(
         "--make-vocab-size-divisible-by, --pad-vocab-size-to",
-        lambda r: [  # it pads what the tokenizer has, which may be fewer words than the model has
+        lambda r: [  # the tokenizer may have fewer tokens than the model has rows
             ("--make-vocab-size-divisible-by", str(r.workload.model.vocab_multiple or 1)),
             ("--pad-vocab-size-to", str(r.workload.model.padded_vocab(r.topology.tp))),
         ],
@@ -254,7 +254,7 @@ _TREATMENTS: Final[Mapping[Fork, Mapping[str, Treatment]]] = {"deepspeed": _DEEP
 
 
 def fork_for(run: ProductionRun, options: ExportOptions) -> Fork:
-    """Return the chosen fork, or else BigScience's where only it can train the run, and DeepSpeed's elsewhere."""
+    """Return the chosen fork; by default BigScience's if only it supports the run, and otherwise DeepSpeed's."""
     if options.fork:
         return options.fork
     able = [fork for fork, treatments in _TREATMENTS.items() if all(one.accepts(run) for one in treatments.values())]
@@ -262,7 +262,7 @@ def fork_for(run: ProductionRun, options: ExportOptions) -> Fork:
 
 
 def megatron_deepspeed_flags(run: ProductionRun, options: ExportOptions | None = None) -> Settings:
-    """Return the flags of a fork's pretrain_gpt.py that express a run."""
+    """Return the flags of a fork's pretrain_gpt.py for a run."""
     return MEGATRON_DEEPSPEED.settings(run, options or ExportOptions()) + training_flags(run)
 
 

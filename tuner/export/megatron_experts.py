@@ -37,7 +37,7 @@ _MLA_YARN: Final = (4096, 32.0, 1.0)
 
 
 def is_latent_yarn(scaling: RotaryScaling | None, *, constants: tuple[float, float, float] | None = _MLA_YARN) -> bool:
-    """Return whether latent attention can be scaled like this, with any original length and betas if None."""
+    """Return whether latent attention supports this scaling; None stands for any original length and betas."""
     if scaling is None:
         return True
     given = (scaling.original_seq, scaling.beta_fast, scaling.beta_slow)
@@ -45,7 +45,7 @@ def is_latent_yarn(scaling: RotaryScaling | None, *, constants: tuple[float, flo
 
 
 def layer_pattern(model: Model) -> str:
-    """Return which layers have experts, as Megatron writes it: `([0]*3+[1]*58)`."""
+    """Return the layers with experts in Megatron's notation: `([0]*3+[1]*58)`."""
     experts = model.experts
     if experts is None or experts.period == 1:
         return f"([0]*{model.dense_mlp_layers}+[1]*{model.moe_layers})"
@@ -88,7 +88,7 @@ def _experts(run: ProductionRun) -> Settings:
     flags += [("--moe-apply-probs-on-input",)] * experts.weights_before
     if experts.capacity_factor:
         flags.append(("--moe-expert-capacity-factor", number(experts.capacity_factor)))
-    if run.workload.attention != "eager":  # Transformer Engine's grouped products and fused permutation
+    if run.workload.attention != "eager":  # Transformer Engine's grouped GEMMs and fused permutation
         flags += [("--moe-grouped-gemm",), ("--moe-permute-fusion",)]
         flags += [("--no-bias-dropout-fusion",)] * model.mlp_bias
     return flags
@@ -107,7 +107,7 @@ def pre_softmax(experts: Experts) -> bool:
 
 
 def _unroutable(run: ProductionRun) -> str:
-    """Return the properties of a run's experts that Megatron does not train."""
+    """Return the properties of a run's experts that Megatron does not support."""
     model = run.workload.model
     experts = model.experts
     if experts is None:
@@ -135,7 +135,7 @@ def _unroutable(run: ProductionRun) -> str:
 
 
 def _scales(model: Model) -> tuple[float, float]:
-    """Return yarn's mscale and mscale_all_dim, from the factors of attention scores and of rotated keys."""
+    """Return yarn's mscale and mscale_all_dim for given factors of attention scores and rotated keys."""
     latent, scaling = model.latent, model.rotary_scaling
     assert latent is not None  # noqa: S101 - callers ask
     if scaling is None or scaling.factor <= 1:
@@ -223,7 +223,7 @@ def _has_clamp(run: ProductionRun) -> bool:
 
 
 def _has_scale(run: ProductionRun) -> bool:
-    """Return whether attention scores are scaled as usual, or latent attention's by what yarn's scales can express."""
+    """Return whether attention scores are scaled as usual, or for latent attention, as yarn's scales can express."""
     model = run.workload.model
     if model.latent is None:
         return usual_scale(run)

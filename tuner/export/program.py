@@ -67,7 +67,7 @@ class TrainingProgram:
 
 
 def quoted_word(word: str, folder: str) -> str:
-    """Return a word quoted for a shell, with the expression for the script's folder in place."""
+    """Return a word quoted for a shell, in which an expression stands for the script's folder."""
     parts = word.split(FOLDER)
     return folder.join(shlex.quote(part) if part else "" for part in parts) or "''"
 
@@ -86,17 +86,17 @@ def program_of_export(run: ProductionRun, options: ExportOptions) -> TrainingPro
 
 
 def _values(run: ProductionRun) -> dict[str, Any]:
-    """Return the values of all fields but paths."""
+    """Return the values of all fields except paths."""
     return template_fields(run.workload, run.topology, run.cluster) | {"iterations": run.iterations, "number": 0}
 
 
 def program_treatments(options: ExportOptions) -> Mapping[str, Treatment]:
-    """Return how the program trains each property of a run."""
+    """Return how the program treats each property of a run."""
     return _of_worker() if options.command is None else _of_command(options.command)
 
 
 def _of_worker() -> Mapping[str, Treatment]:
-    """Return the treatments of the bundled worker, which reads the assignment and refuses what it cannot train."""
+    """Return the treatments of the bundled worker, which reads the assignment and refuses unsupported models."""
     found = {
         name: expressed("assignment.json", accepts=_trained(name), only=_ONLY.get(name, "")) for name in PROPERTIES
     }
@@ -173,8 +173,7 @@ def _has(name: str, value: Any) -> Callable[[ProductionRun], bool]:
 
 
 def worker_workload(run: ProductionRun) -> Workload:
-    """Return the workload as the worker trains it: the same model, with a kernel of torch for Megatron's fused one, and
-    experts with their own router."""
+    """Return the workload as the worker trains it: with a torch kernel instead of a fused one, and natural routing."""
     workload = replace(run.workload, plain_layers=False)
     workload = replace(workload, routing="natural") if workload.model.experts else workload
     if workload.attention != "fused":

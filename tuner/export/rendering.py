@@ -14,7 +14,7 @@ from tuner.launch.slurm.site_profile import SiteProfile
 
 
 def rendered(template: str, run: ProductionRun, **values: Any) -> str:
-    """Return the text of a template in `templates/launch/` for a run, with further values by name."""
+    """Return a template in `templates/launch/` rendered for a run, with further values by name."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(  # noqa: S701 - shell scripts quote what they print, Markdown is escaped by `finalize`
@@ -38,7 +38,7 @@ def as_json(document: Any) -> str:
 
 
 def as_yaml(document: Any) -> str:
-    """Return a document of objects, lists, texts, integers and booleans as YAML, each text quoted as in JSON."""
+    """Return a document of objects, lists, strings, integers and booleans as YAML, with strings quoted as in JSON."""
     return "".join(f"{line}\n" for line in _yaml_lines(document))
 
 

@@ -1,4 +1,4 @@
-"""Whether a model can be handed over at all, for commands that plan or search before anything is exported."""
+"""Whether any format can export a model, for commands that plan or search before an export."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_NAMED = 3
 
 
 def export_note(workload: Workload, cluster: Cluster, *, command: str | None = None) -> str:
-    """Return why no export of the workload's framework trains its model; empty if one does, or any framework may."""
+    """Return why no export of the workload's framework trains its model; empty if one does or any framework may."""
     framework = workload.framework
     if framework is None or not (refusals := _fewest_refusals(framework, workload, cluster, command)):
         return ""

@@ -66,7 +66,7 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
 
 
 def _values(run: ProductionRun) -> dict[str, Any]:
-    """Return the values of the recipe; each is a literal of Python."""
+    """Return the values of the recipe, each as a Python literal."""
     model, topology, workload = run.workload.model, run.topology, run.workload
     scaling = model.rotary_scaling
     rope: dict[str, Any] = {"theta": model.rotary_base, "scaling": "llama" if scaling else "none"}
@@ -155,7 +155,7 @@ def _unlike_qwen3(run: ProductionRun) -> list[str]:
 
 
 def _shares_experts(run: ProductionRun) -> bool:
-    """Return whether the ranks of a shard group divide by ep (config/configs.py: expert_parallel_degree)."""
+    """Return whether ep divides the ranks of a shard group (config/configs.py: expert_parallel_degree)."""
     topology = run.topology
     return topology.tp * topology.cp * (topology.dp // topology.hsdp) % topology.ep == 0
 
@@ -165,13 +165,13 @@ def _registered(run: ProductionRun) -> bool:
 
 
 def _scalable(run: ProductionRun) -> bool:
-    """Return whether the rotary embedding has no scaling, or Llama 3's, which the one of Qwen3 refuses."""
+    """Return whether the rotary embedding is unscaled, or scaled like Llama 3, which Qwen3's does not support."""
     scaling, experts = run.workload.model.rotary_scaling, run.workload.model.experts
     return scaling is None or (experts is None and scaling.kind == "llama3" and scaling.original_seq > 0)
 
 
 def _has_precision(run: ProductionRun) -> bool:
-    """Return whether the products, those of experts included, are in the precision of a run."""
+    """Return whether all matrix products, including those of experts, have the precision of the run."""
     precision, recipe = run.workload.precision, run.workload.precision_recipe
     fp8 = precision == "fp8" and recipe in (None, "rowwise", "mxfp8")
     return precision == "bf16" or ((precision == "fp32" or fp8) and run.workload.model.experts is None)
@@ -212,7 +212,7 @@ _LLAMA: Final[Mapping[str, Any]] = {
 """The properties of torchtitan's Llama 3, apart from its sizes."""
 
 _QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
-"""Where torchtitan's Qwen3 differs from that."""
+"""Differences of torchtitan's Qwen3 from its Llama 3."""
 
 _SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embeddings")
 

@@ -1,4 +1,4 @@
-"""Look at processes of this machine: by their command line, because process ids are reused, and their state."""
+"""Identify processes of this machine by their command lines, because process ids are reused, and read their states."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LONGEST_EXEC: Final = 5.0
 
 
 def runs(pid: int | None, word: str | Path) -> bool:
-    """Whether a process has this word in its command line."""
+    """Whether the command line of a process has this word."""
     try:
         return os.fsencode(word) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:

@@ -49,7 +49,7 @@ class Job:
     tag: str
     """Unique among all jobs."""
     folder: Path
-    """Where the job writes its files."""
+    """The folder for the job's files."""
     workload: Workload
     cluster: Cluster
     topology: Topology
@@ -72,17 +72,17 @@ class JobStatus:
     iterations: int = 0
     """Iterations finished, counted from the start of the job; of a log with one line per ten, the lines."""
     number: int = 0
-    """Number that the job gives to the last of them; another one where it resumes a training."""
+    """Number that the job gives to the last of them; different if it resumes a training."""
     interval: int | None = 1
     """Iterations from one line of the log to the next; None while unknown."""
     seconds_in: float = 0.0
     """Seconds since the last of them, or since the start."""
     share: float | None = None
-    """Fraction of the current iteration that is done, where the job reports it."""
+    """Completed fraction of the current iteration, if the job reports it."""
     moved: float | None = None
     """When it last showed progress, by the launcher's clock."""
     reason: str = ""
-    """Why it waits."""
+    """The reason for waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -154,13 +154,13 @@ class Launcher(Protocol):
 
     @property
     def nodes(self) -> int:
-        """The number of nodes that jobs can have together."""
+        """The number of nodes that all jobs can use together."""
 
     def now(self) -> float:
         """Return the seconds on the launcher's clock."""
 
     def wait(self, most: float) -> None:
-        """Return when a job may have changed, at the latest after `most` seconds."""
+        """Return when a job may have changed, or after `most` seconds."""
 
     def submit(self, job: Job) -> str:
         """Start a job and return its handle."""
@@ -178,7 +178,7 @@ class Launcher(Protocol):
         """Return the handle of a job that an earlier process has submitted; None if there is none."""
 
     def explain(self, handle: str) -> str:
-        """Have every rank of a job that hangs write its stack; return a sentence naming the file, or an empty one."""
+        """Have every rank of a hung job write its stack; return a sentence that names the file, or an empty one."""
 
     def close(self) -> None:
         """Release the launcher's own resources."""

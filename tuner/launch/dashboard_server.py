@@ -1,4 +1,4 @@
-"""Run Optuna Dashboard as a child process that listens on localhost only and ends with the tuner, however that ends."""
+"""Run Optuna Dashboard as a child process that listens on localhost only and always ends with the tuner."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def _wait_for(process: subprocess.Popen[bytes], port: int) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the process group, in which its children are too."""
+    """End the process group, which includes its children."""
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, sign)

@@ -1,4 +1,4 @@
-"""The nodes that a study excludes, as its folder records them."""
+"""The excluded nodes of a study, recorded in its folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FILE: Final = "slurm-excluded.json"
 
 
 def excluded_nodes(folder: Path) -> dict[str, str]:
-    """Return the nodes that have failed, and how."""
+    """Return the failed nodes, each with the reason."""
     return {str(name): str(why) for name, why in read_object(folder / FILE).items()}
 
 

@@ -1,7 +1,7 @@
 """Compiled extensions of torch and DeepSpeed: a folder for a study's jobs, and stale locks.
 
-torch puts a file `lock` into an extension's folder while it compiles. A process that is killed in the meantime leaves
-the file, and every later process that needs the extension waits for it forever.
+While torch compiles an extension, its folder has a file `lock`. A killed process leaves the file, and every later
+process that needs the extension waits for it forever.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ LONG_COMPILE_SECONDS: Final = 900.0
 
 
 def default_folder() -> Path:
-    """Return the folder that this user's processes compile into."""
+    """Return the folder into which this user's processes compile."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get(FOLDER) or cache / "torch_extensions")
 
 
 def stale_locks(folder: Path, *, older_than: float = 0.0) -> list[Path]:
-    """Return the locks below a folder, older than so many seconds, that no process of this machine has open."""
+    """Return locks in a folder that are older than so many seconds and not open in any process of this machine."""
     locks = []
     for path in (*folder.glob("*/lock"), *folder.glob("*/*/lock")):
         with suppress(OSError):
@@ -38,7 +38,7 @@ def stale_locks(folder: Path, *, older_than: float = 0.0) -> list[Path]:
 
 
 def own_folder(folder: Path) -> dict[str, str]:
-    """Return the variable that has jobs compile into a folder, cleared of stale locks; none if the user has set it."""
+    """Return the variable that makes jobs compile into a folder without stale locks; none if the user has set it."""
     if FOLDER in os.environ:
         return {}
     for lock in stale_locks(folder):

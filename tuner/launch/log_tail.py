@@ -26,7 +26,7 @@ MAX_SKIPPED_LINES: Final = 50
 """Consecutive lines without an optimizer step after which a job is ended: its loss scale does not settle."""
 
 _NOT_FOLLOWED: Final = ("flops profiler", "training summary")
-"""The one prints a running total after each micro batch, the other once at the end."""
+"""The flops profiler prints a running total after each microbatch, and the summary is printed once at the end."""
 
 STEPS: Final = "steps.log"
 """The file in a job's folder that `tuner.step` writes."""
@@ -41,10 +41,10 @@ _CHUNK: Final = 1 << 18
 """Bytes to read at a time."""
 
 MAX_CHUNKS: Final = 64
-"""Chunks to read in one look, so that a job that writes without end does not stop the study."""
+"""Chunks to read in one poll, so that a job with endless output does not stop the study."""
 
 MAX_LOOK_SECONDS: Final = 0.25
-"""Seconds after which a look reads no further chunk, however slow its lines are to read."""
+"""Seconds after which a poll reads no further chunk, however slow its lines are to read."""
 
 MAX_LOG_BYTES: Final = 64 << 20
 """Bytes at a log's end that are read once its job is over."""
@@ -68,11 +68,11 @@ class LogProgress:
     finished: float | None = None
     """When its line was read."""
     share: float | None = None
-    """Fraction of the current iteration that is done."""
+    """Completed fraction of the current iteration."""
     moved: float | None = None
     """When the log last grew."""
     source: Source | None = None
-    """The most reliable source so far; its lines alone count."""
+    """The most reliable source so far; only its lines count."""
     lines: int = 0
     """Position of the source's last line."""
     announced: int | None = None
@@ -83,7 +83,7 @@ class LogProgress:
     """Whether the job has printed Megatron's arguments, so that its lines can be expected."""
 
     def complete(self, last: int) -> bool:
-        """Whether the job has shown all that it will be measured by, or skips every optimizer step."""
+        """Whether the job has shown all iterations to be measured, or skips every optimizer step."""
         return self.iterations >= last or self.skipped >= MAX_SKIPPED_LINES
 
 
@@ -101,10 +101,9 @@ class LogTail:
         """Whether the unfinished line is longer than what is read of a line."""
 
     def read(self, now: float, *, whole: bool = False) -> None:
-        """Read up to the log's end, or unless `whole`, a part of a log that grows faster than it is read.
+        """Read a bounded part of the rest of the log, or all of it if `whole`.
 
-        Of a log that is far longer than what has been read of it, `whole` is the end. One that does not exist changes
-        nothing.
+        If the log is far longer than what has been read, `whole` reads only its end. A missing log changes nothing.
         """
         began = time.monotonic()
         try:
@@ -124,7 +123,7 @@ class LogTail:
             return
 
     def _read_chunk(self, chunk: bytes, now: float) -> None:
-        # A progress bar ends each print with a carriage return, or the next print begins with it.
+        # A progress bar ends each print with a carriage return, or starts the next one with it.
         *lines, rest = (self._unfinished_line + chunk.replace(b"\r", b"\n")).split(b"\n")
         for line in lines:
             if line and not self._cut:
@@ -156,7 +155,7 @@ class JobTail:
 
     @property
     def progress(self) -> LogProgress:
-        """Return the progress by the first log that has iterations."""
+        """Return the progress of the first log that has iterations."""
         found = [tail.progress for tail in self._tails]
         moved = max((each.moved for each in found if each.moved is not None), default=None)
         return replace(next((each for each in found if each.iterations), found[0]), moved=moved)
@@ -169,15 +168,17 @@ def after_line(
     reader: RecordReader | None = None,
     figures: LiveFigures | None = None,
 ) -> LogProgress:
-    """Return the progress after a line of the log; `reader` and, for trainers that it does not know, `figures` have
-    read the lines before it."""
+    """Return the progress after a line of the log.
+
+    `reader` has read the preceding lines, and so have `figures`, which read trainers that `reader` does not know.
+    """
     reader = reader or RecordReader()
     if "microbatch" in line and (found := _MICROBATCH.search(line)):
         microbatch, count, iteration = int(found[1]), int(found[2]), int(found[3])
         if iteration == progress.number + 1 and count:
             return replace(progress, share=min(1.0, microbatch / count))
         return progress
-    if opens_arguments(line):  # the program starts, perhaps again
+    if opens_arguments(line):  # the program starts, possibly again
         reader.restart()
         return replace(progress, megatron=True, announced=None, source=None, lines=0, number=0, interval=None)
     if (named := argument(line)) and named[0] in ("log_interval", "steps_per_print") and named[1].isdecimal():
@@ -223,7 +224,7 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
 
 
 def output_size(folder: Path) -> int:
-    """Return the bytes of a job's logs together, which change whenever one of them grows."""
+    """Return the total bytes of a job's logs, which change whenever one of them grows."""
     return sum(size_of(folder / name) for name in OUTPUTS)
 
 

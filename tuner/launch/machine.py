@@ -22,10 +22,10 @@ CORE_FLOPS: Final = 3e10
 """FP32 FLOP/s of a server's core in a matrix product, to an order of magnitude; a study's first job measures it."""
 
 CORE_BANDWIDTH: Final = 5e9
-"""Memory bandwidth of a core in bytes a second, likewise."""
+"""Memory bandwidth of a core in bytes per second, to an order of magnitude."""
 
 PROCESS_BANDWIDTH: Final = 1e9
-"""Bytes a second between two processes, likewise."""
+"""Bytes per second between two processes, to an order of magnitude."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +35,7 @@ class Machine:
     accelerator: str
     """DeepSpeed's name for it."""
     cards: int
-    """Number of accelerators; 0 where ranks compute on the CPU."""
+    """Number of accelerators; 0 if ranks compute on the CPU."""
     name: str
     """The driver's name for the accelerator."""
     memory: float
@@ -44,7 +44,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    """Return this machine; `DS_ACCELERATOR=cpu` hides its accelerators, as it does from DeepSpeed."""
+    """Return this machine; `DS_ACCELERATOR=cpu` hides its accelerators, as it does in DeepSpeed."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if os.environ.get("DS_ACCELERATOR", "cuda") == "cuda" and (cards := _cards()):
         name, memory = cards[0]
@@ -58,7 +58,7 @@ def computes_on_host() -> bool:
 
 
 def check_jobs_can_run(*, reached_by: str | None = None) -> None:
-    """Check that torch and DeepSpeed are installed, and the program that reaches other machines; import none."""
+    """Check that torch, DeepSpeed and the program that reaches other machines are installed, without importing them."""
     missing = [name for name in ("torch", "deepspeed") if find_spec(name) is None]
     if missing:
         raise MissingDependency(
@@ -94,7 +94,7 @@ def catalog_name(machine: Machine, known: tuple[str, ...]) -> str:
     for form in ("SXM", "PCIE"):
         if form in words or (form == "SXM" and "HBM3" in words):
             exact = [name for name in exact if form in name.upper()] or exact
-    if "NVL" in words:  # of less power than the card of its name
+    if "NVL" in words:  # with less power than the card of the same memory
         exact = [name for name in exact if "NVL" in name.upper()]
     if not exact:
         raise UnknownName("GPU", f"{machine.name} ({gib} GiB)", known, remedy="Describe it in a TOML file: --gpu FILE.")
@@ -106,13 +106,13 @@ def _joined(found: re.Match[str]) -> str:
 
 
 def _gib(name: str) -> float:
-    """Return the GiB in a catalog's name, 0 if it says none."""
+    """Return the GiB in a catalog name; 0 if there are none."""
     sizes = [whole(part.removesuffix("GB")) for part in name.upper().split("-") if part.endswith("GB")]
     return float(next(filter(None, sizes), 0))
 
 
 def _cards() -> list[tuple[str, float]]:
-    """Return the name and the bytes of each GPU that the driver lists."""
+    """Return name and bytes of each GPU listed by the driver."""
     program = shutil.which(NVIDIA_SMI_QUERY[0])
     if program is None:
         return []

@@ -70,7 +70,7 @@ def space_on(
 
 
 def _refuse_unbuilt(workload: Workload) -> None:
-    """Raise for a model with parts that tuner's worker has on no topology, such as experts."""
+    """Raise for a model with parts that tuner's worker supports on no topology, such as unsupported experts."""
     for field, sentence in refusals(workload, Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)):
         if hasattr(workload.model, field) and field not in BUILT:
             raise InputError(f"{sentence.removesuffix('.')}; give your own trainer with --command.")
@@ -110,7 +110,7 @@ def local_defaults(given: Mapping[str, Any], machine: Machine, *, own_worker: bo
 
 
 def hostfile_defaults(given: Mapping[str, Any], machine: Machine, hosts: Sequence[Host]) -> dict[str, Any]:
-    """Return the arguments completed for the hosts of a hostfile, which are taken to be like this machine."""
+    """Return the arguments completed for the hosts of a hostfile, which are assumed to be like this machine."""
     nodes, slots = given["nodes"] or len(hosts), min(host.slots for host in hosts)
     if nodes > len(hosts):
         raise InputError(f"--nodes is {nodes}, but the hostfile names {counted(len(hosts), 'host')}.")
@@ -126,7 +126,7 @@ def hostfile_defaults(given: Mapping[str, Any], machine: Machine, hosts: Sequenc
 def slurm_defaults(given: Mapping[str, Any], *, on_host: bool, own_worker: bool) -> dict[str, Any]:
     """Return the arguments completed for nodes of a Slurm cluster.
 
-    With `on_host`, ranks compute on the nodes' processors, and a node is taken to be like this machine.
+    With `on_host`, ranks run on the nodes' CPUs, and a node is assumed to be like this machine.
     """
     completed = dict(given)
     if completed["nodes"] is None and completed["cluster"] is None:

@@ -49,11 +49,11 @@ def outcome_of(
     size: StepSize | None = None,
     pattern: StepPattern | None = None,
 ) -> JobResult:
-    """Return the result of a job whose processes are gone.
+    """Return the result of a job whose processes have ended.
 
-    Exit codes get lost in launchers, so that a job is measured by a complete result file, or the iterations in its log.
-    With `by_log`, the log is all that measures it; `size` turns samples and tokens per second into seconds, and
-    `pattern` recognises the iterations of an unknown trainer. A job of several `batches` measures `measured` of each.
+    Launchers may lose exit codes, so a job is measured by a complete result file or by the iterations in its log. With
+    `by_log`, only the log measures it; `size` converts samples and tokens per second to seconds, and `pattern`
+    recognises the iterations of an unknown trainer. A job of several `batches` measures `measured` iterations of each.
     """
     elapsed = max(0.0, float(ended.get("ended", 0.0)) - float(ended["began"])) if ended.get("began") else 0.0
     found: Measurement | Cause | None = _from_result(folder, measured, batches)
@@ -61,7 +61,7 @@ def outcome_of(
     if found is None:
         found, unreadable = _from_log(folder, measured, size or StepSize(), pattern)
         if batches > 1 and isinstance(found, Measurement):
-            found = None  # of the first batch alone
+            found = None  # only of the first batch
     if isinstance(found, Measurement):
         return JobResult(outcome=Outcome.MEASURED, measurement=found, elapsed=elapsed)
     if found is None and by_log and _complete(folder, measured, pattern):
@@ -97,14 +97,14 @@ def noted_size(note: Mapping[str, Any]) -> StepSize:
 
 
 def _complete(folder: Path, measured: Sequence[int], pattern: StepPattern | None) -> bool:
-    """Whether the job was ended because its log seemed to show all that is measured."""
+    """Whether the job was ended because its log seemed to have all measured iterations."""
     tail = JobTail(folder, pattern)
     tail.read(0.0, whole=True)
     return tail.progress.complete(max(measured))
 
 
 def _reported(ended: Mapping[str, Any]) -> Cause | None:
-    """Return facts that only the supervisor has."""
+    """Return facts that only the supervisor knows."""
     if ended.get("why") == "cancelled":
         return Outcome.CANCELLED, "cancelled", CANCELLED
     if ended.get("why") == "abandoned":
@@ -140,7 +140,7 @@ def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measure
 def _from_log(
     folder: Path, measured: Sequence[int], size: StepSize, pattern: StepPattern | None
 ) -> tuple[Measurement | Cause | None, str]:
-    """Return the measurement of the requested iterations, or a failure where the loss of one is NaN; or why neither."""
+    """Return the measurement of the requested iterations, a failure if a loss is NaN, or the reason for neither."""
     reasons = []
     runs = [run for name in OUTPUTS for run in reversed(read_log(_lines(folder / name), pattern).runs)]
     for run in runs:
@@ -223,7 +223,7 @@ def _sighting(path: Path) -> Sighting | None:
 
 
 def _lines(path: Path) -> list[str]:
-    """Return the lines at a log's end."""
+    """Return the last lines of a log."""
     try:
         with open_regular(path) as file:
             size = path.stat().st_size

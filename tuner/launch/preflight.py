@@ -39,7 +39,7 @@ class CheckResult:
 
 
 def probe(*, measure: bool = False) -> dict[str, Any]:
-    """Return what `tuner.worker.probe` reports of the framework; `error` where it fails."""
+    """Return the report of `tuner.worker.probe` on the frameworks; `error` if it fails."""
     command = [sys.executable, "-m", "tuner.worker.probe", *["--measure"] * measure]
     try:
         done = subprocess.run(  # noqa: S603 - a fixed argument list
@@ -105,7 +105,7 @@ def accelerator(machine: Machine) -> CheckResult:
 
 
 def slurm() -> CheckResult:
-    """Check whether Slurm takes jobs."""
+    """Check whether Slurm accepts jobs."""
     program = shutil.which("sinfo")
     if program is None or shutil.which("sbatch") is None:
         return CheckResult(
@@ -132,7 +132,7 @@ def slurm() -> CheckResult:
 
 
 def ports() -> CheckResult:
-    """Check that a process may listen on localhost."""
+    """Check that processes can listen on localhost."""
     try:
         with socket.socket() as first, socket.socket() as second:
             first.bind(("127.0.0.1", 0))

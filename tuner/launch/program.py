@@ -45,15 +45,15 @@ class Program(Protocol):
 
     @property
     def measured_by_log(self) -> bool:
-        """Whether the log measures a job, which is ended once it shows the last iteration."""
+        """Whether a job is measured by its log, and ended after the last iteration."""
 
     @property
     def step_pattern(self) -> StepPattern | None:
-        """The pattern of the log's lines with iterations; None if tuner knows the trainer."""
+        """The pattern of log lines with iterations; None for trainers that tuner knows."""
 
     @property
     def on_host(self) -> bool:
-        """Whether ranks compute on the CPU, so that jobs run out of the host's memory."""
+        """Whether ranks run on the CPU, so that jobs use the host's memory."""
 
     @property
     def several_batches(self) -> bool:
@@ -86,12 +86,12 @@ class WorkerProgram:
 
     @property
     def measured_by_log(self) -> bool:
-        """Return False: the worker writes a result file and exits."""
+        """Return False, because the worker writes a result file and exits."""
         return False
 
     @property
     def step_pattern(self) -> StepPattern | None:
-        """Return None: no log measures the worker."""
+        """Return None, because no log measures the worker."""
         return None
 
     @property
@@ -101,7 +101,7 @@ class WorkerProgram:
 
     @property
     def several_batches(self) -> bool:
-        """Return True: the worker accumulates the gradients of more microbatches from one iteration to the next."""
+        """Return True, because the worker can accumulate gradients over more microbatches in later iterations."""
         return True
 
     def prepare(self, job: Job) -> ProcessSpec:
@@ -148,7 +148,7 @@ class WorkerProgram:
 
 
 def _python_path(package_root: Path) -> str:
-    """Return the path on which jobs find this tuner, and after it whatever the user's own PYTHONPATH has."""
+    """Return the path on which jobs find this tuner, followed by the user's PYTHONPATH."""
     return os.pathsep.join(filter(None, (str(package_root), os.environ.get("PYTHONPATH"))))
 
 
@@ -166,7 +166,7 @@ _LIVE_OUTPUT: Final = {"PYTHONUNBUFFERED": "1", "TTY_COMPATIBLE": "1", "TTY_INTE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandTemplate:
-    """The user's command, measured by its log. It is split as a shell would split it, and runs without a shell."""
+    """The user's command, measured by its log; it is split like a shell does, and runs without one."""
 
     configure: Configure
     words: tuple[str, ...]
@@ -180,12 +180,12 @@ class CommandTemplate:
 
     @property
     def measured_by_log(self) -> bool:
-        """Return True: a trainer runs until it is ended."""
+        """Return True, because a trainer runs until it is ended."""
         return True
 
     @property
     def several_batches(self) -> bool:
-        """Return False: a trainer keeps its batch."""
+        """Return False, because a trainer keeps its batch."""
         return False
 
     @classmethod
@@ -222,7 +222,7 @@ class CommandTemplate:
 
     @property
     def _passes_config_to_hf(self) -> bool:
-        """Whether the config is an argument of HF Trainer: DeepSpeed's own `--deepspeed` takes no file."""
+        """Whether the config is an argument of HF Trainer; DeepSpeed's own `--deepspeed` takes no file."""
         pairs = pairwise(self.words)
         return "--deepspeed={ds_config}" in self.words or ("--deepspeed", "{ds_config}") in pairs
 
@@ -252,7 +252,7 @@ class CommandTemplate:
         )
 
     def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - the same for each process
-        """Return False: the signal may kill an unknown program."""
+        """Return False, because the signal may kill an unknown program."""
         return False
 
 
@@ -261,7 +261,7 @@ _CONFIG_AXES: Final = frozenset({"micro_batch", "global_batch", "zero", "offload
 
 
 def axes_not_passed(command: str, varied: Iterable[str]) -> list[str]:
-    """Return which axes a template passes to no job, neither by a field nor within one."""
+    """Return the axes that a template does not pass to jobs, neither in a field of their own nor in another one."""
     fields = _fields_in(command)
     if fields & {"key", "folder"}:  # the key has every axis, and the folder has job.json
         return []
@@ -320,7 +320,7 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
 
 
 def _link(link: Path, log: Path, number: int) -> None:
-    """Link a job's log into its folder; rename an existing file."""
+    """Link a job's log into its folder, after renaming an existing file."""
     if log.exists():
         log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
     log.parent.mkdir(parents=True, exist_ok=True)

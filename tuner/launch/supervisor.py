@@ -87,7 +87,7 @@ def _watch(child: int, result: Path | None, signals: list[int]) -> tuple[str, in
 
 
 def _reaped() -> list[tuple[int, int]]:
-    """Return the ids and statuses of the children, adopted ones included, that have exited."""
+    """Return the ids and statuses of the children, including adopted ones, that have exited."""
     found: list[tuple[int, int]] = []
     while True:
         try:
@@ -117,7 +117,7 @@ def _end(tag: str) -> list[int]:
 
 
 def members(tag: str, root: int | None = None) -> set[int]:
-    """Return the processes of a job: those that carry its tag, and the descendants of `root`, without `root`."""
+    """Return the processes of a job: those with its tag, and the descendants of `root`, without `root` itself."""
     parents: dict[int, int] = {}
     tagged = set()
     mark = f"{TAG}={tag}".encode()
@@ -157,7 +157,7 @@ def _die_with_parent() -> None:
 
 
 def _prctl(option: int, value: int = 1) -> None:
-    with suppress(AttributeError, OSError):  # not Linux: the tag still finds the job's processes
+    with suppress(AttributeError, OSError):  # not Linux: the job's processes are still found by the tag
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
@@ -175,7 +175,7 @@ def _oom_kills() -> int:
 
 
 def _oom_counters() -> list[Path]:
-    """Return the files in which the kernel counts them, the nearest control group first."""
+    """Return the files of the kernel's counters, the nearest control group first."""
     root, found = Path("/sys/fs/cgroup"), []
     try:
         groups = [line.split(":", 2) for line in Path("/proc/self/cgroup").read_text().splitlines()]
@@ -198,7 +198,7 @@ def _disk_left(folder: Path) -> int | None:
 
 
 def _reserve(folder: Path) -> Path:
-    """Reserve the space of `ended.json` while the disk has some."""
+    """Reserve space for `ended.json` while the disk has some."""
     reserved = folder / f".ended.json.{os.getpid()}"
     with suppress(OSError):
         reserved.write_text(" " * RESERVED_BYTES)
@@ -206,9 +206,9 @@ def _reserve(folder: Path) -> Path:
 
 
 def _write_end(folder: Path, reserved: Path, document: dict[str, object]) -> None:
-    """Write `ended.json` for this tuner or the next one, into the reserved blocks."""
+    """Write `ended.json`, for this tuner or a later one, into the reserved blocks."""
     text = json.dumps({**document, "ended": time.time()})
-    with suppress(OSError):  # if it fails all the same, the end of the supervisor says that the job is over
+    with suppress(OSError):  # if it fails nevertheless, the end of the supervisor shows that the job is over
         with reserved.open("r+" if reserved.exists() else "w") as file:
             file.write(text.ljust(RESERVED_BYTES) + "\n")
         reserved.replace(folder / "ended.json")

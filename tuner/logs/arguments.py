@@ -52,5 +52,5 @@ def argument(text: str) -> tuple[str, str] | None:
 
 
 def opens_arguments(text: str) -> bool:
-    """Whether a line begins a list of arguments, and with it a run."""
+    """Whether a line starts a list of arguments, and with it a run."""
     return "arguments --" in text and _BANNER.search(text) is not None

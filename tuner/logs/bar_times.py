@@ -21,16 +21,16 @@ from tuner.logs.cut_bars import KEPT, SMOOTHING, Course, CutBar, beyond
 from tuner.logs.records import Iteration, digit_of, figure_of
 
 _CLOCK_SLACK: Final = 1.5
-"""Seconds by which the time of steps may differ from that between two clocks that print whole seconds."""
+"""Maximum difference in seconds between the time of steps and that between two clocks with whole seconds."""
 
 _CLOCK_ERROR: Final = 0.05
-"""Seconds by which a bar's clock may differ from the time of its rate, beside the fraction that it does not print."""
+"""Maximum difference in seconds between a bar's clock and the time of its rate, besides the truncated fraction."""
 _COARSE: Final = 10.0
-"""Seconds between two clocks below which they say less of a step than a printed rate with which they agree."""
+"""Seconds between two clocks below which an agreeing printed rate is more precise."""
 _FAR: Final = 100
-"""Number of prints after which a mean since the beginning is that of the last steps."""
+"""Number of prints after which a mean since the beginning approximates the time of the last steps."""
 _COARSE_DIGIT: Final = 0.2
-"""Share of a step above which the digits of two totals may say less of it than the rate itself."""
+"""Share of a step above which the digits of two totals may be less precise than the rate itself."""
 
 
 @dataclass(slots=True)
@@ -39,11 +39,11 @@ class Bar:
 
     total: int
     is_cut: bool = False
-    """Whether its beginning may not be in the log."""
+    """Whether the beginning of the bar may be missing in the log."""
     cut: CutBar | None = None
     prints: int = 0
     decay: float = 1.0
-    """Weight that smoothing leaves to what was before its first print: 0.7 to the power of the prints."""
+    """Weight in the smoothing of everything before the first print: 0.7 to the power of the prints."""
     number: int = 0
     elapsed: float = 0.0
     ema_steps: float = 0.0
@@ -59,9 +59,9 @@ BarPrint = tuple[str, str, str, str | None]
 
 
 def follow(bar: Bar, lines: Sequence[int], prints: Sequence[BarPrint], at: int, found: list[Iteration]) -> int:
-    """Append the iterations of a bar's prints, from one that moves it on to the first that does not; return that one.
+    """Append the iterations of prints that advance a bar, and return the index of the first print that does not.
 
-    Logs have millions of them: figures that a print lacks are left to the class, as the constructor would set them all.
+    Logs have millions of prints, so missing figures are left to the defaults of the class instead of the constructor.
     """
     if bar.is_cut and bar.cut and (state := bar.cut.begun(int(prints[at][0]) - bar.number)):
         _go_on(bar, state)
@@ -112,7 +112,7 @@ def follow(bar: Bar, lines: Sequence[int], prints: Sequence[BarPrint], at: int, 
 
 
 def _follow_cut(bar: Bar, line: int, printed: BarPrint) -> Iteration:
-    """Return the iteration of a bar whose beginning may not be in the log."""
+    """Return the iteration of a bar whose beginning may be missing in the log."""
     number, now = int(printed[0]), clock_of(printed[2])
     steps, between = number - bar.number, now - bar.elapsed
     inverse, error = inverse_of(printed[3])
@@ -135,7 +135,7 @@ def _follow_cut(bar: Bar, line: int, printed: BarPrint) -> Iteration:
 
 
 def _go_on(bar: Bar, state: Course) -> None:
-    """Follow a bar from a state that is known as if its beginning were in the log."""
+    """Continue with a known state as if the beginning of the bar were in the log."""
     bar.is_cut = False
     bar.ema_steps, bar.ema_seconds, bar.decay = state.steps, state.seconds, state.decay
 
@@ -143,7 +143,7 @@ def _go_on(bar: Bar, state: Course) -> None:
 def since_beginning(
     bar: Bar, *, steps: int, between: float, first: bool, rate: str | None
 ) -> tuple[float | None, float, str] | None:
-    """Return the seconds of each of some steps by a mean since the beginning, their digit and source; else None."""
+    """Return seconds per step from a mean since the start of the bar, with precision and source; None if not a mean."""
     inverse, error = inverse_of(rate)
     if not inverse:
         return None
@@ -163,16 +163,16 @@ def since_beginning(
         if first or share <= _COARSE_DIGIT or (share <= 1 and nearer):
             return of_steps / steps, digit, "the progress bar's rate"
     found, digit, derived = by_rate(inverse, between=between, steps=steps, first=first)
-    if found and done < _FAR * steps:  # a slow first step weighs much
+    if found and done < _FAR * steps:  # a slow first step has a large weight
         most = max(found - (between - 1) / steps, (between + 1) / steps - found)
         digit = max(digit, 2 * min(most, found))
     return found, digit, derived
 
 
 def without_evaluation(iteration: Iteration, evaluated: float, rate: float | None) -> None:
-    """Subtract an evaluation's share from a step's time if the rest is closer to the bar's earlier rate.
+    """Subtract an evaluation from the time of a step if the rest is closer to the bar's earlier rate.
 
-    The lines of a log may be out of order, as those of stdout often are beside a bar on stderr.
+    Lines may be out of order, because stdout often lags behind a bar on stderr.
     """
     if not iteration.seconds or rate is None:
         return
@@ -183,20 +183,20 @@ def without_evaluation(iteration: Iteration, evaluated: float, rate: float | Non
 
 
 def by_rate(inverse: float, *, between: float, steps: int, first: bool) -> tuple[float | None, float, str]:
-    """Return the seconds of each of some steps by a rate of more than these, unless the clock is better."""
+    """Return seconds per step from a rate over more than these steps, unless the clock is more precise."""
     if not first and (between <= 0 or (between < _COARSE and abs(steps * inverse - between) <= _CLOCK_SLACK)):
         return inverse, inverse / 4, "the progress bar's smoothed rate"
     return _by_clock(between, steps)
 
 
 def _by_clock(between: float, steps: int) -> tuple[float | None, float, str]:
-    """Return the seconds of each of some steps between two clocks."""
+    """Return seconds per step from two clocks."""
     return (between / steps, 2.0 / steps, "the progress bar's clock") if between > 0 else (None, 0.0, "")
 
 
 @lru_cache(4096)
 def inverse_of(printed: str | None) -> tuple[float | None, float]:
-    """Return the seconds of a step by a printed rate with its unit, and the value of their last digit."""
+    """Return seconds per step from a printed rate with its unit, and the value of the last digit."""
     figure = (printed or "").rstrip("abcdefghijklmnopqrstuvwxyz/ ")
     rate = figure_of(figure)
     if not printed or not rate:

@@ -26,7 +26,7 @@ _NOTEBOOK: Final = re.compile(
 
 
 class BareBars:
-    """Reads them like a step pattern."""
+    """Reads bare bars like a step pattern."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""
@@ -61,13 +61,13 @@ class BareBars:
                 yield LogRecord(source="training summary", speaker="", iteration=iteration)
 
     def may_read(self, kind: str) -> bool:
-        """Whether a kind of line may have a bar."""
+        """Whether lines of this kind may have a bar."""
         return "it/s" in kind or "s/it" in kind or ", Epoch " in kind
 
     def memory(self, _text: str) -> PeakMemory | None:
-        """Return no memory: a bar prints none."""
+        """Return None, because a bar prints no memory."""
         return None
 
 
 _MAX_TEXT: Final = 1 << 12
-"""Characters of a line in which bars are searched."""
+"""Characters of a line that are searched for bars."""

@@ -33,13 +33,13 @@ _BAR: Final = re.compile(
     rf"(?:, *((?:[0-9.]{{1,12}}|\?) ?(?:{_STEPS}/s|s/{_STEPS})))?"
     r"([^\]]{0,2000})(?:\]|$)"
 )
-"""A notebook's has no bar, and one of unknown length no percentage; a terminal may cut its end off."""
+"""A notebook prints no bar, and a bar of unknown length no percentage; a terminal may truncate its end."""
 _PLAIN: Final = re.compile(
     r"^[ \r]{0,8}[0-9]{1,3}%\|[^|\n]{0,400}\| *([0-9]{1,9})/([0-9]{1,9}) \[([0-9:]{1,9}:[0-9]{2})<[0-9:?]{1,12}"
     r", *([0-9.]{1,12} ?(?:it/s|s/it))\]\s*?$",
     re.MULTILINE,
 )
-"""A bar alone on its line."""
+"""A bar on a line of its own."""
 _RICH: Final = re.compile(
     r"Epoch [0-9]{1,9}/[-0-9]{1,9} [^0-9]{1,400}([0-9]{1,9})/([0-9]{1,9}|--) ([0-9]{1,4}:[0-9]{2}:[0-9]{2}) • "
     r"[-0-9:]{4,12} ([0-9.]{1,12}it/s)([^\n]{0,2000})"
@@ -48,12 +48,12 @@ _UNBOUNDED: Final = re.compile(
     r"Epoch [0-9]{1,9}: : ([0-9]{1,9})it (\[)([0-9:]{1,9}:[0-9]{2}), *([0-9.]{1,12}(?:it/s|s/it))([^\]]{0,2000})"
     r"(?:\]|$)"
 )
-"""Lightning's of unknown length, with a bracket instead of the total."""
+"""Lightning's bar of unknown length, with a bracket instead of the total."""
 _EPOCH: Final = re.compile(r"\bEpoch {1,8}([0-9]{1,9})\b")
 _EPOCH_OF: Final = re.compile(r"\bEpochs? {1,8}([0-9]{1,9})/([0-9]{1,9})\b", re.IGNORECASE)
 _OTHER_UNIT: Final = re.compile(r", *[0-9.?]{1,12} ?[A-Za-z]{1,20}/s\b")
 _INNER: Final = re.compile(r"\bstep {1,4}([0-9]{1,12})[: ]*$", re.IGNORECASE)
-"""A description with the number of a step, whose parts the bar counts."""
+"""A description with the number of a step whose parts the bar counts."""
 _NEMO_SECONDS: Final = re.compile(r"train_step_timing in s=([0-9.]{1,20})\b")
 _LOSS: Final = re.compile(r"\b(?:train_|reduced_train_)?loss(?:_step)?(?:=|: )([-+0-9.eE]{1,24}|nan|inf)\b")
 OTHER_WORK: Final = re.compile(
@@ -63,16 +63,16 @@ OTHER_WORK: Final = re.compile(
 )
 """Text before the figures of a bar or line that is not about training steps."""
 _DICTIONARY: Final = re.compile(r"(?:\{|^)[^{}]*': [^{}]*(?:\}|$)")
-"""A line of HF Trainer before a bar, which may be truncated and describes nothing."""
+"""A line of HF Trainer before a bar, possibly truncated, that is not a description."""
 _MAX_HEAD: Final = 200
-"""Characters before a bar in which its description is searched."""
+"""Characters before a bar that are searched for its description."""
 _MAX_TEXT: Final = 1 << 12
-"""Characters of a line in which bars are searched: a carriage return separates one print from the next."""
+"""Characters of a line that are searched for bars; a carriage return separates two prints."""
 _END: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,2000}\]\s*$")
 _COARSE_RATE: Final = 0.01
-"""Relative value of a rate's last digit above which the time left may say more."""
+"""Relative value of a rate's last digit above which the remaining time may be more precise."""
 _SAME_RATE: Final = 0.05
-"""Relative difference up to which a time left is that of a rate whose unit is upside down."""
+"""Relative difference up to which the remaining time shows that the unit of a rate is inverted."""
 
 
 BAR_WORDS: Final = ("%|", " • ", "s/it]", "it/s]", "s/it, ", "it/s, ", "/? [", ": : ")
@@ -91,17 +91,17 @@ class Bars:
         """Seconds of evaluations since the last print."""
 
     def evaluate(self, seconds: float) -> None:
-        """Leave the seconds of an evaluation out of the time up to the next print."""
+        """Exclude the seconds of an evaluation from the time up to the next print."""
         self._evaluated += seconds
 
     def finish(self) -> None:
-        """Ignore later bars: training has ended, and an evaluation follows."""
+        """Ignore later bars, because training has ended and an evaluation follows."""
         self._done = True
 
     def read_plain(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
-        """Return the iterations of numbered lines, `whole` in one text, if every bar is alone on its line.
+        """Return the iterations of numbered lines, joined in `whole`, if every line has only a bar; else None.
 
-        So HF Trainer prints them; they are searched together. None if a line has more than a bar.
+        HF Trainer prints bars in this way, and they are searched together.
         """
         numbers = [number for number, text in block if "%|" in text]
         plain = [] if self._done or self._evaluated or " • " in whole else _PLAIN.findall(whole)
@@ -118,7 +118,7 @@ class Bars:
         return found
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iterations of a line of training bars."""
+        """Yield the iterations of training bars in a line."""
         if self._done:
             return
         if "%" in text or "/? [" in text:
@@ -141,7 +141,7 @@ class Bars:
                     yield record
 
     def _is_inner(self, name: str, head: str, found: re.Match[str]) -> bool:
-        """Whether a bar counts the parts of a step that its description numbers, and not steps."""
+        """Whether a bar counts the parts of a step that its description numbers."""
         step = _INNER.search(head)
         if step and abs(int(step[1]) - int(found[1])) > 1:
             self._inner.add(name)
@@ -185,13 +185,13 @@ class Bars:
             iteration.seconds_digit = digit_of(exact[1])
             if seconds_of_nemo := figure_of(exact[1]):
                 iteration.seconds, iteration.derived = seconds_of_nemo, ""
-        elif epoch is not None and bar.prints == 1 and steps == bar.total > 1:  # rich prints its end to a file
+        elif epoch is not None and bar.prints == 1 and steps == bar.total > 1:  # rich prints the end of a bar to a file
             iteration.derived = "the progress bar's mean, warm-up included"
             return LogRecord(source="training summary", speaker="", iteration=iteration)
         return LogRecord(source="nemo" if exact else "progress bar", speaker=name, iteration=iteration)
 
     def _moved(self, name: str, epoch: int | None, printed: BarPrint) -> Bar | None:
-        """Return the bar that a print moves on; None if it is printed again, or is an evaluation's in training."""
+        """Return the bar that a print advances; None if the print is repeated, or belongs to an evaluation."""
         number, total = int(printed[0]), int(printed[1])
         offset = (epoch or 0) * total
         number += offset
@@ -201,7 +201,7 @@ class Bars:
         if (
             bar is None
             or bar.total != total
-            or (number - offset <= 1 and number < bar.number)  # started again
+            or (number - offset <= 1 and number < bar.number)  # restarted
             or (bar.prints == 1 and bar.number == number == total > 1 and clock_of(printed[2]) < bar.elapsed - 1)
             or (epoch is not None and number > bar.number and _is_next(bar, epoch, clock_of(printed[2])))
         ):
@@ -210,23 +210,23 @@ class Bars:
 
 
 def _counts_others(head: str, found: re.Match[str]) -> bool:
-    """Whether a bar counts neither steps nor batches: `2.42example/s`, or epochs."""
+    """Whether a bar counts something other than steps or batches: `2.42example/s`, or epochs."""
     return counts_epochs(head, found[1], found[2]) or (found[4] is None and _OTHER_UNIT.match(found[5]) is not None)
 
 
 def counts_epochs(head: str, number: str, total: str) -> bool:
-    """Whether a bar counts the epochs that the text before it numbers: `Epoch 462/1000:  46%|...| 462/1000`."""
+    """Whether a bar counts the epochs that its description numbers: `Epoch 462/1000:  46%|...| 462/1000`."""
     epoch = _EPOCH_OF.search(head)
     return epoch is not None and epoch.groups() == (number, total)
 
 
 def _is_next(bar: Bar, epoch: int, clock: float) -> bool:
-    """Whether a print that moves a bar on is of a later epoch, whose bar begins anew."""
+    """Whether a print belongs to a later epoch, whose bar starts anew."""
     return clock < bar.elapsed or (bar.total > 0 and bar.number > 0 and epoch > (bar.number - 1) // bar.total)
 
 
 def _of_a_cut_log(bar: Bar, total: int) -> bool:
-    """Whether only the end of a bar that is not of training is in the log, and a longer bar follows."""
+    """Whether a print is the end of another bar in a truncated log, and a longer bar follows."""
     return bar.prints == 1 and bar.number > 1 and bar.total < total
 
 
@@ -235,9 +235,9 @@ def _print(found: re.Match[str]) -> BarPrint:
 
 
 def _rate(found: re.Match[str]) -> str | None:
-    """Return a bar's rate; by its time left where that says more than two digits, or contradicts the unit.
+    """Return a bar's rate, computed from the remaining time if that is more precise or contradicts the unit.
 
-    `8/260 [17:04<8:57:59, 0.01it/s`: Lightning's 128.1 s; `14/2826 [10:49<36:13:38, 46.38it/s`: seconds per step.
+    `8/260 [17:04<8:57:59, 0.01it/s` is Lightning's 128.1 s; `14/2826 [10:49<36:13:38, 46.38it/s` is seconds per step.
     """
     seconds, digit = inverse_of(found[4])
     steps = int(found[2]) - int(found[1]) if found[2].isdecimal() else 0
@@ -252,16 +252,16 @@ def _rate(found: re.Match[str]) -> str | None:
 
 @lru_cache(4096)
 def _head(head: str) -> tuple[str | None, int | None]:
-    """Return which bar has this text before it, None for one that is not of training steps, and the epoch it names."""
+    """Identify a bar by its description: return its key, or None if it does not count training steps, and its epoch."""
     if "': " in head:
         head = _DICTIONARY.sub("", head)
     epoch = _EPOCH.search(head)
     if epoch or OTHER_WORK.search(head):
         return None if OTHER_WORK.search(head) else "", int(epoch[1]) if epoch else None
-    # sd-scripts switches the smoothing off, as Lightning does.
+    # sd-scripts and Lightning disable smoothing
     return speaker(re.sub(r"[0-9.]+", "0", head)), 0 if head.strip() == "steps:" else None
 
 
 def is_whole_bar(text: str) -> bool:
-    """Whether a line without an end is a bar that was printed completely."""
+    """Whether an unterminated line is a complete bar."""
     return "%|" in text and _END.search(text) is not None

@@ -22,29 +22,29 @@ _LITGPT: Final = re.compile(
 )
 _OLMO: Final = re.compile(r"\[step=([0-9]{1,12})/(?:[0-9]{1,12}|\?\?\?)(?:,epoch=[0-9]{1,9}[^\]]{0,80})?\]")
 _OLMO_RATES: Final = ("throughput/device/BPS", "throughput/device/batches_per_second")
-"""Of the last step, and never of the first."""
+"""Rates of the last step; the first step has none."""
 _OLMO_LINE: Final = re.compile(rf"^(?:\S{{1,60}} )?\s*((?:throughput|train)/[A-Za-z_ /]{{1,60}})=({LOSS})\s*$")
 _COMPOSER: Final = re.compile(
     r"^(?:\S{1,60} )?(?:\[epoch=([0-9]{1,9})\])?\[batch=([0-9]{1,12})(?:/([0-9]{1,12}))?\]:?(?:\s+Train (.+)|\s*$)"
 )
 _COMPOSER_LINE: Final = re.compile(r"^\S{0,60}\s+Train (.+)")
 _COMPOSER_FIGURE: Final = re.compile(rf"(?:^|\s{{2,}})([a-z_/]{{1,80}}): ({LOSS})(?=\s{{2,}}|\s*$)")
-"""One to a line, or several of a line that was condensed."""
+"""One per line, or several in a condensed line."""
 _COMPOSER_CLOCKS: Final = {"time/train": 3600.0, "wall_clock/train": 1.0}
 """Seconds of the unit of the total time: hours, or seconds up to release 0.12."""
 _MAX_FIGURES: Final = 1 << 12
-"""Characters of a line in which figures are searched."""
+"""Characters of a line that are searched for figures."""
 
 
 class Blocks:
-    """Reads frameworks that print a heading for each iteration and its figures below it."""
+    """Reads frameworks that print a heading per iteration, followed by its figures."""
 
     def __init__(self) -> None:
         self._number: int | None = None
         self._source: Source = "composer"
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield a line's record of its block's iteration."""
+        """Yield the record of a line, which belongs to the iteration of its block."""
         if "[step=" in text and (found := _OLMO.search(text)):
             self._source, self._number = "olmo-core", int(found[1])
             clock, digit = stamp_of(text)
@@ -56,7 +56,7 @@ class Blocks:
             yield from self._composer(found[4] or "", line)
         elif self._number is None:
             if "throughput/device/" in text and (found := _OLMO_LINE.match(text)) and found[1] in _OLMO_RATES:
-                self._source = "olmo-core"  # its block's beginning is cut off
+                self._source = "olmo-core"  # the beginning of the block is missing
                 yield from (replace(each, counted=True) for each in self._rate(found[2], line, "batches per second"))
             elif "Train throughput/batches" in text and (found := _COMPOSER_LINE.match(text)):
                 self._source = "composer"
@@ -70,7 +70,7 @@ class Blocks:
             yield from self._composer(found[1], line)
 
     def _composer(self, figures: str, line: int) -> Iterator[LogRecord]:
-        """Yield what Composer's figures say, whose names stand before them."""
+        """Yield the records of Composer's figures, each preceded by its name."""
         for name, figure in _COMPOSER_FIGURE.findall(figures[:_MAX_FIGURES]):
             if name == "throughput/batches_per_sec":
                 yield from self._rate(figure, line, "batches per second, a mean of the last ones")
@@ -90,23 +90,23 @@ class Blocks:
 
 
 class LitGpt:
-    """Reads LitGPT's lines of batches, and adds up those of a step."""
+    """Reads LitGPT's lines of batches, and adds up the batches of a step."""
 
     def __init__(self) -> None:
         self._batch = 0
         self._stepped = (0, 0)
         """Number of batches and steps at the end of the last step."""
         self._seconds: float | None = None
-        """Of the batches since then; None where not all of them are logged."""
+        """Seconds of the batches since then; None unless all of them are logged."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the step that a line ends."""
+        """Yield the step that ends with a line."""
         found = _LITGPT.search(text)
         took = figure_of(found[4]) if found else None
         if not found or not took:
             return
         batch, step, seconds = int(found[1]), int(found[2]), took * 1e-3
-        if batch == self._batch:  # another rank's
+        if batch == self._batch:  # another rank's line
             return
         follows = batch == self._batch + 1
         self._batch = batch
@@ -122,7 +122,7 @@ class LitGpt:
         iteration = Iteration(
             number=step,
             seconds=whole,
-            seconds_digit=2 * (whole - seconds) if derived else each,  # the last one also steps
+            seconds_digit=2 * (whole - seconds) if derived else each,  # the last batch also steps
             derived=derived,
             loss=loss_of(found[3].replace(",", "")) if found[3] else None,
             line=line,

@@ -63,10 +63,10 @@ def chosen_run(log: Log, number: int | None) -> int:
 def second(run: LogRun, numbers: Sequence[int]) -> Choice:
     """Choose the second iteration of a run, because the first includes compilation, allocation and warm-up.
 
-    The first line of a log with one line per ten iterations includes the first iteration. In a log that starts at
-    iteration 2, that is the second, as is the first with a time where times are those between lines; DeepSpeed's
-    throughput timer already excludes the first two steps. An iteration without an optimizer step is too short, so that
-    the first one after it with a step is chosen.
+    If the log has one line per ten iterations, the first line includes the first iteration. If it starts at iteration
+    2, that line is the second; if times are differences between lines, so is the first line with a time. DeepSpeed's
+    throughput timer already excludes the first two steps. An iteration without an optimizer step is too short, so the
+    next one with a step is chosen.
     """
     interval = run.interval or 1
     starts_at_second = _starts_untimed(run, numbers[0]) or (numbers[0] == 2 and interval == 1)
@@ -82,9 +82,9 @@ def second(run: LogRun, numbers: Sequence[int]) -> Choice:
 
 
 def first_steady(chosen: int, timed: Sequence[Iteration]) -> tuple[int, str]:
-    """Return the first iteration, from the chosen one on, whose time agrees with the next; and a note if it is another.
+    """Return the first iteration, from the chosen one on, whose time agrees with the next; with a note if it is later.
 
-    Compilation, CUDA graphs and the warm-up of fp8 make more than the first iteration slow.
+    Compilation, CUDA graphs and the warm-up of fp8 slow down more than the first iteration.
     """
     later = [
         (entry.number, entry.seconds)
@@ -102,15 +102,15 @@ def first_steady(chosen: int, timed: Sequence[Iteration]) -> tuple[int, str]:
 def of_job(run: LogRun, positions: Sequence[int], timed: Sequence[Iteration]) -> Choice:
     """Choose iterations of a job by their position in its log: 2 is the second line that the job printed.
 
-    A job may resume at iteration 5,001, and a line may stand for ten iterations. The first line includes warm-up and
-    always has position 1; later lines count only if no optimizer step was skipped. `timed` are the lines with a time.
+    A job may resume at iteration 5,001, and a line may cover ten iterations. The first line includes warm-up and always
+    has position 1; later lines count only if no optimizer step was skipped. `timed` are the lines with a time.
     """
     if not timed:
         return (), NO_LINE
     interval, last = run.interval or 1, max(positions)
     first, later = timed[0], [iteration for iteration in timed[1:] if not iteration.skipped]
     by_position = dict(enumerate([first, *later], start=1))
-    warm = run.source in _WITHOUT_FIRST and last not in by_position  # its first line is not of the first iteration
+    warm = run.source in _WITHOUT_FIRST and last not in by_position  # its first line excludes the first iteration
     if (warm or _starts_untimed(run, first.number) or (first.number == 2 and interval == 1)) and not first.skipped:
         by_position = dict(enumerate([first, *later], start=2))
     if last in by_position:
@@ -123,12 +123,12 @@ def of_job(run: LogRun, positions: Sequence[int], timed: Sequence[Iteration]) ->
 
 
 def _starts_untimed(run: LogRun, first: int) -> bool:
-    """Whether lines without a time, which would need the clock of the one before, precede the first with one."""
+    """Whether lines without a time precede the first with one, whose time is a difference between lines."""
     return any(entry.number < first for entry in run.iterations[:1])
 
 
 def averaging(run: LogRun, chosen: Sequence[int], timed: Sequence[Iteration]) -> str:
-    """Return a note on averaged or skipped iterations; empty for ordinary ones."""
+    """Return a note on averaged or skipped iterations; empty if there are none."""
     interval = run.interval or 1
     skipped = [iteration.number for iteration in timed if iteration.skipped and iteration.number < max(chosen)]
     parts = []
@@ -140,7 +140,7 @@ def averaging(run: LogRun, chosen: Sequence[int], timed: Sequence[Iteration]) ->
 
 
 def asked(run: LogRun, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:
-    """Choose the iterations of the spans, all of which must be in the log, at the log's interval."""
+    """Choose the iterations of the spans; all of them at the log's interval must be present."""
     interval = run.interval or 1
     logged = set(numbers)
     chosen: set[int] = set()
@@ -174,6 +174,6 @@ def spelt(numbers: Sequence[int], interval: int) -> str:
 
 
 def _gap(within: Sequence[int], interval: int) -> str:
-    """Return the first missing iteration between the first and last of a span, or an empty string."""
+    """Return the first missing iteration within a span, or an empty string."""
     pairs = pairwise(within)
     return next((str(before + interval) for before, after in pairs if after - before > interval), "")

@@ -1,7 +1,7 @@
-"""The times of a bar whose first print in a log is of a later step.
+"""The step times of a bar that is already under way at its first print in a log.
 
-Nothing says whether what came before was smoothed print by print, as where the log's beginning is cut off, or at once,
-as after a resumption. Both courses are followed until they agree; the one that differs less from the clock counts.
+It is unknown whether the earlier steps were smoothed print by print, as in a truncated log, or at once, as after a
+resumption. Both cases are followed until they agree; the one closer to the clock is used.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ SMOOTHING: Final = 0.3
 """tqdm's default."""
 KEPT: Final = 1 - SMOOTHING
 _RESUMED: Final = 60.0
-"""Seconds in which a resumed bar has reached its first step; later its rate agrees with the clock only if smoothed."""
+"""Seconds within which a resumed bar reaches its first step; a later rate that agrees with the clock is smoothed."""
 _AGREE: Final = 1e-3
-"""Relative difference from which both courses count as one."""
+"""Relative difference below which both cases count as one."""
 
 
 def beyond(seconds: float, between: float) -> float:
-    """Return by how much a time differs from that between two clocks of whole seconds."""
+    """Return by how much a time differs from that between two clocks with whole seconds."""
     return max(0.0, abs(seconds - between) - 1)
 
 
 @dataclass(slots=True)
 class Course:
-    """One state that tqdm's smoothing may have."""
+    """One possible state of tqdm's smoothing."""
 
     steps: float
     seconds: float
@@ -34,7 +34,7 @@ class Course:
     """Seconds of all steps since."""
 
     def take(self, steps: int, inverse: float) -> float:
-        """Follow a print, and return the seconds of its steps."""
+        """Process a print, and return the seconds of its steps."""
         before = self.seconds
         self.decay *= KEPT
         self.steps = SMOOTHING * steps + KEPT * self.steps
@@ -46,21 +46,21 @@ class Course:
 
 @dataclass(slots=True)
 class CutBar:
-    """Follows a bar from its second print on, as `follow` in `bar_times.py` does without calls for each print."""
+    """Follows a bar from its second print on; `follow` in `bar_times.py` does the same without a call per print."""
 
     done: int
     """Steps at its first print."""
     rate: float
-    """Seconds of a step by the rate of that print."""
+    """Seconds per step by the rate of that print."""
     clock: float
     courses: tuple[Course, Course] | None = None
 
     def begun(self, steps: int) -> Course | None:
-        """Return the state before the second print if the first has about as many steps: then none was before it."""
+        """Return the state before the second print if the first has about as many steps, so that none preceded it."""
         return self._at_once() if self.courses is None and self.done <= 2 * steps else None
 
     def take(self, steps: int, inverse: float, clock: float) -> tuple[float, float]:
-        """Return the seconds of the steps of a print, and by how much they may differ."""
+        """Return the seconds of the steps of a print, and their uncertainty."""
         if self.courses is None:
             decay = KEPT ** (self.done / steps)
             weight = steps * (1 - decay)
@@ -72,7 +72,7 @@ class CutBar:
         return (one_by_one if off[0] <= off[1] else at_once), abs(one_by_one - at_once)
 
     def settled(self, took: float, apart: float) -> Course | None:
-        """Return the state to go on with, where both agree."""
+        """Return the common state once both cases agree."""
         return self.courses[0] if self.courses and apart <= _AGREE * abs(took) else None
 
     def _at_once(self) -> Course:

@@ -25,7 +25,7 @@ _FIRST_ERROR: Final = "read the first error of the rank that ended first"
 
 
 def _ended_by(number: int, name: str) -> str:
-    """Return the pattern of the end of a process by a signal: its number, its name, or the exit code that it leaves."""
+    """Return a pattern for the end of a process by a signal: its number, its name, or the resulting exit code."""
     return (
         rf"{_SIGNAL}{number}\b|(?:with signal |<Signals\.){name}\b"
         rf"|{_CODE}(?:-{number}|{128 + number}|{256 - number})\b|\bstatus={number}/|\b{name}\({number}\), PID: "
@@ -234,7 +234,7 @@ DEATH_SIGNATURES: Final = (
             "The actor is dead because",
         ),
     ),
-    # The list below an exception whose line may be missing.
+    # The list below an exception, whose own line may be missing.
     signature(
         r"\bsize mismatch for \S{1,200}: copying a param with shape ",
         Outcome.CRASHED,
@@ -253,7 +253,7 @@ DEATH_SIGNATURES: Final = (
         weight=REPORT,
         words=("terminate called ",),
     ),
-    # Of a program that may not be the trainer.
+    # The program may not be the trainer.
     signature(
         rf"{_CODE}[1-9][0-9]{{0,2}}\b",
         Outcome.CRASHED,

@@ -38,7 +38,7 @@ _RATES_OF_STEP: Final = re.compile(r"\bstep=([0-9]{1,12}), skipped=[0-9]{1,12}, 
 _OVERFLOWED: Final = re.compile(r"\bGrad overflow on iteration:? ([0-9]{1,12})\b")
 _BREAKDOWN: Final = re.compile(r"time \(ms\) \|(?: fwd| forward): ([0-9.]+) \|.{0,400}? (?:bwd|backward): ([0-9.]+) \|")
 _WHOLE_BATCH: Final = re.compile(r"time \(ms\) \| train_batch: ([0-9]*[1-9][0-9]*\.[0-9]+) \|")
-"""Of the pipeline engine; today it prints 0.00."""
+"""Rate of the pipeline engine, which current releases print as 0.00."""
 _BREAKDOWN_STEP: Final = re.compile(r"\| step: ([0-9]+\.[0-9]{2})")
 _PROFILED_STEP: Final = re.compile(r"Profile Summary at step ([0-9]{1,12}):")
 _LATENCY: Final = re.compile(rf"^iter latency:\s+({NUMBER}) (m|u|n|)s\s*$")
@@ -46,7 +46,7 @@ _LATENCY_UNITS: Final = {"": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
 class DeepSpeed:
-    """Reads DeepSpeed's lines one by one; remembers the iteration that later ones are about."""
+    """Reads DeepSpeed's lines one by one, and remembers the iteration to which later lines belong."""
 
     def __init__(self) -> None:
         self._profiled: int | None = None
@@ -55,7 +55,7 @@ class DeepSpeed:
         """The last optimizer step whose learning rates are logged, with its time stamp and the value of its digit."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iterations of a line, several where the output of two ranks shares it."""
+        """Yield the iterations of a line; several if two ranks print to the same line."""
         if "Profile Summary" in text and (found := _PROFILED_STEP.search(text)):
             self._profiled = int(found[1])
         if ", skipped=" in text and (found := _RATES_OF_STEP.search(text)):
@@ -78,16 +78,16 @@ class DeepSpeed:
                 iteration = Iteration(number=int(found[1]), seconds=None, samples_per_second=rate, line=line)
                 if found[0].startswith("global_step="):
                     iteration.clock, iteration.clock_digit = stamp_of(text)
-                elif self._stepped:  # the older timer counts micro batches
+                elif self._stepped:  # the older timer counts microbatches
                     iteration.number, iteration.clock, iteration.clock_digit = self._stepped
                 yield LogRecord(source="throughput timer", speaker="", iteration=iteration)
 
 
 def overflow(text: str) -> bool:
-    """Whether DeepSpeed skips the optimizer step of the iteration under way.
+    """Whether DeepSpeed skips the optimizer step of the current iteration.
 
-    `[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, ...` (`runtime/fp16/loss_scaler.py`), or
-    `fp16 dynamic loss scale overflow! Skipping step. ...` (`fused_optimizer.py`).
+    The line is `[deepspeed] OVERFLOW! Rank 0 Skipping step. Attempted loss scale: 65536, ...`
+    (`runtime/fp16/loss_scaler.py`), or `fp16 dynamic loss scale overflow! Skipping step. ...` (`fused_optimizer.py`).
     """
     return "Skipping step" in text and "overflow!" in text.casefold()
 
@@ -95,7 +95,7 @@ def overflow(text: str) -> bool:
 def overflowed(text: str) -> int | None:
     """Return the number of the optimizer step that DeepSpeed has skipped.
 
-    `Grad overflow on iteration: 3` of the fourth (`fused_optimizer.py`).
+    `Grad overflow on iteration: 3` refers to the fourth (`fused_optimizer.py`).
     """
     found = _OVERFLOWED.search(text) if "Grad overflow on" in text else None
     return int(found[1]) + 1 if found else None

@@ -14,7 +14,7 @@ _ERROR: Final = (
 )
 """The text before an error message of the runtime (`cudaGetErrorString`, `hipGetErrorString`)."""
 _FAILED: Final = r"Cuda failure (?:\S{1,200} )?'"
-"""The same of NCCL, which goes on after errors of what it only tries."""
+"""The same for NCCL, which continues after errors of mere attempts."""
 _LIBRARIES: Final = ("cuBLAS", "cuBLASLt", "cuDNN", "cuFFT", "cuSOLVER", "cuSPARSE", "cuRAND")
 _ERROR_WORDS: Final = (
     "CUDA error: ",
@@ -28,7 +28,7 @@ _ERROR_WORDS: Final = (
 )
 
 DEVICE_SIGNATURES: Final = (
-    # A sentence that only mentions the words, such as advice, is no exception and allocates nothing.
+    # A sentence that only mentions these words, such as advice, is neither an exception nor an allocation.
     signature(
         rf"\b{_DEVICE} out of memory[.:] ?(?:Tried to allocate|\s*$)|Error: {_DEVICE} out of memory\b"
         r"|\bMPS backend out of memory \(|\bCUDA_ERROR_OUT_OF_MEMORY\b|\bUR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
@@ -65,7 +65,7 @@ DEVICE_SIGNATURES: Final = (
             "out of memory",
         ),
     ),
-    # Warnings, after which the allocator frees what it can.
+    # Warnings, after which the allocator frees memory.
     signature(
         r"\bexpandable_segments: memory mapping failed with OOM\b|\bAllocation failed : Device memory : required :",
         Outcome.OOM,
@@ -121,7 +121,7 @@ DEVICE_SIGNATURES: Final = (
             "uncorrectable NVLink",
         ),
     ),
-    # Monitors go on after it.
+    # Monitors continue after it.
     signature(
         r"\bNVMLError_(?:Unknown|GpuIsLost|ResetRequired)\b",
         Outcome.CRASHED,

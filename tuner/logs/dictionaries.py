@@ -34,7 +34,7 @@ _SUMMARY_LINE: Final = re.compile(
     r"(?:^|[->\]:] )\W{0,12}train_(runtime|steps_per_second)['\"]? {0,40}[:=] {0,40}['\"]?(?:([0-9]{1,4}):([0-9]{2}):)?"
     rf"({NUMBER})['\"]?,?\s*$"
 )
-"""Of a summary with a line per figure: `  train_runtime            = 0:10:00.12`, or JSON."""
+"""A summary with one figure per line: `  train_runtime            = 0:10:00.12`, or JSON."""
 _RATE_DIGIT: Final = 1e-3
 """Value of the last digit of HF Trainer's rates, which are rounded without printing zeros."""
 _ELAPSED_STEP: Final = re.compile(
@@ -57,11 +57,11 @@ _DICTIONARY_LOSS: Final = re.compile(rf"['\"](?:lm )?loss['\"]: ['\"]?({LOSS})\b
 
 
 class Dictionaries:
-    """Reads them one by one; remembers the time that evaluations took."""
+    """Reads the dictionaries one by one, and remembers the time that evaluations took."""
 
     def __init__(self) -> None:
         self._clock = self._evaluated = 0.0
-        """Seconds of the clock at the last line, and those of all evaluations until then."""
+        """Seconds of the clock at the last line, and of all evaluations so far."""
         self._runtime: tuple[float, float] | None = None
         """Seconds of a summary's first line, and the value of their last digit."""
 
@@ -77,7 +77,7 @@ class Dictionaries:
             yield from self._summary_line(line, text)
 
     def _summary_line(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the mean of all iterations with the second line of a summary."""
+        """Yield the mean of all iterations at the second line of a summary."""
         found = _SUMMARY_LINE.search(text)
         if found and found[1] == "runtime":
             figure = figure_of(found[4]) or 0.0
@@ -88,7 +88,7 @@ class Dictionaries:
             yield from _summary(line, runtime, digit, found[4])
 
     def _trained(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iteration of a line at the time without evaluations; nothing for that of an evaluation."""
+        """Yield the iteration of a line, whose time excludes evaluations; nothing for a line of an evaluation."""
         iteration = _since_beginning(line, text)
         if iteration is None or iteration.clock is None:
             return
@@ -130,7 +130,7 @@ def _stamped(line: int, text: str) -> Iterator[LogRecord]:
 
 
 def evaluation_seconds(text: str) -> float:
-    """Return the seconds of an evaluation that a line reports: `{'eval_loss': 0.45, 'eval_runtime': 139.5, ...}`."""
+    """Return the seconds of an evaluation in a line such as `{'eval_loss': 0.45, 'eval_runtime': 139.5, ...}`."""
     found = _EVAL_RUNTIME.search(text) if "eval_" in text else None
     return (figure_of(found[1]) or 0.0) if found else 0.0
 
@@ -138,25 +138,25 @@ def evaluation_seconds(text: str) -> float:
 def is_summary(text: str) -> bool:
     """Whether a line is HF Trainer's summary, after which no training step follows.
 
-    With `include_num_input_tokens_seen` each step's line has a run time as well, but no samples per second.
+    With `include_num_input_tokens_seen` the lines of steps have a run time as well, but no samples per second.
     """
     return "train_runtime" in text and ("train_samples_per_second" in text or "train_steps_per_second" in text)
 
 
 def _since_beginning(line: int, text: str) -> Iteration | None:
-    """Return the iteration of a dictionary with the time since the beginning: in whole seconds, as a mean, or both."""
+    """Return the iteration of a dictionary with a cumulative time, in whole seconds, as a mean, or both."""
     step, elapsed, speed = _ELAPSED_STEP.search(text), _ELAPSED.search(text), _SPEED.search(text)
     figure = figure_of(speed[2]) if speed else None
-    if not step or not (elapsed or text.rstrip().endswith("}")):  # the time may stand in the rest of a broken line
+    if not step or not (elapsed or text.rstrip().endswith("}")):  # the time may be in the rest of a broken line
         return None
     number, clock, digit = int(step[1]), None, 1.0
     if elapsed:
         days, hours, minutes, seconds = (int(part or 0) for part in elapsed.groups())
         clock = 60.0 * (60 * (24 * days + hours) + minutes) + seconds
-    if speed and figure and speed[1] == "iter/s":  # over all steps, those before a resumption too
+    if speed and figure and speed[1] == "iter/s":  # over all steps, including those before a resumption
         clock, digit = number / figure, number * digit_of(speed[2]) / figure**2
     elif speed and figure and clock is not None and abs(number * figure - clock) <= digit:
-        clock, digit = number * figure, number * digit_of(speed[2])  # else without the steps before a resumption
+        clock, digit = number * figure, number * digit_of(speed[2])  # else excluding the steps before a resumption
     if clock is None:
         return None
     loss = _DICTIONARY_LOSS.search(text)

@@ -1,4 +1,4 @@
-"""Meanings of the last line of a traceback, by the exception and its words."""
+"""Meanings of the last line of a traceback, by the exception and its message."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ LOST_PEER: Final = re.compile(
     r"exited unexpectedly|abruptly died|terminated abruptly|unexpectedly terminated|Connection was likely closed"
     r"|: Caught \w{1,80} in (?:DataLoader worker process|replica|pin memory thread)\b"
 )
-"""Exceptions of a process whose worker or peer ended; of what, another line may say."""
+"""Exceptions of a process whose worker or peer ended; another line may show the reason."""
 WAITED: Final = re.compile(
     r"^(?!.*(?:HTTPS?Connection|https?://|Errno 110|TimeoutExpired|Request timed out"
     r"|\b(?:urllib3|requests|httpx|aiohttp|botocore|wandb)\.))"
     r".*(?:timed out|\b(?:socket|wait) timeout\b|\btimeout expired\b)",
     re.IGNORECASE,
 )
-"""Waits for other ranks, and not for a server or a file system."""
+"""Timeouts of waiting for other ranks, not for a server or a file system."""
 MEANINGS: Final = (
     (
         re.compile(

@@ -22,7 +22,7 @@ _MAX_LINE: Final = 200
 _REPEATED: Final = 2
 """Added to a line's score if others differ from it only in their figures."""
 _MAX_KEPT: Final = 20_000
-"""Lines that are read by the names of their figures."""
+"""Lines to read by the names of their figures."""
 _MAX_CANDIDATES: Final = 1000
 """Lines of an unread log that are compared."""
 
@@ -47,14 +47,14 @@ _PARTS: Final = frozenset(
         *("remaining", "left", "eta", "eval", "val", "validation", "test", "save", "checkpoint", "comm"),
     }
 )
-"""Words of a time that is a part of a step's, or none of a step."""
+"""Words of a time that belongs to a part of a step, or to none."""
 _NUMBER_WITH_UNIT: Final = re.compile(r"[0-9][\w.]*")
 _LOSS: Final = re.compile(r"\bloss\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderExplanation:
-    """The lines that one reader has recognised."""
+    """The lines that one reader recognises."""
 
     source: Source
     lines: int
@@ -68,13 +68,13 @@ class LogExplanation:
 
     readers: tuple[ReaderExplanation, ...]
     likely: tuple[tuple[int, str], ...]
-    """Of an unread log the lines that are most likely about an iteration."""
+    """The lines of an unread log that are most likely about an iteration."""
     pattern: str
     """A step pattern for the likeliest of them; empty if none has a time."""
 
 
 def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogExplanation:
-    """Return which lines of a log each reader recognises; of an unread log the three likeliest, and a pattern."""
+    """Return which lines of a log each reader recognises; for an unread log its likeliest lines and a pattern."""
     reader = RecordReader(pattern)
     counts: dict[Source, int] = {}
     examples: dict[Source, list[tuple[int, str]]] = {}
@@ -107,12 +107,12 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
 
 
 def _shape(text: str) -> str:
-    """Return a line without its figures, which the lines of iterations share."""
+    """Return a line without its figures, by which lines of iterations are equal."""
     return re.sub(r"[-+0-9.,]+", "0", text)
 
 
 def _score(text: str) -> int:
-    """Return how much a line looks like one of an iteration: 0 for not at all."""
+    """Return how much a line looks like an iteration; 0 for not at all."""
     has_time = _TIME.search(text) is not None or _NAMED_TIME.search(text) is not None
     return 2 * (_STEP.search(text) is not None) + 3 * has_time + (_LOSS.search(text) is not None)
 
@@ -136,7 +136,7 @@ def _suggested(text: str) -> str:
 
 
 def _time(text: str, after: int) -> re.Match[str] | None:
-    """Return the first time or rate behind a position of a line that may be a whole step's."""
+    """Return the first time or rate after a position of a line that may be that of a whole step."""
     for time in chain(_TIME.finditer(text, after), _NAMED_TIME.finditer(text, after)):
         name = name_of(_NUMBER_WITH_UNIT.split(text[after : time.start("value")])[-1])
         printed = time.groupdict().get("unit") or ""
@@ -146,13 +146,13 @@ def _time(text: str, after: int) -> re.Match[str] | None:
 
 
 def _whole_words(text: str, start: int, end: int) -> str:
-    """Return a part of a line, without the word that its beginning would cut."""
+    """Return a part of a line, without a word that its beginning cuts."""
     part = text[start:end]
     cut = start > 0 and not text[start - 1].isspace() and " " in part.rstrip()
     return part.partition(" ")[2] if cut else part
 
 
 def _literal(text: str) -> str:
-    """Return a pattern of fixed words in which numbers and spaces may differ."""
+    """Return a pattern of fixed words with variable numbers and spaces."""
     words = re.sub(r"[0-9.]+", "\0", text)
     return re.sub(r"(?:\\ )+", r"\\s*", re.escape(words)).replace("\0", "[0-9.]+").replace("\\\x00", "[0-9.]+")

@@ -45,12 +45,12 @@ class Sighting:
 
     @property
     def remedy(self) -> str:
-        """What to do about it; empty if that depends on the line."""
+        """What to do about the failure; empty if that depends on the line."""
         return REMEDIES.get(self.meaning, "")
 
     @property
     def is_cause(self) -> bool:
-        """Whether the line explains the failure, and does not only report it."""
+        """Whether the line explains the failure instead of only reporting it."""
         return self.weight <= CAUSE
 
 
@@ -70,11 +70,11 @@ _CERTAIN: Final = re.compile(
 _BELOW_ERROR: Final = re.compile(
     r"^(?:\[[\w-]{1,20}\]:)?\s{0,4}\[?[WI](?:[0-9]{3,4} [0-9]{2}:[0-9]{2}:| \w{1,60}\.\w{2,3}:[0-9])"
 )
-"""Levels of PyTorch's and glog's lines: what they say may be tried again, as a connection is."""
+"""Levels of PyTorch's and glog's lines about operations that may be retried, such as a connection."""
 
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _GLUED: Final = re.compile(r"\[[0-9:]{4,12}<[^\]]{1,400}\]|\^C")
-"""Text before a traceback on its line that is not part of its other lines: a bar, the user's signal."""
+"""Text before a traceback on its line that is missing in its other lines: a bar, the user's signal."""
 _DEBUG: Final = re.compile(r"\bDEBUG\b")
 """The level at which programs log recoverable errors."""
 _RICH_TRACEBACK: Final = re.compile(r"╭─+ (Traceback \(most recent call last\)) ─+╮")
@@ -82,7 +82,7 @@ _RAISED: Final = re.compile(r"((?:[A-Za-z_]\w*\.)*)([A-Za-z_]\w*)(?::\s|:?\s*$)"
 _NAMED: Final = re.compile(r"(?:Error|Exception|Interrupt|Exit|Failure|Timeout|Expired|Abort|Warning)$")
 _ASSERTION: Final = re.compile(r"(?:^|[:\]]\s*)AssertionError(?::|\s*$|(?=  File \"))")
 _FRAME_LINE: Final = re.compile(r'^([^"]{0,160}?) {2}File "[^"]{1,400}", line [0-9]+, in \S')
-"""A line of a traceback, of which the beginning may be lost."""
+"""A line of a traceback whose beginning may be missing."""
 _GOES_ON: Final = re.compile(
     r"\b(?:(?-i:INFO|DEBUG)|falling back|falls? back|fallback|ignor(?:ed|ing)|skip(?:ped|ping)?|retrying"
     r"|disabl(?:ed|ing)|continu(?:e|ing)|optional)\b",
@@ -96,7 +96,7 @@ _BARE: Final = re.compile(
     r"|(?:\w{1,60}\.){1,9}(?:(?:[Ee]x\w{1,60}|_?errors?)\.[A-Z]\w{1,60}"
     rf"|[A-Z]\w{{0,60}}(?:{'|'.join(_ENDINGS)}))): \S.*|(?:\w{{1,60}}\.){{1,9}}[A-Z]\w{{0,60}}(?:Error|Exception):\s*)$"
 )
-"""An exception that begins its line."""
+"""An exception at the beginning of a line."""
 _LOGGED: Final = re.compile(
     r"\b(?:CRITICAL|FATAL|Uncaught|Unhandled|ERROR\b[^|]{0,120}?\b(?:[Ff]ailed|[Ee]xception|[Cc]rashed|[Aa]borted))\b"
     r"[^|]{0,120}?[ :]((?:\w{1,60}\.){0,9}[A-Z]\w{0,60}(?:Error|Exception): \S.*)$"
@@ -105,7 +105,7 @@ _LOGGED: Final = re.compile(
 _FRAME: Final = "│╭╰├┃"
 """First characters of the lines that rich draws around a traceback."""
 _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.)?Empty)$")
-"""An exception whose handler says better what was looked for."""
+"""An exception whose handler explains better what was missing."""
 _DURING: Final = "During handling of the above exception"
 _MAX_LINES_TO_HANDLER: Final = 3
 _UNSAID: Final = re.compile(
@@ -122,15 +122,15 @@ _ABORTED: Final = "communicator was aborted"
 
 @dataclass(slots=True)
 class _Traceback:
-    """A traceback that is being read; its lines share a prefix that names the rank."""
+    """A traceback while it is read; its lines share a prefix that names the rank."""
 
     prefix: re.Pattern[str]
     line: int
     read: int = 0
     headless: bool = False
-    """Whether its first line is lost, so that only what follows its frames directly can belong to it."""
+    """Whether its first line is missing, so that only what follows its frames directly can belong to it."""
     ignored: bool = False
-    """Whether Python goes on after it."""
+    """Whether Python continues after it."""
 
 
 FAILURE_WORDS: Final = tuple(
@@ -169,15 +169,15 @@ class Failures:
         self._lookup = 0
         """Line of the last exception of a lookup."""
         self._handled = 0
-        """Line of the one that is being handled."""
+        """Line of the exception that is being handled."""
 
     @property
     def awaits_lines(self) -> bool:
-        """Whether the next line counts, whatever its words."""
+        """Whether the next line counts even without a keyword."""
         return bool(self._open) or self._ignored
 
     def expect(self, words: frozenset[str]) -> None:
-        """Restrict the signatures to those that lines with no other words can match."""
+        """Restrict the signatures to those that can match lines with only these keywords."""
         self._signatures = [signature for signature in SIGNATURES if not words.isdisjoint(signature.words)]
 
     def see(self, number: int, text: str) -> Sighting | None:
@@ -209,7 +209,7 @@ class Failures:
         return None
 
     def end(self) -> list[Sighting]:
-        """Return the tracebacks that the end of the log has cut off."""
+        """Return the tracebacks that are incomplete at the end of the log."""
         meaning = "an exception ended a rank"
         return [
             _sighting(one.line, _TRACEBACK, Outcome.CRASHED, meaning, ENDED, passing=True)
@@ -218,7 +218,7 @@ class Failures:
         ]
 
     def _in_traceback(self, number: int, text: str) -> tuple[bool, Sighting | None]:
-        """Return whether the line is part of a traceback, and its failure where it is the last line."""
+        """Return whether the line is part of a traceback, and its failure if it is the last line."""
         rich = _RICH_TRACEBACK.search(text)
         prefix, found = (text[: rich.start()], True) if rich else (text.partition(_TRACEBACK)[0], _TRACEBACK in text)
         if found:
@@ -254,7 +254,7 @@ def _is_raised(text: str) -> bool:
 
 
 def cause(sightings: Sequence[Sighting]) -> Sighting | None:
-    """Return the failure of a job: of the sightings nearest to the cause the first."""
+    """Return the failure of a job: the first of the sightings closest to the cause."""
     explained = {sighting.instead_of for sighting in sightings}
     seen = sorted(
         (sighting for sighting in sightings if sighting.line not in explained),
@@ -263,7 +263,7 @@ def cause(sightings: Sequence[Sighting]) -> Sighting | None:
     if seen and _FAILED_OR_TIMED_OUT in seen[0].failure.evidence:
         errors = (one for one in seen if one.meaning == NCCL and _ABORTED not in one.failure.evidence)
         return next(errors, seen[0])
-    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one whose NCCL failed or that died
+    if seen and seen[0].failure.kind == Outcome.HUNG.value:  # of ranks that wait for one that died or whose NCCL failed
         ends = (one for one in seen if one.weight == SIGNAL or (one.meaning == NCCL and one.weight <= LOST))
         return next((one for one in ends if one.line < seen[0].line), seen[0])
     return seen[0] if seen else None
@@ -306,7 +306,7 @@ def _raised(number: int, evidence: str) -> Sighting:
 
 
 def _bare(number: int, text: str, evidence: str) -> Sighting | None:
-    """Return the failure of an exception without a traceback, unless the line is only a warning or about recovery."""
+    """Return the failure of an exception without a traceback, unless the line is a warning or describes a recovery."""
     if _WARNS.search(text) or _GOES_ON.search(text):
         return None
     seen = _raised(number, evidence)
@@ -322,7 +322,7 @@ def _sighting(
 
 
 def _like(prefix: str) -> re.Pattern[str]:
-    """Return the pattern of a prefix with other numbers, such as times, of which trailing zeros may be left out."""
+    """Return a pattern for a prefix with other numbers, such as times, possibly without trailing zeros."""
     return _pattern(_DIGITS.sub("0", prefix))
 
 

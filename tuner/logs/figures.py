@@ -1,4 +1,4 @@
-"""The figures of a log line: numbers with the name before and the unit after them, and their possible meaning."""
+"""The figures of a log line: numbers with the name before them, the unit after them, and their possible meaning."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from tuner.logs.lines import without_stamps
 
 Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
 """How a figure gives the time of a step: as a time, seconds per step, steps per second, the time since some moment, or
-the line's time stamp."""
+the line's time stamp.
+"""
 
 MAX_TEXT: Final = 2048
-"""Characters of a line in which figures are searched."""
+"""Characters of a line that are searched for figures."""
 _MAX_NAME: Final = 48
 
 _STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
@@ -38,10 +39,10 @@ _FIGURE: Final = re.compile(
     r"(?![\w/%]))?)",
 )
 _OTHER_UNIT: Final = "?"
-"""A unit that is none of time, directly behind its number: `10k`, `45%`."""
+"""A unit other than one of time, directly after its number: `10k`, `45%`."""
 _DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
 _ASIDE: Final = re.compile(rf" ?\((?!(?:ms|{_SECONDS}|{_STEPS}/s|s/{_STEPS})\))[^()]*\)")
-"""What a name has in brackets, unless it is a unit."""
+"""Bracketed text in a name, unless it is a unit."""
 _NEXT_VALUE: Final = re.compile(r"['\"]?(?P<sign>\s*[:=])?\s*-?[0-9.]")
 _WORDS: Final = re.compile(r"[a-z]+")
 
@@ -51,9 +52,9 @@ _STEP_RANKS: Final = {
     **dict.fromkeys(("it", "batch", "batches"), 1),
 }
 FRACTION: Final = "/"
-"""Name of a figure without one that has a total: `[200/5005]`."""
+"""Name of an unnamed figure with a total: `[200/5005]`."""
 _FIRST: Final = "^"
-"""Name of a figure without one that begins its line."""
+"""Name of an unnamed figure at the beginning of its line."""
 UNNAMED: Final = frozenset({FRACTION, _FIRST})
 _NOT_STEPS: Final = frozenset(
     {
@@ -63,16 +64,16 @@ _NOT_STEPS: Final = frozenset(
         *("eta", "decay", "interval", "length", "norm", "grad", "gpu", "device", "dt", "took", "samples", "tokens"),
     }
 )
-"""Words that a number of steps has, and the number of a step has not."""
+"""Words that occur in a number of steps, but not in the number of a step."""
 _TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
 _RATES: Final = frozenset({"speed", "rate", "throughput"})
 _AVERAGES: Final = frozenset({"avg", "average", "mean"})
 _BESIDE_TIME: Final = frozenset(
     {*_TIMES, *_STEP_RANKS, *_AVERAGES, "train", "training", "per", "the", "in", "gpu", "last", "this"}
 )
-"""Words of which the name of a step's time consists."""
+"""Words that make up the name of a step's time."""
 _ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
-"""Words of a time since the beginning."""
+"""Words of a cumulative time."""
 _EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout"})
 _LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
 
@@ -82,34 +83,34 @@ class Figure:
     """A number in a line, with the text around it."""
 
     name: str
-    """As printed, in small letters; `/` for a fraction without one."""
+    """As printed, in lower case; `/` for an unnamed fraction."""
     text: str
     start: int = 0
-    """Where its number begins in the line without its time stamp."""
+    """Position of the number in the line without its time stamp."""
     total: int = 0
     """After a slash; 0 if there is none."""
     unit: str = ""
     seconds: float | None = None
-    """Of a figure such as 1:02:03 or 1m02s."""
+    """Seconds of a figure such as 1:02:03 or 1m02s."""
 
     @property
     def title(self) -> str:
-        """Its name for messages, with the bracket that was stripped from it, or else its unit."""
+        """The name for messages, including a stripped bracket; or else the unit."""
         return f"{self.name})" if "(" in self.name and ")" not in self.name else self.name or self.unit
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words of its name."""
+        """The words of the name."""
         return words_of(self.name)
 
     @property
     def value(self) -> float:
-        """The number."""
+        """The numeric value."""
         return float(self.text) if self.seconds is None else self.seconds
 
     @property
     def step_rank(self) -> int:
-        """How likely it is the number of a step; 0: it is not."""
+        """How likely the figure is the number of a step; 0 if it is not."""
         whole = self.text.isdecimal() or (self.text.endswith(".0") and self.text[:-2].isdecimal())
         if not whole or self.unit or self.seconds is not None:
             return 0
@@ -120,7 +121,7 @@ class Figure:
 
     @property
     def kind(self) -> Kind | None:
-        """What it tells of the time of a step, by its name and unit."""
+        """The role of the figure in the time of a step, by its name and unit."""
         over, _, under = self.unit.partition("/")
         words = {*self.words} - {""}
         if over in _STEP_RANKS and under:
@@ -157,27 +158,27 @@ class Figure:
 
     @property
     def is_of_a_step(self) -> bool:
-        """Whether its name or unit marks it as the time of one step."""
+        """Whether name or unit marks the figure as the time of one step."""
         return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6)
 
     @property
     def names_a_step(self) -> bool:
-        """Whether its name or unit has a step and a time: `step time`, `s/it`."""
+        """Whether name or unit has a step and a time: `step time`, `s/it`."""
         return not _STEP_RANKS.keys().isdisjoint(self.words) or "/" in self.unit
 
     @property
     def is_average(self) -> bool:
-        """Whether its name marks it as the mean of several steps."""
+        """Whether the name marks a mean of several steps."""
         return not _AVERAGES.isdisjoint(self.words)
 
     @property
     def is_loss(self) -> bool:
-        """Whether its name marks it as a loss."""
+        """Whether the name marks a loss."""
         return _LOSS.search(self.name) is not None and "scale" not in self.words
 
     @property
     def is_of_evaluation(self) -> bool:
-        """Whether its name marks it as part of an evaluation."""
+        """Whether the name marks an evaluation."""
         return not _EVALUATION.isdisjoint(self.words)
 
 
@@ -208,7 +209,7 @@ def figures(text: str) -> list[Figure]:
         printed = match["unit"] or ""
         unit = "" if is_name(printed, name, text[end:]) else _unit(printed)
         if not unit and printed:
-            end = match.start("unit")  # `2 step 100`, `3.21 sec/step 1.01`: of the next figure
+            end = match.start("unit")  # of the next figure: `2 step 100`, `3.21 sec/step 1.01`
         elif not unit and text[end : end + 1] and (text[end].isalpha() or text[end] == "%"):
             unit = _OTHER_UNIT
         name = name or (FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
@@ -227,7 +228,7 @@ def name_of(before: str) -> str:
 
 
 def is_name(printed: str, name: str, behind: str) -> bool:
-    """Whether what stands behind a figure is the name of the next: `loss 3.21 sec/step 1.010`, `lr 0.1 ms=500`."""
+    """Whether the text after a figure is the name of the next one: `loss 3.21 sec/step 1.010`, `lr 0.1 ms=500`."""
     following = _NEXT_VALUE.match(behind)
     if not printed[:1].isspace() or following is None:
         return False
@@ -235,7 +236,7 @@ def is_name(printed: str, name: str, behind: str) -> bool:
 
 
 def _unit(printed: str) -> str:
-    """Return a unit in one spelling: ms, s, step/s, s/step; empty for none."""
+    """Normalise a unit to ms, s, step/s or s/step; empty for none."""
     words = printed.casefold().replace(" per ", "/").split()
     over, slash, under = "".join(words).partition("/")
     over, under = (_unit_of_time(word) or word for word in (over, under))

@@ -38,12 +38,12 @@ _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _GROUPS: Final = ("iteration", "seconds", "ms", "tokens_per_sec", "loss", "memory")
 """Named groups of a step pattern."""
 _MAX_PATTERN_TEXT: Final = 4096
-"""Characters of a line that a user's pattern is applied to, as it may take quadratic time."""
+"""Characters of a line to which a user's pattern is applied, as it may take quadratic time."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _LineFormat:
-    """Lines of one framework that have all of an iteration."""
+    """The format of one framework's lines, which have all figures of an iteration."""
 
     source: Source
     trigger: str
@@ -186,13 +186,13 @@ _NANOTRON_MEMORY: Final = re.compile(r"cuda_max_memory_reserved: ([0-9.]{1,12})(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepPattern:
-    """The user's pattern of an iteration's line, for trainers without a reader."""
+    """The user's pattern for the lines of iterations, for trainers without a reader."""
 
     pattern: re.Pattern[str]
 
     @classmethod
     def parse(cls, text: str) -> StepPattern:
-        """Compile a pattern; raise if it is no regular expression or names no time."""
+        """Compile a pattern; raise if it is no regular expression or has no group for a time."""
         try:
             pattern = re.compile(text)
         except re.error as error:
@@ -208,7 +208,7 @@ class StepPattern:
         return cls(pattern=pattern)
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iterations of a line; lines without a number are counted."""
+        """Yield the iteration of a line; lines without a number are counted."""
         for found in self.pattern.finditer(text[:_MAX_PATTERN_TEXT]):
             groups = {name: value.strip().replace(",", "") for name, value in found.groupdict().items() if value}
             iteration = _iteration(groups | {"job_tokens": groups.get("tokens_per_sec", "")}, line, text)
@@ -219,7 +219,7 @@ class StepPattern:
                 )
 
     def may_read(self, _kind: str) -> bool:
-        """Whether a kind of line may match: any."""
+        """Return True, because a pattern may match any line."""
         return True
 
     def memory(self, text: str) -> PeakMemory | None:
@@ -231,7 +231,7 @@ class StepPattern:
 
 
 def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
-    """Yield the iterations of frameworks that print one line for each."""
+    """Yield the iterations of frameworks that print one line per iteration."""
     for known in _FORMATS:
         if known.trigger in text:
             end = 0
@@ -305,7 +305,7 @@ def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:
         derived=derived,
         tflops=figure_of(tflops),
         tflops_digit=digit_of(tflops) if figure_of(tflops) else 0.0,
-        # 1.02K is rounded to three digits.
+        # 1.02K is rounded to three digits
         global_batch=round(batch_figure) if batch_figure and batch.isdecimal() else None,
         tokens_per_second=figure_of(tokens),
         tokens_per_second_per_gpu=figure_of(gpu_tokens),

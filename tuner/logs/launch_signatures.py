@@ -30,7 +30,7 @@ LAUNCH_SIGNATURES: Final = (
             *("Failed to pull image ", "OCI runtime", "crun: ", "nvidia-container-cli: "),
         ),
     ),
-    # What enroot printed stands below.
+    # enroot's own output may be printed below.
     signature(
         r"\bpyxis: (?:container start failed|couldn't start container)|required plugin spank_\w+\.so: \w+\(\) failed",
         Outcome.CRASHED,
@@ -74,7 +74,7 @@ LAUNCH_SIGNATURES: Final = (
             *("MKL FATAL ERROR: ", "' not found (required by "),
         ),
     ),
-    # The script may go on with what is installed.
+    # The script may continue with what is installed.
     signature(
         r"^ERROR: (?:No matching distribution found for |Could not find a version that satisfies )"
         r"|No solution found when resolving dependencies|^error: Failed to (?:fetch|download)\b",
@@ -88,7 +88,7 @@ LAUNCH_SIGNATURES: Final = (
             *("error: Failed to fetch", "error: Failed to download"),
         ),
     ),
-    # Libraries look for nvcc and others so, and go on without them.
+    # Libraries probe for nvcc and others in this way, and continue without them.
     signature(
         r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
         Outcome.CRASHED,
@@ -139,7 +139,7 @@ LAUNCH_SIGNATURES: Final = (
         passing=True,
         words=("Failed to initialize NVML: ", "No devices were found", ".com/gpu"),
     ),
-    # Megatron-DeepSpeed goes on with None.
+    # Megatron-DeepSpeed continues with None.
     signature(
         r"^Dataset does not exist: ",
         Outcome.CRASHED,
@@ -147,7 +147,7 @@ LAUNCH_SIGNATURES: Final = (
         "Megatron-LM",
         words=("Dataset does not exist: ",),
     ),
-    # A shell goes on after them; what misses an environment that was not activated fails by itself.
+    # A shell continues after these; whatever needs an environment that was not activated fails by itself.
     signature(
         r"^\S{1,200}: line [0-9]+: (?!activate: )[^:|]{1,200}: "
         r"(?:Permission denied|No such file or directory|bad interpreter)"

@@ -1,4 +1,4 @@
-"""The lines of a log: as a terminal would show them, and which rank prints them."""
+"""The lines of a log as a terminal would show them, and the rank that prints each."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ MAX_LINE_CHARS: Final = 1 << 16
 """Characters of a line that are read."""
 
 _BLOCK_CHARS: Final = 1 << 17
-"""Characters of lines that are searched together for the words of all readers: most lines of a log have none."""
+"""Characters of lines that are searched together for keywords: most lines of a log have none."""
 
 _NARROWEST: Final = 60
 _WIDEST: Final = 400
 """Columns of the terminals whose wrapped lines are joined."""
 _FULL_LINES: Final = 3
-"""Number of lines as long as the longest that show a terminal's width."""
+"""Number of lines of maximum length that show a terminal's width."""
 
 _ESCAPES: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 """Terminal control sequences (ECMA-48, 5.4): colours, cursor moves, window titles."""
@@ -30,9 +30,9 @@ _TANGLE: Final = re.compile(
     r"(?P<name>[A-Za-z_][\w.]*?(?:Error|Exception))(?P=name)+(?:: ){2,}(?P<words>.+?)(?P=words)+"
 )
 _MAX_LABEL: Final = 400
-"""Characters."""
+"""Maximum number of characters."""
 _LONGEST_TANGLE: Final = 2000
-"""Characters: the time to compare all beginnings grows with their square."""
+"""Maximum number of characters: the time to compare all prefixes grows quadratically."""
 
 _STAMP: Final = re.compile(
     r"\b([0-9]{4})[-/]([0-9]{2})[-/]([0-9]{2})[ T]([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?"
@@ -40,18 +40,18 @@ _STAMP: Final = re.compile(
 _SHORT_STAMP: Final = re.compile(
     r"^\W{0,3}(?:([0-9]{2})[-/]([0-9]{2}) )?([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?(?![0-9:])"
 )
-"""Without a year, or a day, at the beginning of a line."""
+"""A time stamp without a year or a date, at the beginning of a line."""
 _MAX_STAMP_AT: Final = 120
-"""Characters at a line's beginning in which its time stamp is searched."""
+"""Characters at the beginning of a line that are searched for a time stamp."""
 
 
 def kind_of(text: str) -> str:
-    """Return a line without its digits, in which alone lines of one kind differ."""
+    """Return a line without digits; lines of one kind differ only in those."""
     return text.translate(_NO_DIGITS)
 
 
 def shape_of(text: str) -> bytes:
-    """Return the same as bytes, which is faster of a short text."""
+    """Return a line without digits as bytes, which is faster for short texts."""
     return text.encode(errors="surrogatepass").translate(None, _DIGITS)
 
 
@@ -61,7 +61,7 @@ def kinds_of(whole: str) -> set[str]:
 
 
 def visible(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, str]]:
-    """Yield each non-empty line with its line number in the file; no colours, no NUL bytes, progress bars split."""
+    """Yield each non-empty line with its number in the file, without colours and NUL bytes; split progress bars."""
     for number, line in enumerate(lines, start=first):
         text = line
         if "\x1b" in text:
@@ -76,9 +76,9 @@ def visible(lines: Iterable[str], first: int = 1) -> Iterator[tuple[int, str]]:
 
 
 def visible_blocks(lines: Iterable[str]) -> Iterator[tuple[list[tuple[int, str]], str]]:
-    """Yield what `visible` yields in lists, each with its lines in one text.
+    """Yield the lines of `visible` in blocks, each also joined into one text.
 
-    All but those with a long line have about as many characters.
+    All blocks without an overlong line have about the same number of characters.
     """
     first, chars, block = 1, 0, []
     for line in lines:
@@ -105,10 +105,9 @@ def _visible_block(lines: list[str], first: int) -> tuple[list[tuple[int, str]],
 
 
 def unwrapped(lines: Iterable[tuple[int, str]]) -> list[str]:
-    """Return the lines with those joined that a terminal broke at its width, or that break before a bar (`| `).
+    """Join lines that a terminal wrapped at its width, or that break before a bar (`| `).
 
-    None are returned if no line shows a width or such a bar. Terminals that drop the blanks at an end of line leave it
-    one shorter.
+    Return none if no line shows a width or such a bar. Lines are one shorter if the terminal drops trailing blanks.
     """
     kept = [text for _, text in lines]
     width = max(map(len, kept), default=0)
@@ -129,14 +128,14 @@ def unwrapped(lines: Iterable[tuple[int, str]]) -> list[str]:
 
 
 def untangled(text: str) -> str:
-    """Return one exception where ranks printed the same one piece by piece into a line: `AErrorAError: : no xno x`."""
+    """Return a single exception if ranks printed the same one interleaved: `AErrorAError: : no xno x`."""
     if ": : " in text and len(text) < _LONGEST_TANGLE and (found := _TANGLE.fullmatch(text)):
         return f"{found['name']}: {found['words']}"
     return text
 
 
 def speaker(prefix: str) -> str:
-    """Return the rank or node that prints a line, by a prefix such as `[default7]:` or `node01: `, without times."""
+    """Return the rank or node that prints a line, by a prefix such as `[default7]:` or `node01: `, ignoring times."""
     prefix = prefix.strip()
     if not prefix or ":" not in prefix:
         return prefix
@@ -144,22 +143,22 @@ def speaker(prefix: str) -> str:
 
 
 def label(text: str, start: int, after: int = 0) -> str:
-    """Return what a launcher puts before a place in a line: of many in a line, each has its own."""
+    """Return the last launcher's label before a position of a line, which may have several."""
     return speaker(text[max(after, start - _MAX_LABEL) : start])
 
 
 def stamp_of(text: str) -> tuple[float | None, float]:
-    """Return a line's time stamp in seconds since some day, and the value of its last digit."""
+    """Return a line's time stamp in seconds since a fixed day, and the value of its last digit."""
     found = _STAMP.search(text[:_MAX_STAMP_AT])
     if found is None:
         return None, 0.0
     year, month, day = int(found[1]), int(found[2]), int(found[3])
-    years = year if month > 2 else year - 1  # a year that begins in March has its leap day at the end
+    years = year if month > 2 else year - 1  # a year that starts in March has its leap day at the end
     return _seconds_at(1461 * years // 4 - years // 100 + years // 400 + _days_from_march(month) + day, found, 4)
 
 
 def loose_stamp_of(text: str) -> tuple[float | None, float]:
-    """Return a line's time stamp as `stamp_of` does, also one without a year or a day."""
+    """Return a line's time stamp as `stamp_of` does, but also without a year or a date."""
     stamp, digit = stamp_of(text)
     if stamp is not None or (found := _SHORT_STAMP.match(text)) is None:
         return stamp, digit
@@ -167,12 +166,12 @@ def loose_stamp_of(text: str) -> tuple[float | None, float]:
 
 
 def _days_from_march(month: int) -> int:
-    """Return the days before a month of a year that begins in March: 153 in each five months."""
+    """Return the days before a month of a year that starts in March; every five months have 153."""
     return (153 * ((month + 9) % 12) + 2) // 5
 
 
 def _seconds_at(days: int, found: re.Match[str], first: int) -> tuple[float, float]:
-    """Return the seconds at a time of day, whose groups begin with the hours, and the value of the last digit."""
+    """Return the seconds at a time of day, whose groups start with the hours, and the value of the last digit."""
     hours, minutes, seconds = (int(found[group]) for group in range(first, first + 3))
     fraction = found[first + 3] or ""
     whole = 60.0 * (60 * (24 * days + hours) + minutes) + seconds

@@ -29,18 +29,17 @@ from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, LogRecord, PeakMe
 from tuner.logs.runs import BARS_OF_BATCHES, LogRun, RunPart, run_of
 
 _BEFORE_FIRST: Final = -1
-"""Below every iteration's number: some trainers begin at 0."""
+"""Below the number of any iteration: some trainers start at 0."""
 _PLAIN_BAR: Final[tuple[Source, str]] = ("progress bar", "")
-"""Source and speaker of bars alone on their lines."""
+"""Source and speaker of bars on lines of their own."""
 _NEW_STREAM: Final = (_BEFORE_FIRST, 0)
 _NOTHING: Final[Mapping[int, Iteration]] = {}
 _BARS: Final = frozenset(BAR_WORDS)
-"""Lines without another word can hold only the iterations of a progress bar."""
+"""Lines with only these keywords can contain only the iterations of a progress bar."""
 _MAX_STAMPED: Final = 1024
-"""Lines whose time stamps are kept: a unit that is misread shows in the first ones."""
+"""Lines whose time stamps are kept: a misread unit shows in the first ones."""
 _MAX_KEPT_CHARS: Final = 1 << 20
-"""Characters in which a log shows that it was copied from a terminal, with its lines broken, or how lines are read that
-no reader knows."""
+"""Characters to read before deciding whether a terminal wrapped the lines, or how an unknown log is read."""
 _ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")
 _STEPS_OF_EPOCH: Final = re.compile(r"Epoch 0, global step ([0-9]{1,9})\b")
 _EVEN: Final = 0.02
@@ -49,7 +48,7 @@ _EVEN: Final = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Log:
-    """All runs of a log; none if it has neither an iteration nor a failure."""
+    """All runs of a log; none without an iteration or a failure."""
 
     runs: tuple[LogRun, ...]
 
@@ -59,7 +58,7 @@ _Block = tuple[Sequence[tuple[int, str]], str]
 
 
 def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
-    """Read a log, of any content and length; never raises. `pattern` matches lines that no reader recognises."""
+    """Read a log of any content and length; never raises. `pattern` matches lines that no reader recognises."""
     reader = _Reader(pattern)
     kept: list[_Block] = []
     others: list[_Reader] | None = None
@@ -93,8 +92,7 @@ def read_log(lines: Iterable[str], pattern: StepPattern | None = None) -> Log:
 
 
 def _others(blocks: Sequence[_Block], pattern: StepPattern | None, *, goes_on: bool = False) -> list[_Reader]:
-    """Return the reader that has found iterations in these lines by the names of their figures, or as what is left of
-    bars; where none has and the log goes on, all of them."""
+    """Return the reader that finds iterations by figure names or in bare bars; all if none does and the log goes on."""
     if pattern is not None:
         return []
     ways: list[LinePattern] = [BareBars()]
@@ -127,7 +125,7 @@ class _Reader:
         self._failures = Failures()
         self._overflows = 0
         self._overflowed: int | None = None
-        """The last optimizer step that was skipped, where a line has its number."""
+        """The last skipped optimizer step, if a line has its number."""
         self._overflows_seen: dict[tuple[Source, str], int] = {}
         """Overflows up to the last line of each rank."""
 
@@ -137,9 +135,9 @@ class _Reader:
         return any(part.by_source for part in self._parts.values())
 
     def read_block(self, block: Sequence[tuple[int, str]], whole: str, kinds: AbstractSet[str] | None = None) -> None:
-        """Read consecutive lines, `whole` in one text, without those of which no reader knows a word.
+        """Read consecutive lines, joined in `whole`, and skip those without a keyword of any reader.
 
-        Lines of iterations differ in little but their figures, so that few `kinds` are left to search.
+        Lines of iterations differ mostly in figures, so that only a few `kinds` are searched.
         """
         kinds = kinds_of(whole) if kinds is None else kinds
         joined = "\n".join(kinds)
@@ -165,7 +163,7 @@ class _Reader:
                 self.read(number, text, _NO_WORDS)
 
     def _read_bars(self, block: Sequence[tuple[int, str]], whole: str) -> None:
-        """Read lines that can hold only the iterations of a progress bar."""
+        """Read lines that can contain only the iterations of a progress bar."""
         plain = self._records.read_plain_bars(block, whole)
         if plain is None:
             for number, text in block:
@@ -209,7 +207,7 @@ class _Reader:
             self._fail(seen)
 
     def _count_batches(self, text: str) -> None:
-        """Remember how many batches make a step: MMEngine's setting, or Lightning's steps at the end of an epoch."""
+        """Record how many batches make a step: MMEngine's setting, or Lightning's steps at the end of an epoch."""
         part = self._part(self._latest)
         if found := _ACCUMULATED.search(text):
             part.batches = int(found[1])
@@ -226,12 +224,12 @@ class _Reader:
             self._fail(seen)
         made, batches = [], 1
         for _, part in sorted(self._parts.items()):
-            batches = part.batches or batches  # said of the first epoch
+            batches = part.batches or batches  # printed in the first epoch
             made.append(run_of(part, batches))
         return Log(runs=tuple(run for run in made if run.iterations or run.failure))
 
     def _start(self) -> None:
-        """Begin another run at a list of arguments, unless the current one is empty."""
+        """Start another run at a list of arguments, unless the current one is empty."""
         part = self._part(self._latest)
         if part.by_source or part.failures:
             self._starts += 1
@@ -294,7 +292,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Words:
-    """Possible subjects of a line, by its words."""
+    """What a line may be about, by its keywords."""
 
     readable: Readable
     arguments: bool
@@ -317,11 +315,11 @@ _STEMS: Final = (
     *("xception", "imed out", "GPU", "CUDA", "rgument", "ption", "failed", "fatal", "ound", "was ", "orrupt", "ERROR"),
     *("ermission", "ccess", "loc(", "illed", "bort", "orker", "onnect", "ib", " to ", "ile", "er ", "es "),
 )
-"""Parts that many of the words below share, so that they are searched first."""
+"""Parts that many of the words below share and that are searched first."""
 
 
 def _by_stem(words: Iterable[str]) -> dict[str, list[tuple[str, str]]]:
-    """Return words, each with itself without digits, by the stem that this contains; one without a stem is its own."""
+    """Group words, each paired with its form without digits, by the stem that they contain, or by themselves."""
     found: dict[str, list[tuple[str, str]]] = {}
     for word in dict.fromkeys(words):
         bare = kind_of(word)

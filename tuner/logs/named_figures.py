@@ -25,12 +25,12 @@ from tuner.logs.lines import kind_of, loose_stamp_of, without_stamps
 from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_of
 
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
-"""What tells the time of a step, the most reliable first."""
+"""Figures that determine the time of a step, the most reliable first."""
 
 MOST_LINES: Final = 4096
 """Lines with a step that are examined to determine the meaning of their figures."""
 _FIGURE_WORDS: Final = ("step", "iter", "update", "batch", "it", "/")
-"""Each line with a step contains one of these words in small letters, or begins with it."""
+"""Each line with a step contains one of these words in lower case, or starts with a digit."""
 _OTHER_WORK: Final = re.compile(
     rf"(?<![A-Za-z])(?:(?:down|up|re|pre|un)[-_]?)?(?:{OTHER_WORK.pattern}|bench|bandwidth|all.?reduce|auto.?tun"
     r"|g?emm\b|k-?means|profil)",
@@ -38,19 +38,19 @@ _OTHER_WORK: Final = re.compile(
 )
 """Text before the figures of a line that is not about a training step."""
 _NAMED: Final = 2
-"""Lines with the same figures that make them those of a training."""
+"""Lines with the same figures that are needed to recognise a training."""
 _MOST_KEPT: Final = 256
-"""Lines of a running job that are kept until it is clear how to read them."""
+"""Maximum number of lines of a running job that are kept until they can be interpreted."""
 _STAMPED: Final = 3
-"""The same, where time stamps tell the time."""
+"""The same if only time stamps determine the time."""
 _SAMPLES: Final = 8
-"""Lines of a kind without a step after which none has one."""
+"""Lines of a kind without a step after which the kind is ignored."""
 _MOST_KINDS: Final = 10_000
 _DAY: Final = 86400.0
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
 _AGREE_ON_AVERAGE: Final = 1.2
-"""The same for what may be the mean of all steps until then."""
+"""The same for a figure that may be the mean of all steps so far."""
 _BAR: Final = re.compile(r"[0-9]<[0-9:?]{1,12}, *[0-9.?]{1,12} ?(?:it/s|s/it)")
 """A progress bar, which has its own readers."""
 _TRAINING: Final = re.compile(r"loss|nll|perplexity|\bppl\b|epoch|\blr\b|learning.?rate", re.IGNORECASE)
@@ -62,23 +62,23 @@ class _Line:
     """A line with the number of a step."""
 
     number: int
-    """With the steps of the epochs before it, counted from epoch 0."""
+    """Number of the step, including those of earlier epochs from epoch 0 on."""
     step: Figure
     epoch: int | None
-    """Where steps are counted in each epoch."""
+    """The epoch, if steps are counted within epochs."""
     stamp: float | None
     stamp_digit: float
     figures: tuple[Figure, ...]
     is_training: bool
 
     def figure(self, kind: Kind, name: str, unit: str) -> Figure | None:
-        """Return its figure of a kind, name and unit; None if it has none or two."""
+        """Return the figure of a kind, name and unit; None unless there is exactly one."""
         found = [each for each in self.figures if (each.kind, each.name, each.unit) == (kind, name, unit)]
         return found[0] if len(found) == 1 else None
 
 
 def _line(text: str) -> _Line | None:
-    """Return a line with the number of a step and a loss or a time; None for any other."""
+    """Parse a line that has the number of a step and a loss or a time; None for any other."""
     folded = text.casefold()
     if not (any(word in folded for word in _FIGURE_WORDS) or text.lstrip()[:1].isdecimal()):
         return None
@@ -117,15 +117,15 @@ def _line(text: str) -> _Line | None:
 
 
 class _StepLines:
-    """Finds the lines with a step. Lines that differ in their digits alone are of one kind, which is soon known.
+    """Finds the lines with a step, and skips kinds of lines that have none; lines of a kind differ only in digits.
 
-    Time stamps without a day go on after midnight.
+    Time stamps without a date continue after midnight.
     """
 
     def __init__(self) -> None:
         self._midnights, self._stamp = 0, 0.0
         self._without: dict[str, int] = {}
-        """By kind, its lines without a step; kinds with one are never given up."""
+        """Lines without a step by kind; a kind with a step is never ignored."""
 
     def may_be(self, kind: str) -> bool:
         """Whether a kind of line may have a step."""
@@ -151,7 +151,7 @@ class _StepLines:
 
 @dataclass(slots=True)
 class Interpretation:
-    """How the lines of one log are read. It reads them like a step pattern, one by one and in order."""
+    """How the lines of one log are read; used like a step pattern, line by line and in order."""
 
     step: str
     kind: Kind
@@ -160,15 +160,15 @@ class Interpretation:
     scale: float = 1.0
     """Seconds of the figure's unit."""
     is_of_interval: bool = False
-    """Whether the figure is the time of all steps since the line before."""
+    """Whether the figure is the time of all steps since the previous line."""
     is_clock: bool = False
-    """Whether a time is that of all steps until then."""
+    """Whether a time is that of all steps so far."""
     derived: str = ""
     """The note on the source of the seconds."""
     lines: int = 0
-    """Lines that it was found by."""
+    """Number of lines from which it was derived."""
     first_epoch: int = 0
-    """Number of the epoch whose steps begin at 1."""
+    """Number of the epoch whose steps start at 1."""
     _last: int | None = field(default=None, init=False)
     _steps: _StepLines = field(default_factory=_StepLines, init=False, repr=False)
 
@@ -224,16 +224,16 @@ class Interpretation:
         yield LogRecord(source="named figures", speaker=_rank(text), iteration=iteration)
 
     def may_read(self, kind: str) -> bool:
-        """Whether a kind of line may have a step."""
+        """Whether lines of this kind may have a step."""
         return self._steps.may_be(kind)
 
     def memory(self, _text: str) -> PeakMemory | None:
-        """Return no memory: names do not say of what it is."""
+        """Return None, because a name does not say which memory a figure measures."""
         return None
 
 
 class LiveFigures:
-    """Reads the lines of a running job in the same way, as soon as there are enough of them."""
+    """Reads the lines of a running job in the same way, once there are enough of them."""
 
     def __init__(self) -> None:
         self._kept: list[str] = []
@@ -242,7 +242,7 @@ class LiveFigures:
         self._steps = _StepLines()
 
     def read(self, number: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iteration of a line; with the first that tells how lines are read, those of all lines before."""
+        """Yield the iteration of a line; once the lines can be interpreted, also those of all earlier lines."""
         if self._way is not None:
             yield from self._way.read(number, text)
         elif len(self._kept) < _MOST_KEPT and self._steps.find(text):
@@ -255,11 +255,11 @@ class LiveFigures:
                         yield from way.read(number, kept)
 
     def may_read(self, kind: str) -> bool:
-        """Whether a kind of line may have a step."""
+        """Whether lines of this kind may have a step."""
         return self._steps.may_be(kind)
 
     def memory(self, _text: str) -> PeakMemory | None:
-        """Return no memory: names do not say of what it is."""
+        """Return None, because a name does not say which memory a figure measures."""
         return None
 
 
@@ -273,7 +273,7 @@ def _rank(text: str) -> str:
 
 
 def _ways(step: str, lines: Sequence[_Line]) -> Iterator[Interpretation]:
-    """Yield the ways in which lines with one kind of step tell its time."""
+    """Yield the interpretations by which lines with this step have a time."""
     growing = _growing(lines)
     if len(growing) < _NAMED:
         return
@@ -296,7 +296,7 @@ def _ways(step: str, lines: Sequence[_Line]) -> Iterator[Interpretation]:
 
 
 def _growing(lines: Sequence[_Line]) -> list[_Line]:
-    """Return lines whose steps grow, of each stretch of one step the first; none if they mostly do not."""
+    """Return the lines at which the step changes; none if it mostly does not increase."""
     first = list(lines[:1]) + [line for before, line in pairwise(lines) if before.number != line.number]
     grown = [before.number < after.number for before, after in pairwise(first)]
     if not grown or sum(grown) < 0.5 * len(grown) or any(map(_is_batch_after, lines, lines[1:])):
@@ -305,7 +305,7 @@ def _growing(lines: Sequence[_Line]) -> list[_Line]:
 
 
 def _is_batch_after(before: _Line, line: _Line) -> bool:
-    """Whether a line is of the next batch of one step, as another counter says, and not of another rank."""
+    """Whether another counter shows that a line belongs to the next batch of the same step, not to another rank."""
     if before.number != line.number:
         return False
     counts = ({each.name: each.value for each in one.figures if each.step_rank} for one in (before, line))
@@ -319,7 +319,7 @@ def _span(lines: Sequence[_Line]) -> float:
 
 
 def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -> Interpretation | None:
-    """Return how a figure of these lines tells the time of a step; None if it may not be that."""
+    """Return the interpretation of a figure as the time of a step; None if it is ambiguous."""
     figure, values = own[0], [each.value for each in own]
     way = Interpretation(step=step, kind=kind, name=figure.name, unit=figure.unit, lines=len(lines))
     trained = sum(line.is_training for line in lines) >= 0.5 * len(lines)
@@ -348,15 +348,15 @@ def _way(step: str, kind: Kind, lines: Sequence[_Line], own: Sequence[Figure]) -
     if stamped:
         return _by_stamps(way, figure, values, steps, between)
     if kind == "time" and not figure.is_of_a_step and (max(steps) > 1 or grows):
-        return None  # it may be the time of all steps, or of those since the line before
+        return None  # may be the time of all steps, or of those since the previous line
     if figure.is_average and max(steps) == 1:
-        return None  # it may be the mean of all steps until then
+        return None  # may be the mean of all steps so far
     way.derived += unknown
     return way
 
 
 def _falls_from_step_to_step(lines: Sequence[_Line], values: Sequence[float]) -> bool:
-    """Whether a figure falls from one step to the next, which a time since the beginning cannot."""
+    """Whether a figure falls between two consecutive steps, which a cumulative time cannot do."""
     numbers = (line.number for line in lines)
     return any(
         after == before + 1 and now < then
@@ -367,8 +367,11 @@ def _falls_from_step_to_step(lines: Sequence[_Line], values: Sequence[float]) ->
 def _by_stamps(
     way: Interpretation, figure: Figure, values: Sequence[float], steps: Sequence[int], between: Sequence[float]
 ) -> Interpretation | None:
-    """Return the way in which a figure agrees with the time stamps of its lines: as the time of a step, of the steps
-    since the line before, or of all steps; in its unit or, where it has none, in seconds or milliseconds."""
+    """Return the interpretation with which a figure agrees with the time stamps.
+
+    The figure is the time of a step, of the steps since the previous line, or of all steps; without a unit, it is in
+    seconds or milliseconds.
+    """
     forward = [(wall, count) for wall, count in zip(between, steps, strict=True) if count > 0 and wall >= 0]
     if not forward:
         return None

@@ -57,7 +57,7 @@ NETWORK_SIGNATURES: Final = (
             "atchdog caught collective operati",
         ),
     ),
-    # The original exception stands below.
+    # The original exception is printed below.
     signature(
         r"reached monitoredBarrier, but received error",
         Outcome.HUNG,
@@ -66,7 +66,7 @@ NETWORK_SIGNATURES: Final = (
         weight=PEER,
         words=("reached monitoredBarrier, but",),
     ),
-    # Its kernels end themselves by an error of the GPU.
+    # DeepEP's kernels end themselves with a GPU error.
     signature(
         r"\bDeepEP error: (?:CPU recv |dispatch |combine )?time ?out"
         r"|\bDeepEP (?:(?:dispatch|combine)[^|]{0,80} timeout|timeout check failed: )",
@@ -98,7 +98,7 @@ NETWORK_SIGNATURES: Final = (
         passing=True,
         words=("waiting for remainder of ranks", "ang detected"),
     ),
-    # The rank of which they tell may say itself what it failed of. NCCL's exceptions quote its last warning.
+    # The rank that they name may print its own failure. NCCL's exceptions quote its last warning.
     signature(
         r"remote process (?:has )?exited|\bncclRemoteError\b|NET/IBP? ?: ?Got completion",
         Outcome.CRASHED,
@@ -145,7 +145,7 @@ NETWORK_SIGNATURES: Final = (
         passing=True,
         words=(" NCCL WARN ",),
     ),
-    # Its rank was stopped by the watchdog, or by another rank's error.
+    # The rank was stopped by the watchdog, or by another rank's error.
     signature(
         r"NCCL communicator was aborted",
         Outcome.CRASHED,
@@ -178,7 +178,7 @@ NETWORK_SIGNATURES: Final = (
             "watchdog thread terminated",
         ),
     ),
-    # It says as much of operations that failed, and why they did stands elsewhere.
+    # It also refers to failed operations, whose cause is printed elsewhere.
     signature(
         r"Some NCCL operations have failed or timed out",
         Outcome.HUNG,

@@ -19,10 +19,10 @@ _REPORTED: Final = (
 def starts_new_run(
     iteration: Iteration, known: Iteration | None, last: int, *, labelled: bool, own_losses: bool = False
 ) -> bool:
-    """Whether an iteration belongs to another run than the one that its rank is in.
+    """Whether an iteration belongs to another run than the current one of its rank.
 
-    A name may stand for several ranks: `[default7]` is the last one of every node. With `own_losses`, ranks may print
-    the losses of their own samples.
+    A label may stand for several ranks: `[default7]` is the last one of every node. With `own_losses`, ranks may print
+    losses of their own samples.
     """
     if known is not None and not _same_loss(known, iteration) and not (own_losses and iteration.number >= last):
         return True
@@ -53,7 +53,7 @@ def merged(known: Iteration, other: Iteration) -> Iteration:
 
 
 def _slowness(iteration: Iteration) -> tuple[float, ...]:
-    """Return the sort key by which one of two lines is slower, independent of their order."""
+    """Return a sort key for the slower of two lines, independent of their order."""
     rate = iteration.samples_per_second or iteration.tokens_per_second or iteration.tokens_per_second_per_gpu or 0.0
     return (iteration.seconds or 0.0, -rate, iteration.tflops or 0.0, *(getattr(iteration, n) or 0 for n in _REPORTED))
 

@@ -1,4 +1,4 @@
-"""Read the iterations of consecutive lines with every reader there is."""
+"""Read the iterations of consecutive lines with all readers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ READER_WORDS: Final = (*RECORD_WORDS, *DEEPSPEED_WORDS, *MEMORY_WORDS, *FRAMEWOR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readable:
-    """What a line may contain, by its words: readers that do not apply are skipped."""
+    """The possible content of a line, by its keywords; readers that do not apply are skipped."""
 
     megatron: bool = True
     deepspeed: bool = True
@@ -30,7 +30,7 @@ class Readable:
 
     @classmethod
     def by_words(cls, words: frozenset[str]) -> Readable:
-        """Return what lines with only these words may contain."""
+        """Return the possible content of lines with only these keywords."""
 
         def has(*those: str) -> bool:
             return not words.isdisjoint(those)
@@ -49,20 +49,20 @@ ANYTHING: Final = Readable()
 
 
 class LinePattern(Protocol):
-    """Reads the lines of one log, or of one trainer, that no reader recognises."""
+    """Reads lines that no reader recognises, of one log or of one trainer."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line."""
 
     def may_read(self, kind: str) -> bool:
-        """Whether a kind of line, which is one without its digits, may have an iteration or memory."""
+        """Whether lines of this kind (without digits) may have an iteration or memory."""
 
     def memory(self, text: str) -> PeakMemory | None:
         """Return the peak memory in a line."""
 
 
 class RecordReader:
-    """Yields the iterations of a log line by line; remembers what later lines depend on."""
+    """Yields the iterations of a log line by line, and keeps the state that later lines depend on."""
 
     def __init__(self, pattern: LinePattern | None = None) -> None:
         self._pattern = pattern
@@ -99,11 +99,11 @@ class RecordReader:
             self._bars.finish()
 
     def read_plain_bars(self, block: Sequence[tuple[int, str]], whole: str) -> list[Iteration] | None:
-        """Return the iterations of numbered lines with no words but those of bars; None if they are read singly."""
+        """Return the iterations of numbered lines with only keywords of bars; None if they must be read one by one."""
         return self._bars.read_plain(block, whole)
 
     def read_bars(self, line: int, text: str) -> Iterator[LogRecord]:
-        """Yield the iterations of a line with no words but those of bars."""
+        """Yield the iterations of a line with only keywords of bars."""
         return self._bars.read(line, text)
 
     def memory(self, text: str, readable: Readable) -> PeakMemory | None:
@@ -113,6 +113,6 @@ class RecordReader:
         return self._pattern.memory(text) if self._pattern else None
 
     def restart(self) -> None:
-        """Forget the bars: the program starts again."""
+        """Forget the bars, because the program restarts."""
         self._bars, self._blocks, self._deepspeed = Bars(), Blocks(), DeepSpeed()
         self._litgpt, self._dictionaries = LitGpt(), Dictionaries()

@@ -50,20 +50,20 @@ SOURCES: Final[tuple[Source, ...]] = get_args(Source)
 """Sources of iterations, the most reliable first; the profiler slows down what it measures."""
 
 LAST_ITERATION_ONLY: Final[frozenset[Source]] = frozenset({"throughput timer", "nanogpt", "litgpt"})
-"""Sources whose lines, where they appear every n-th iteration, have the time of the last iteration and not the mean."""
+"""Sources that, if they print every n-th iteration, print the time of the last iteration instead of the mean."""
 
 
 @dataclass(kw_only=True)
 class Iteration:
-    """One iteration as one line, or the lines of several ranks, report it.
+    """One iteration as reported by one line, or by the lines of several ranks.
 
-    Not frozen, but never changed once it is part of a run: a frozen one takes four times as long to make, and a log has
-    one for each line. Without slots, figures that a line lacks stay those of the class.
+    It is not frozen, although it never changes once it is part of a run: creating a frozen one takes four times as
+    long, and a log has one per line. Without slots, missing figures keep the defaults of the class.
     """
 
     number: int
     seconds: float | None
-    """None if the line has only samples a second, and the batch is unknown."""
+    """None if the line has only samples per second and the batch is unknown."""
     seconds_digit: float = 0.0
     """Value of one unit of the last printed digit of the seconds."""
     tflops: float | None = None
@@ -85,12 +85,12 @@ class Iteration:
     derived: str = ""
     """Figures from which the seconds are derived; empty if the line has them."""
     seq: int | None = None
-    """Sequence length, where the line has it."""
+    """Sequence length, if the line has it."""
     loss: float | None = None
     memory_share: float | None = None
     """Fraction of the GPU's memory in use."""
     skipped: int | None = None
-    """Number of iterations without an optimizer step, where the line has it."""
+    """Number of iterations without an optimizer step, if the line has it."""
     spread: float = 0.0
     """Relative excess of the slowest rank over the fastest."""
     line: int = 0
@@ -98,7 +98,7 @@ class Iteration:
 
 @dataclass(slots=True)
 class LogRecord:
-    """An iteration in one line, with its source. Not frozen, for the same reason."""
+    """An iteration in one line, with its source; not frozen for the same reason as `Iteration`."""
 
     source: Source
     speaker: str
@@ -109,7 +109,7 @@ class LogRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeakMemory:
-    """The peak of one rank, in bytes."""
+    """The peak memory of one rank, in bytes."""
 
     allocated: float | None = None
     """Allocated by tensors."""
@@ -135,7 +135,7 @@ _NOT_FINITE: Final = ("nan", "-nan", "inf", "-inf")
 
 
 def lines_of_megatron(number: int, text: str) -> Iterator[LogRecord]:
-    """Yield the iterations of a line, several where the output of two ranks shares it."""
+    """Yield the iterations of a line; several if two ranks print to the same line."""
     if "iteration= " in text:
         text = _respelt(text)
     after = _MEGATRON.search(text)
@@ -145,7 +145,7 @@ def lines_of_megatron(number: int, text: str) -> Iterator[LogRecord]:
         seconds, digit = _seconds(fields)
         if not seconds:
             continue
-        # Only the figures of the line: the constructor would set all others as well.
+        # set only figures of the line: the constructor would set all others as well
         iteration = object.__new__(Iteration)
         iteration.number = int(start[1])
         iteration.seconds = seconds
@@ -174,13 +174,13 @@ def lines_of_megatron(number: int, text: str) -> Iterator[LogRecord]:
 
 
 def _respelt(text: str) -> str:
-    """Return a line of Argonne's fork, `iteration= 2/ 9 | elapsed_time_per_iteration_ms=16 |`, in Megatron's words."""
+    """Convert a line of Argonne's fork, `iteration= 2/ 9 | elapsed_time_per_iteration_ms=16 |`, to Megatron's."""
     text = text.replace("iteration= ", "iteration  ").replace("_iteration_ms=", " iteration (ms)=")
     return text.replace("_", " ").replace("=", ": ")
 
 
 def _megatron_loss(fields: Mapping[str, str]) -> float | None:
-    """Return the loss. Megatron prints only a positive one: NaN shows in the gradient's norm and a count of its own."""
+    """Return the loss. Megatron prints only positive ones; NaN shows in the gradient norm and in a separate counter."""
     for name in _LOSSES:
         if loss := fields.get(name):
             return loss_of(loss)
@@ -197,14 +197,14 @@ _FIELDS: Final = frozenset(
         *("number of skipped iterations", "number of nan iterations"),
     }
 )
-"""Keys of a line that are read; it has others, whose values are not looked at."""
+"""Keys of a line whose values are read."""
 
 
 @lru_cache(1024)
 def _places(shape: bytes) -> tuple[tuple[int, str, str], ...]:
-    """Return where a line without digits has the keys that are read: part, name as printed, key.
+    """Return the positions of known keys in a line without digits: part, name as printed, key.
 
-    Empty where a key stands twice.
+    Empty if a key occurs twice.
     """
     found = []
     for index, part in enumerate(shape.decode(errors="surrogatepass").split("|")[:-1]):
@@ -217,7 +217,7 @@ def _places(shape: bytes) -> tuple[tuple[int, str, str], ...]:
 def _fields(text: str) -> dict[str, str]:
     """Return `key: value |` pairs, the first of each key; a value without its bar may be truncated and is skipped.
 
-    Most lines of a log differ in their digits alone, and have the keys in the same places; no key has a digit.
+    Most lines of a log differ only in digits and have their keys in the same positions; no key contains a digit.
     """
     found: dict[str, str] = {}
     parts = text.split("|")
@@ -255,15 +255,15 @@ _HIP_MEMORY: Final = re.compile(rf"hip mem usage/free/total/usage_ratio: ({NUMBE
 
 
 def memory(text: str) -> PeakMemory | None:
-    """Return the peak memory in a line of Megatron's `report_memory`, or DeepSpeed's `see_memory_usage` or timer."""
+    """Return the peak memory in a line of Megatron's `report_memory`, or of DeepSpeed's `see_memory_usage` or timer."""
     if "max allocated" in text and (found := _MEGATRON_MEMORY.search(text)):
         allocated, now, peak = (figure_of(part) for part in found.groups())
-        # The last figure of the line may be cut off; the peak cannot be below what is reserved now.
+        # The last figure of the line may be truncated; the peak is at least what is reserved now.
         reserved = max(peak or 0.0, now or 0.0)
         return PeakMemory(allocated=_bytes(allocated, 2**20), reserved=_bytes(reserved, 2**20))
     if "Max_MA" in text and (found := _SEEN_MEMORY.search(text)):
         _, allocated, now, peak = (figure_of(part) for part in found.groups())
-        # Max_CA is printed in whole GB: where that is CA's own, CA has the digits.
+        # Max_CA is printed in whole GB; if it equals the rounded CA, CA is more precise.
         exact = now if now is not None and peak is not None and round(now) == peak else max(peak or 0.0, now or 0.0)
         return PeakMemory(allocated=_bytes(allocated, 2**30), reserved=_bytes(exact, 2**30))
     if "MaxMemAllocated=" in text and (found := _TIMED_MEMORY.search(text)):

@@ -1,4 +1,4 @@
-"""The runs of a log: how a part of it that was read becomes one."""
+"""The runs of a log, and how the lines of a part become a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.logs.signature import BARE, PEER
 
 BARS_OF_BATCHES: Final[tuple[Source, ...]] = ("progress bar", "training summary")
 _OF_BATCHES: Final[frozenset[Source]] = frozenset({"mmengine", *BARS_OF_BATCHES})
-"""Sources whose iterations are batches, where there may be several in a step."""
+"""Sources whose iterations are batches, of which a step may have several."""
 _MIN_ITERATIONS_AFTER_CAUGHT: Final = 2
 """Number of iterations after an exception that prove it was caught."""
 
@@ -24,7 +24,7 @@ class LogRun:
     """One start of the program."""
 
     iterations: tuple[Iteration, ...]
-    """In order of their numbers, which are unique."""
+    """Ordered by their unique numbers."""
     source: Source | None
     line: int
     """Line of its first iteration."""
@@ -33,11 +33,11 @@ class LogRun:
     """Peak memory of the fullest rank."""
     failure: Sighting | None
     bar: tuple[Iteration, ...] = ()
-    """Those of a progress bar beside another source, for where the size that its rates need is unknown."""
+    """Iterations of a progress bar, for use if the rates of another source need an unknown batch size."""
 
     @property
     def interval(self) -> int | None:
-        """Return the number of iterations between two lines; Megatron prints the mean over them."""
+        """Return the number of iterations between two lines, over which Megatron prints the mean."""
         numbers = [iteration.number for iteration in self.iterations]
         gaps = [after - before for before, after in pairwise(numbers)]
         said = self.arguments.get("log_interval") or self.arguments.get("steps_per_print") or ""
@@ -46,7 +46,7 @@ class LogRun:
 
 @dataclass(slots=True)
 class RunPart:
-    """A run that is being read."""
+    """A run while it is read."""
 
     arguments: dict[str, str]
     by_source: dict[Source, dict[int, Iteration]] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class RunPart:
     """Each with the number of iterations before it."""
     peak: PeakMemory = field(default_factory=PeakMemory)
     batches: int | None = None
-    """Batches that make an optimizer step, where a line says so of iterations that are batches."""
+    """Batches per optimizer step, if a line states them for iterations that are batches."""
 
     @property
     def source(self) -> Source | None:
@@ -69,12 +69,14 @@ class RunPart:
 
     @property
     def iterations(self) -> dict[int, Iteration]:
-        """Those of that source, by number."""
+        """The iterations of that source, by number."""
         return self.by_source[self.source] if self.source else {}
 
 
 _BESIDE_PASSES: Final = 1.2
-"""Times of a step over its passes above which these are not all of it, as where samples are generated first."""
+"""Ratio of a step's time to that of its passes above which these do not cover the step, as if samples are generated
+first.
+"""
 
 
 def _source(part: RunPart) -> Source | None:
@@ -90,13 +92,13 @@ def _source(part: RunPart) -> Source | None:
 
 
 def run_of(part: RunPart, batches: int) -> LogRun:
-    """Return the run of a part, whose steps have so many batches."""
+    """Return the run of a part, with the given number of batches per step."""
     source = _source(part)
     iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
     if batches > 1 and source in _OF_BATCHES:
         iterations = tuple(_of_batches(iteration, batches) for iteration in iterations)
     if source == "flops profiler":
-        iterations = iterations[-1:]  # it prints the accumulated time after each micro batch
+        iterations = iterations[-1:]  # it prints the accumulated time after each microbatch
     failures = [
         seen
         for seen, before in part.failures
@@ -117,7 +119,7 @@ def run_of(part: RunPart, batches: int) -> LogRun:
 
 
 def _of_batches(iteration: Iteration, batches: int) -> Iteration:
-    """Return an iteration that is a batch with the time of a step."""
+    """Return a batch as an iteration with the time of a step."""
     if not iteration.seconds:
         return iteration
     derived = f"a batch, {batches} of which make a step"
@@ -131,7 +133,7 @@ def _of_batches(iteration: Iteration, batches: int) -> Iteration:
 
 
 def _closing_streak(iterations: Iterable[Iteration], seen: Mapping[int, Sighting]) -> list[Sighting]:
-    """Return the sighting of a loss that became NaN and stayed so."""
+    """Return the sighting of a loss that became NaN and stayed NaN."""
     streak: list[Sighting] = []
     for iteration in iterations:
         streak = [*streak[:1], seen[iteration.number]] if iteration.number in seen else []

@@ -9,10 +9,10 @@ from typing import Final
 from tuner.core.outcomes import Outcome
 
 OUT_OF_MEMORY, DEVICE, CAUSE, SIGNAL, LOST, DEATH, BARE, PEER, REPORT, ENDED = range(10)
-"""Weight of a line, the nearest to the cause first: a GPU out of memory, which explains all else; a GPU that failed,
-for which the other ranks wait in vain; other causes; the signal that killed a rank, by its exit code; a connection or a
-worker that a process lost; how a rank ended after any of these; an exception without its traceback, which may be a
-remark; what NCCL says of a peer that is gone, and an abort; the report that a rank failed; the end of the others."""
+"""Weight of a line, the closest to the cause first: a GPU out of memory, which explains all else; a failed GPU, for
+which other ranks wait; other causes; the signal that killed a rank, by its exit code; a lost connection or worker; the
+end of a rank after any of these; an exception without a traceback, which may be a remark; NCCL's messages about a lost
+peer, and aborts; reports that a rank failed; the end of the others."""
 
 HOST_MEMORY: Final = "the host ran out of memory"
 KILLED: Final = "a rank was killed (SIGKILL): most often the host ran out of memory"
@@ -27,7 +27,7 @@ class Signature:
 
     pattern: re.Pattern[str]
     words: tuple[str, ...]
-    """Each line that the pattern matches contains one of them: they are faster to search."""
+    """Each line that the pattern matches contains one of these words, which are faster to search."""
     outcome: Outcome
     meaning: str
     prints: str

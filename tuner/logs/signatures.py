@@ -80,7 +80,7 @@ SIGNATURES: Final = (
             "imminent node shutdown",
         ),
     ),
-    # Why the node died may stand below.
+    # The node's own failure may be printed below.
     signature(
         r"[Tt]he actor (?:is dead|died) because its node has died",
         Outcome.CRASHED,
@@ -180,7 +180,7 @@ SIGNATURES: Final = (
         ),
     ),
     signature(
-        # HF Trainer logs 0 for the loss of such steps.
+        # HF Trainer logs a loss of 0 for such steps.
         r"\b(?:train_)?loss(?: |['\"]?[:=] ?['\"]?)-?(?:nan|inf)\b|'loss': '?0(?:\.0)?'?, 'grad_norm': '?nan\b",
         Outcome.CRASHED,
         NOT_A_NUMBER,

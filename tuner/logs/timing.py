@@ -1,4 +1,4 @@
-"""The times of iterations, from whatever figures their lines have."""
+"""The times of iterations, from any figures of their lines."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from tuner.logs.runs import LogRun
 
 _MOST_ABOVE: Final = 3.0
 _MOST_BELOW: Final = 30.0
-"""Factors by which printed times may exceed the time between their lines, and fall short of it, as where a checkpoint
-comes between. A misread unit is off by 60 at least; a rate of one GPU that is taken for that of all makes times too
-long by the number of GPUs."""
+"""Factors by which printed times may exceed the time between their lines, or fall below it, for example because of a
+checkpoint. A misread unit changes times by a factor of 60 or more, and a rate of one GPU taken for that of all GPUs by
+their number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,8 +64,8 @@ def _timed(entry: Iteration, before: Iteration | None, size: StepSize) -> Iterat
 def contradiction(timed: Sequence[Iteration]) -> str:
     """Return how the printed times contradict the time stamps of their lines; empty if they agree.
 
-    An iteration cannot last longer than the time between its line and the one before, and evaluation or a checkpoint
-    makes that longer between few lines only, so that the median tells a unit that was misread.
+    An iteration cannot take longer than the time since the previous line. Evaluations and checkpoints extend that time
+    between few lines only, so the median reveals a misread unit.
     """
     pairs = [
         (after.seconds * (after.number - before.number), after.stamp - before.stamp, after.stamp_digit)
@@ -77,7 +77,7 @@ def contradiction(timed: Sequence[Iteration]) -> str:
         return ""
     printed, between = sum(pair[0] for pair in pairs), sum(pair[1] for pair in pairs)
     digit = 2 * max(pair[2] for pair in pairs)
-    # A line may have the time of its last iteration alone, with an evaluation in it.
+    # A line may have only the time of its last iteration, with an evaluation before it.
     most = max(pairs) if len(pairs) > 2 else (0.0, 0.0, 0.0)
     is_long = printed - most[0] > _MOST_ABOVE * (between - most[1]) + digit
     ratio = median((wall + digit) / seconds for seconds, wall, _ in pairs)
@@ -105,5 +105,5 @@ def _percent(error: float) -> str:
 
 
 def means(run: LogRun) -> bool:
-    """Whether a line of the run that stands for several iterations has their mean."""
+    """Whether a line that covers several iterations has their mean."""
     return (run.interval or 1) > 1 and run.source not in LAST_ITERATION_ONLY

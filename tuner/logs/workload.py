@@ -20,7 +20,7 @@ _SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedWorkload:
-    """The workload and topology that the arguments describe, and what a measurement lacks, if anything."""
+    """The workload and topology described by the arguments, and what is missing for a measurement, if anything."""
 
     workload: Workload | None = None
     topology: Topology | None = None
@@ -107,7 +107,7 @@ def _workload(arguments: _Arguments) -> Workload | None:
 
 
 def _unclear_experts(arguments: _Arguments) -> str:
-    """Return why the operations of a mixture cannot be counted; empty if they can."""
+    """Return why the FLOPs of a mixture cannot be counted; empty if they can."""
     if not arguments.number("moe_router_topk"):
         return "and does not print how many of them a token passes through"
     if arguments.on("multi_latent_attention"):
@@ -136,7 +136,7 @@ def _experts(arguments: _Arguments) -> Experts | None:
 
 
 def _moe_layers(arguments: _Arguments) -> tuple[int, int] | None:
-    """Return the leading layers without experts and the period of those with some, from Megatron's moe_layer_freq."""
+    """Return the leading layers without experts and the period of those with experts, from moe_layer_freq."""
     printed = arguments.word("moe_layer_freq")
     if printed in ("", "1"):
         return 0, 1

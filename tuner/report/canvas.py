@@ -42,7 +42,7 @@ with _without_user_settings():
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 if _FIRST:
-    with suppress(Exception):  # whatever a file of the user's contains
+    with suppress(Exception):  # whatever a settings file of the user contains
         mpl.rcParams.update(mpl.rc_params())
     with suppress(ValueError):
         mpl.rcParams.update({"backend": os.environ["MPLBACKEND"]} if "MPLBACKEND" in os.environ else {})

@@ -59,7 +59,7 @@ def annotate(study: StudyResult, store: Path) -> int:
 
 
 def _leader_link(study: StudyResult, study_id: int) -> str:
-    """Return a link to the leader's trials; the dashboard's own "best trial" is the luckiest run."""
+    """Return a link to the leader's trials; the dashboard's own "best trial" is the fastest single run."""
     if study.best is None:
         return ""
     numbers = ",".join(str(number) for number in study.best.trials)

@@ -39,7 +39,7 @@ SMALL_TERM: Final = 0.012
 """Terms below this share of the tallest bar are stacked together as `others`."""
 
 NEGLIGIBLE_REST: Final = 0.002
-"""`others` below this share of the tallest bar is left out."""
+"""`others` below this share of the tallest bar is omitted."""
 
 MAX_LOG_TICKS: Final = 9
 
@@ -174,7 +174,7 @@ def _log_ticks(limits: tuple[float, float]) -> list[float]:
 def _stack(
     axes: Axes, terms: Mapping[str, Sequence[float]], labels: Mapping[str, str], *, horizontal: bool = False
 ) -> None:
-    """Draw stacked bars, one for each position; add small terms up and leave out empty ones."""
+    """Draw one stacked bar per position; small terms are summed up and empty ones omitted."""
     positions = range(len(next(iter(terms.values()))))
     tallest = max(sum(values[index] for values in terms.values()) for index in positions)
     small = {name for name, values in terms.items() if max(values) < SMALL_TERM * tallest}

@@ -1,4 +1,4 @@
-"""Plots over the search space and over time: tp against pp, heads or hidden size, the cluster's speed."""
+"""Plots over the search space and over time: tp against pp, heads or hidden size, and the speed of the cluster."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Pl
 
 
 def _spaced(values: Sequence[int]) -> list[int]:
-    """Return the values whose labels do not touch on a logarithmic axis."""
+    """Return the values whose labels do not overlap on a logarithmic axis."""
     spaced: list[int] = []
     for value in values:
         if not spaced or value / spaced[-1] > MIN_TICK_RATIO:
@@ -180,7 +180,7 @@ def speed_plot(study: StudyResult) -> Plot | None:
         f"from trial {first} on, iterations took {factor:.3f} times as long" for first, factor in series.periods
     )
     return Plot(
-        name="eras",  # the file's name since the first release
+        name="eras",  # the file name has not changed since the first release
         title="Cluster speed",
         alt=f"Seconds per iteration of each job, relative to its estimate or to the first run of its topology: "
         f"{changes}.",

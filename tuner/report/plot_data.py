@@ -35,7 +35,7 @@ class BestSoFar:
     days: Sequence[float | None]
     """Days to train at the speed of each job; None for jobs without a measurement at full size."""
     extrapolated: Sequence[float | None]
-    """Days to train as each job at a reduced size predicted them; None for other jobs."""
+    """Days to train as predicted by each job at a reduced size; None for other jobs."""
     outcomes: Sequence[str]
     best: Sequence[float | None]
     """Least mean over the runs of one topology so far; it rises when a repeat does not confirm a lucky run."""
@@ -248,7 +248,7 @@ def _model_axis(
     workload, cluster = study.pool.setting(leader.candidate) if leader else (study.workload, rows[0].cluster)
     columns = Columns.of(variants, workload, cluster)
     models = [workload.as_in(topology).model for topology in variants]
-    # the candidate pool's own measure of equal compute, for topologies that were never tried
+    # the pool's own measure of equal compute, for topologies that were never tried
     work = CandidatePool(workload=study.workload, parts=(columns,)).work
     days = study.model.score(columns).seconds * np.exp(work) / DAY
     predicted = [

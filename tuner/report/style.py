@@ -82,7 +82,7 @@ LOG_AXIS_RATIO: Final = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Plot:
-    """A figure with its file name, its title and a description in words."""
+    """A figure with its file name, title and description."""
 
     name: str
     title: str
@@ -100,7 +100,7 @@ OUTCOMES = {
 
 
 def days_axis(axes: Axes, days: Sequence[float], label: str) -> None:
-    """Label a vertical axis of days in plain numbers; make it logarithmic if the range is wide."""
+    """Label a vertical axis of days with plain numbers; make it logarithmic if the range is wide."""
     if days and max(days) > LOG_AXIS_RATIO * min(days):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

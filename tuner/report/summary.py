@@ -45,7 +45,7 @@ TERMS: Final = {
 
 
 def summary(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
-    """Return one sentence or two per question; fewer if the study measured no topology or only one."""
+    """Return one or two sentences per question; fewer if the study measured no topology or only one."""
     incidents = [study.incidents] if study.incidents else []
     if study.best is None:
         return [f"{simulated_label(study)}No topology was measured.", _cost(study), *incidents]
@@ -65,7 +65,7 @@ def _extrapolated(study: StudyResult) -> str:
 
 
 def confirmations(study: StudyResult) -> list[str]:
-    """Return, for each topology that was measured at full size after a reduced one, what had been predicted of it."""
+    """Return the prediction for each topology that was measured at full size after a reduced one."""
     sentences, reduced = [], set[int]()
     for trial in study.launched:
         proposal = trial.proposal
@@ -90,7 +90,7 @@ def cost_breakdown(study: StudyResult, row: LeaderboardRow) -> TopologyCost:
 
 
 def term_label(name: str) -> str:
-    """Return the words for a time term of the cost model."""
+    """Return the label of a time term of the cost model."""
     return TERMS.get(name, name.replace("_", " "))
 
 
@@ -147,7 +147,7 @@ def _lead(study: StudyResult) -> str:
 
 
 def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
-    """Compare the terms of the leader with the runner-up's, as far as the cost model explains the difference."""
+    """Compare the terms of the leader with those of the runner-up, as far as the cost model explains the difference."""
     leader, second = cost_breakdown(study, rows[0]), cost_breakdown(study, rows[1])
     changes = difference(leader, second)
     smallest = max(NEGLIGIBLE_CHANGE * leader.seconds, 0.005 if leader.seconds >= 1 else 0.00005)  # as printed
@@ -173,7 +173,7 @@ def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
 
 
 def _more_or_less(change: float, iteration: float) -> str:
-    """Return `0.40 s less`, to as many digits as the seconds of the iteration have."""
+    """Return `0.40 s less`, with as many digits as the seconds of the iteration."""
     size = f"{abs(change):.2f}" if iteration >= 1 else f"{abs(change):.4f}"
     return f"{size} s {'less' if change >= 0 else 'more'}"
 

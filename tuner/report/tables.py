@@ -126,7 +126,7 @@ def measurements(study: StudyResult) -> str:
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
-    if trial.proposal.fidelity is not None:  # the row is of the job that ran
+    if trial.proposal.fidelity is not None:  # of the job that ran
         topology = trial.proposal.fidelity.topologies(topology)[-1]
     ending, era, proposal = trial.result, study.period_labels[trial.number], trial.proposal
     assert ending is not None  # noqa: S101 - the caller filters

@@ -36,7 +36,7 @@ CELL_STYLES: Final = {"Topology": "word key", "Notes": "word long", "Why": "word
 
 @dataclass(frozen=True, kw_only=True)
 class Report:
-    """A report that was written."""
+    """A written report."""
 
     sentences: tuple[str, ...]
     rows: tuple[LeaderboardRow, ...]
@@ -79,7 +79,7 @@ def write_report(
 
 
 def _images(plot: Plot) -> tuple[bytes, bytes]:
-    """Return a plot as PNG and as SVG; `savefig` would draw each of them four times."""
+    """Return a plot as PNG and as SVG; `savefig` would draw each plot four times."""
     png, svg = io.BytesIO(), io.BytesIO()
     plot.figure.set_dpi(PNG_DPI)
     raster: Any = FigureCanvasAgg(plot.figure)

@@ -72,12 +72,12 @@ class HostfileProgram:
 
     @property
     def measured_by_log(self) -> bool:
-        """Return False: the worker exits by itself."""
+        """Return False, because the worker exits by itself."""
         return self.worker.measured_by_log
 
     @property
     def step_pattern(self) -> StepPattern | None:
-        """Return None: no log measures the worker."""
+        """Return None, because no log measures the worker."""
         return self.worker.step_pattern
 
     @property

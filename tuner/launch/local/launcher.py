@@ -65,7 +65,7 @@ class _LocalJob:
     supervisor: int | None = None
     """Process id of its supervisor; None while the job waits for nodes."""
     child: subprocess.Popen[bytes] | None = None
-    """The supervisor where this process started it. Its stdin is a pipe whose end tells it that the tuner is gone."""
+    """The supervisor, if this process started it; its stdin is a pipe that closes when the tuner exits."""
     began: float | None = None
     over: bool = False
     """Whether all its processes are gone."""
@@ -201,7 +201,7 @@ class LocalLauncher:
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
         """Return each job's status, by its output and its supervisor."""
         self._last_marks = self._marks()
-        with suppress(OSError):  # of a folder that is gone
+        with suppress(OSError):  # the folder is gone
             self._start_next()
         return {handle: self._status(handle) for handle in handles}
 

@@ -24,7 +24,7 @@ class Allocation:
     number: str
     nodes: tuple[str, ...]
     cores: int | None
-    """Cores of its smallest node, where known."""
+    """Cores of its smallest node, if known."""
 
     @classmethod
     def current(cls, environment: Mapping[str, str], commands: SlurmCommands) -> Allocation:
@@ -40,7 +40,7 @@ class Allocation:
         return cls(number=number, nodes=nodes, cores=min(map(int, cores), default=None))
 
     def nodes_by_site(self, site: SiteProfile, commands: SlurmCommands) -> tuple[str, ...]:
-        """Return the nodes that the site's `exclude` leaves; raise if its `nodelist` lacks one of them."""
+        """Return the nodes without those that the site excludes; raise if one of its `nodelist` is missing."""
         nodes = self.nodes
         if site.exclude:
             without = hostnames(",".join(site.exclude), commands, "`exclude` in the site profile")
@@ -55,7 +55,7 @@ class Allocation:
         return nodes
 
     def lock(self, folder: Path) -> IO[str] | None:
-        """Keep other tuners out of the allocation that use the same folder; None if the folder has no locks."""
+        """Keep other tuners with the same folder out of the allocation; None if the folder does not support locks."""
         with suppress(OSError):  # an unwritable folder is reported elsewhere; some file systems have no locks
             folder.mkdir(parents=True, exist_ok=True)
             lock = (folder / f".allocation-{self.number}").open("w")
@@ -72,7 +72,7 @@ class Allocation:
 
 
 def hostnames(nodes: str, commands: SlurmCommands, source: str) -> tuple[str, ...]:
-    """Return the names in a list in Slurm's notation, n[1-2]; `source` says in an error where the list is from."""
+    """Expand a list in Slurm's notation, n[1-2]; errors name `source` as its origin."""
     try:
         output = commands.run("scontrol", "show", "hostnames", nodes)
     except ControllerUnreachable as error:

@@ -53,7 +53,7 @@ class SlurmCommands:
                 check=False,
                 env=tuner_environment(os.environ),
                 pass_fds=() if lock is None else (lock,),
-                start_new_session=True,  # Ctrl-C is for the tuner, not for a submission under way
+                start_new_session=True,  # Ctrl-C must not interrupt a submission in progress
             )
         except subprocess.TimeoutExpired:
             raise ControllerUnreachable(f"{command[0]} has not answered for {COMMAND_TIMEOUT:.0f} s") from None
@@ -78,7 +78,7 @@ _OPTION_VARIABLES: Final = (
 def tuner_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment without variables that change what Slurm's commands do, such as `SBATCH_TEST_ONLY`.
 
-    Those of a job that the tuner runs in would override a script's options; what selects cluster and user stays.
+    Variables of an enclosing job would override the options of a script; those that select cluster and user stay.
     """
     return {
         name: value
@@ -89,7 +89,7 @@ def tuner_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 @dataclass(slots=True)
 class PollInterval:
-    """When to query the controller next: soon after a change, and ever less often while nothing changes."""
+    """Schedules queries of the controller: soon after a change, and less often while nothing changes."""
 
     first: float = 1.0
     growth: float = 1.5
@@ -101,11 +101,11 @@ class PollInterval:
         self.interval = self.first
 
     def polled(self, now: float, *, changed: bool) -> None:
-        """Schedule the next query after one that found a change or none."""
+        """Schedule the next query, depending on whether the last one found a change."""
         self.interval = self.first if changed else min(self.most, self.growth * self.interval)
         self.due = now + self.interval
 
     def reset(self, now: float) -> None:
-        """Query soon: a job has begun, ended or been submitted."""
+        """Query soon, because a job has started, ended or been submitted."""
         self.interval = self.first
         self.due = min(self.due, now + self.first)

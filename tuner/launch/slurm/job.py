@@ -51,12 +51,12 @@ class SlurmJob:
         return job_name(self.tag)
 
     def note(self) -> dict[str, Any]:
-        """Return the launchers' record of the job."""
+        """Return the launcher's record of the job."""
         note = read_object(self.folder / NOTE)
         return note if note.get("tag") == self.tag and note.get("job") in (self.id, None) else {}
 
     def record(self, changes: dict[str, Any]) -> None:
-        """Add to the note. If the folder is gone or full, the record exists in this process only."""
+        """Add to the note; if the folder is missing or full, only this process has the record."""
         with suppress(OSError):
             write_object(self.folder / NOTE, {**self.note(), "tag": self.tag, "job": self.id, **changes})
 
@@ -78,7 +78,7 @@ class SlurmJob:
         return ScriptFiles(now=now, run=run, exit=exited)
 
     def _script_file(self, name: str) -> dict[str, Any] | None:
-        """Return a file of this job's script; None if it is missing, torn or another job's."""
+        """Return a file of this job's script; None if it is missing, truncated or another job's."""
         document = read_object(self.folder / name)
         own = document.get("tag") == self.tag and document.get("job") == self.id
         whole = isinstance(document.get("restart"), int) and isinstance(document.get("began"), int | float)
@@ -116,7 +116,7 @@ class TrackedJob:
         self._apply(next_state(self.state, self._note_read(note)), 0.0)
 
     def read_files(self, now: float) -> bool:
-        """Read the script's files and its log; whether the script has begun or exited since."""
+        """Read the script's files and its log; return whether the script has started or exited since."""
         if self.state.over:
             return False
         before = self.state.restart, self.state.exit is None
@@ -139,7 +139,7 @@ class TrackedJob:
         return status_of(self.state, self.log.progress, now)
 
     def file_marks(self) -> tuple[int, int]:
-        """Return a value that changes whenever one of the job's files does."""
+        """Return a value that changes with any of the job's files."""
         folder = self.job.folder
         if self.state.run is None:
             return 0, (folder / "began.json").exists() + (folder / "ended.json").exists()
@@ -241,7 +241,7 @@ def _why_rerun(state: SlurmState) -> str:
 
 
 def _cause(job: SlurmJob, state: SlurmState, code: int | None, *, on_host: bool) -> tuple[Outcome, str, str] | None:
-    """Return the outcome, its meaning and its evidence, if Slurm or the launcher has more information than the logs."""
+    """Return the outcome, its meaning and its evidence, if Slurm or the launcher knows more than the logs."""
     exited, report = state.exit, state.report
     slurm_state = report.state if report is not None else ""
     on_nodes = f" on {state.nodes}" if state.nodes else ""
@@ -249,7 +249,7 @@ def _cause(job: SlurmJob, state: SlurmState, code: int | None, *, on_host: bool)
     if state.cancel_reason.startswith(NEVER_STARTS):
         return Outcome.CANCELLED, "Slurm would never start it", state.cancel_reason.removeprefix(NEVER_STARTS)
     if state.cancel_reason == MEASURED:
-        return None  # its log was complete, so that what it shows is the result
+        return None  # its log was complete, and determines the result
     if state.cancel_reason:
         return Outcome.CANCELLED, "cancelled", "ended by `tuner stop` or by another tuner of the study"
     if slurm_state in _ENDS:

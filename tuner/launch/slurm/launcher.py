@@ -71,12 +71,12 @@ class SlurmLauncher:
 
     @property
     def excluded(self) -> dict[str, str]:
-        """Nodes that have failed, and how: no further job is sent there."""
+        """Nodes that have failed, with the reason; no further job uses them."""
         return self._tracker.excluded
 
     @property
     def queries(self) -> int:
-        """Number of times that the queue was read."""
+        """The number of times that the queue was read."""
         return self._queue.reads
 
     def check(self) -> None:
@@ -117,8 +117,7 @@ class SlurmLauncher:
         )
 
     def _sbatch(self, job: Job, script: Path) -> str:
-        """Submit a script exactly once, even if the controller answers late or is down for a while; return the job's
-        id."""
+        """Submit a script exactly once, even if the controller answers late or is down for a while; return the id."""
         failure = f"cannot submit {job.topology.key}"
         for attempt in self._tracker.attempts(failure):
             with suppress(ControllerUnreachable), self._tracker.submission_lock(job.folder) as lock:
@@ -204,8 +203,7 @@ class SlurmLauncher:
     # -- nodes that fail
 
     def _examine_nodes(self, tracked: TrackedJob) -> None:
-        """Query which of a job's suspect nodes have failed, and exclude them; without an answer, the next poll queries
-        again."""
+        """Query which suspect nodes of a job have failed, and exclude them; without an answer, retry later."""
         failed = self._queue.failed_among(tracked.state.suspect_nodes)
         if failed is not None:
             tracked.observe(states.NodesExamined(failed=", ".join(failed)), self.now())

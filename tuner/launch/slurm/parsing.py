@@ -112,7 +112,7 @@ def accounting_rows(text: str) -> list[QueuedJob]:
 
 
 def why_never_starts(reason: str) -> str | None:
-    """Return why a job that waits for this reason would wait forever; None if it may still start."""
+    """Return why a job that waits for this reason can never start; None if it may still start."""
     for pattern, meaning, change in _NEVER_STARTS:
         if re.search(pattern, reason):
             return f"{meaning} (Slurm: {reason}); {change}"
@@ -120,7 +120,7 @@ def why_never_starts(reason: str) -> str | None:
 
 
 def waiting_reason(row: QueuedJob) -> str:
-    """Return why a job waits, as the user sees it."""
+    """Return why a job waits, for users."""
     if row.suspended:
         return "suspended"
     if row.reason in ("JobHeldUser", "JobHeldAdmin") or row.state in ("REQUEUE_HOLD", "SPECIAL_EXIT"):
@@ -135,7 +135,7 @@ def printed_job_id(stdout: str) -> str | None:
 
 
 def refusal(stderr: str) -> str:
-    """Return why `sbatch` refused a job, and what to change."""
+    """Return why `sbatch` refused a job, with a remedy."""
     lines = [re.sub(r"^sbatch: (?:error: )?", "", line).strip() for line in stderr.splitlines() if line.strip()]
     why = next(
         (line for line in lines if "Batch job submission failed" in line), lines[-1] if lines else "no reason given"

@@ -28,7 +28,7 @@ class ScriptProcess:
 
     @classmethod
     def of(cls, document: Any) -> ScriptProcess | None:
-        """Return the process that a job's note records; None if the script was not started."""
+        """Return the process recorded in a job's note; None if the script was not started."""
         with suppress(TypeError, KeyError, ValueError):
             nodes = tuple(map(str, document["nodes"]))
             return cls(pid=int(document["pid"]), host=str(document["host"]), nodes=nodes, child=False)
@@ -36,7 +36,7 @@ class ScriptProcess:
 
     @classmethod
     def found(cls, tag: str, file: Path) -> ScriptProcess | None:
-        """Find the process of a script that was started and not noted, by the tag in its environment."""
+        """Find the process of a started script that was not recorded, by the tag in its environment."""
         pid = min((pid for pid in supervisor.members(tag) if runs(pid, file)), default=None)
         with suppress(OSError):
             variables = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace").split("\0")
@@ -55,7 +55,7 @@ class ScriptProcess:
         return self.host == gethostname()
 
     def alive(self, file: Path) -> bool:
-        """Whether the process runs: a child, or else by its command line, since process ids are reused."""
+        """Whether the process runs: as a child, or by its command line, because process ids are reused."""
         if self.child:
             with suppress(ChildProcessError):
                 return os.waitpid(self.pid, os.WNOHANG) == (0, 0)

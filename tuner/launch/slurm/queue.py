@@ -43,7 +43,7 @@ class SlurmQueue:
         return next((row for row in self._rows(f"--name={name}") if row.id == job_id), None)
 
     def open_names(self) -> set[str]:
-        """Return the names of the user's jobs that wait or run."""
+        """Return the names of the user's waiting and running jobs."""
         return {row.name for row in self._rows() if row.job_state is not JobState.ENDED}
 
     def newest(self, name: str) -> QueuedJob | None:
@@ -78,7 +78,7 @@ class SlurmQueue:
         return partitions(_checked(self._run("sinfo", "-h", "-o", "%R|%a|%D")).out)
 
     def cancel(self, name: str) -> str:
-        """Cancel a job by name alone, as its id may be another job's by now; return scancel's error, if it failed."""
+        """Cancel a job by name only, because its id may have been reused; return scancel's error, if it failed."""
         return _error_of(self._run("scancel", "--quiet", "--me", f"--name={name}"))
 
     def steps(self, job_id: str, name: str) -> list[str]:
@@ -90,7 +90,7 @@ class SlurmQueue:
         return [row[0] for row in rows if row[-1] == name]
 
     def nodes_of(self, job_id: str) -> list[str] | None:
-        """Return the nodes that a job has now: none once it is over; None if Slurm does not answer."""
+        """Return the nodes that a job has now; none once it is over; None if Slurm does not answer."""
         with suppress(ControllerUnreachable):
             output = self._run(
                 "squeue", f"--jobs={job_id}", "--states=RUNNING,SUSPENDED", "--noheader", "--format", "%N"
@@ -102,7 +102,7 @@ class SlurmQueue:
         return None
 
     def cancel_steps(self, job_id: str, name: str) -> dict[str, str]:
-        """Cancel the steps of a name inside a job; return scancel's error, or an empty text, for each."""
+        """Cancel the steps of a name inside a job; return scancel's error, or an empty string, for each."""
         return {step: _error_of(self._run("scancel", "--quiet", step)) for step in self.steps(job_id, name)}
 
     def _rows(self, *options: str) -> list[QueuedJob]:
@@ -123,7 +123,7 @@ class SlurmQueue:
 
 
 def _error_of(output: CommandOutput) -> str:
-    """Return the last line that a command which failed has written; empty if it succeeded."""
+    """Return the last line of a failed command's output; empty if it succeeded."""
     return (output.err.strip().splitlines() or [f"exit code {output.code}"])[-1] if output.code else ""
 
 

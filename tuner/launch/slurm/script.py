@@ -36,17 +36,17 @@ def ranks_per_node(job: Job) -> int:
 def batch_script(
     job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str] = ()
 ) -> str:
-    """Return the script that `sbatch` takes; with `accelerators` it requests GPUs."""
+    """Return the script for `sbatch`; with `accelerators` it requests GPUs."""
     options = _options(job, site, accelerators=accelerators, exclude=exclude)
     once = start.each_rank is None and site.tasks == "once"
     return _script(job, start, site, options=options, within=False, srun=() if once else _srun(job, start, site))
 
 
 def step_script(job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool) -> str:
-    """Return the script of a job step, which finds its nodes in the variable that Slurm sets for an allocation.
+    """Return the script of a job step, which gets its nodes from the variable that Slurm sets for an allocation.
 
-    With --overlap no step waits for another, such as the shell that the tuner runs in; the launcher sees to it that no
-    two jobs share a node.
+    With --overlap no step waits for another, such as the shell in which the tuner runs; the launcher ensures that jobs
+    do not share nodes.
     """
     gres = _gres(job, site, accelerators=accelerators)
     named = ("--overlap", f"--job-name={job_name(job.tag)}", *((f"--gres={gres}",) if gres else ()))

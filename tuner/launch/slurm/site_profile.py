@@ -33,7 +33,7 @@ class SiteProfile:
 
     account: str = ""
     partition: str = ""
-    """One partition, or several separated by commas, of which Slurm takes the first that is free."""
+    """One partition, or several separated by commas; Slurm uses the first that is free."""
     constraint: str = ""
     qos: str = ""
     reservation: str = ""
@@ -59,9 +59,9 @@ class SiteProfile:
     srun: tuple[str, ...] = ()
     """Further arguments of srun."""
     tasks: str = "ranks"
-    """How often to start --command: `ranks`, once a rank; `nodes`, once a node; `once`, without srun."""
+    """How often to start --command: `ranks`, once per rank; `nodes`, once per node; `once`, without srun."""
     python: str = ""
-    """Python interpreter on the nodes, where it differs from the tuner's."""
+    """Python interpreter on the nodes, if it differs from the tuner's."""
     environment: tuple[tuple[str, str], ...] = ()
     """Variables of every job, such as NCCL's."""
     image: str = ""

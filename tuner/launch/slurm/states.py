@@ -8,7 +8,7 @@ from typing import Final
 from tuner.launch.slurm.parsing import QueuedJob
 
 MIN_SIGNAL_EXIT_CODE: Final = 128
-"""Exit codes from here on stand for a signal; a job that Slurm requeues ends with one."""
+"""The smallest exit code that represents a signal; a requeued job ends with one."""
 
 ALLOCATION_ENDED: Final = "ALLOCATION_ENDED"
 """The state of a job step whose allocation has ended; Slurm has no such state."""
@@ -73,17 +73,17 @@ class ScriptFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """The script has not begun: the job is queued, for the first time or again."""
+    """The script has not started: the job is queued, for the first time or again."""
 
     last_seen: float | None = None
     """When the job was last known to wait; None if this process has not seen it wait."""
     reason: str = "queued"
-    """The reason to print where the queue names none."""
+    """The reason to print if the queue has none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """The script has begun and reported no exit."""
+    """The script has started and has not reported an exit."""
 
     run: ScriptRun
 
@@ -139,7 +139,7 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmState:
-    """All that is known of a job that was submitted."""
+    """Everything that is known about a submitted job."""
 
     phase: Phase = field(default_factory=Waiting)
     queue: QueueView = field(default_factory=QueueView)
@@ -165,7 +165,7 @@ class SlurmState:
 
     @property
     def finished(self) -> bool:
-        """Whether the job does not run any more, be it over or not settled."""
+        """Whether the job no longer runs, whether over or unsettled."""
         return isinstance(self.phase, Unsettled | Ended | Lost)
 
     @property
@@ -193,7 +193,7 @@ class SlurmState:
 
     @property
     def restart(self) -> int:
-        """The restart that the current run belongs to; -1 where none has begun."""
+        """The restart number of the current run; -1 if none has started."""
         return max((source.restart for source in (self.run, self.exit) if source is not None), default=-1)
 
 
@@ -218,14 +218,14 @@ class QueueRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerQueried:
-    """The controller was asked about the job."""
+    """The controller was queried about the job."""
 
     answered: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StillWaiting:
-    """The launcher has yet to start the job, or has just done so."""
+    """The launcher has not started the job yet, or has just done so."""
 
     reason: str = "queued"
     last_seen: float | None = None
@@ -258,7 +258,7 @@ class ScriptGone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScriptAlive:
-    """The process that runs a step's script is there."""
+    """The process that runs a step's script exists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -282,7 +282,7 @@ class NodesExamined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndChecked:
-    """Slurm was asked whether the nodes of a step that has ended have failed."""
+    """Slurm was queried whether the nodes of an ended step have failed."""
 
     answered: bool
 
@@ -294,7 +294,7 @@ class AllocationEnded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestartedElsewhere:
-    """The launcher runs a step again on other nodes, since its own have failed."""
+    """The launcher reruns a step on other nodes, because its own have failed."""
 
     failed_nodes: str
     now: float
@@ -302,7 +302,7 @@ class RestartedElsewhere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoteRead:
-    """The job's note, in which an earlier or another process may have recorded a cancel or an end."""
+    """The job's note, in which another process may have recorded a cancel or an end."""
 
     cancel_reason: str
     report: EndReport | None

@@ -35,10 +35,10 @@ from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, JobTracker, e
 from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
 
 MAX_RERUNS: Final = 2
-"""Times that a job runs again on other nodes since its own have failed."""
+"""Maximum number of reruns of a job on other nodes after its own have failed."""
 
 KILL_DELAY: Final = 10.0
-"""Seconds from asking a script to end to killing it."""
+"""Seconds from SIGTERM to SIGKILL of a script."""
 
 
 class SlurmStepLauncher:
@@ -72,7 +72,7 @@ class SlurmStepLauncher:
         self._scripts: dict[str, ScriptProcess] = {}
         """By the job's tag."""
         self._settled: set[str] = set()
-        """Tags of the jobs whose end needs no further look."""
+        """Tags of the jobs whose end needs no further checks."""
         self._lock: IO[str] | None = None
         self.on_host, self.several_batches = program.on_host, program.several_batches
         self.now = self._tracker.now

@@ -1,5 +1,4 @@
-"""Common parts of both Slurm launchers: the controller, a clock, the jobs that this process watches, and failed
-nodes."""
+"""Common parts of both Slurm launchers: the controller, a clock, watched jobs, and failed nodes."""
 
 from __future__ import annotations
 
@@ -63,7 +62,7 @@ class JobTracker:
         self.queue = SlurmQueue(self.commands)
         self.poll_interval = poll_interval or PollInterval()
         self.excluded: dict[str, str] = excluded_nodes(notes) if notes else {}
-        """Nodes that have failed, and how: no further job is sent there."""
+        """Nodes that have failed, with the reason; no further job uses them."""
         self.jobs: dict[str, TrackedJob] = {}
         self.sleep, self._clock, self._last_time = sleep, clock, 0.0
 
@@ -77,7 +76,7 @@ class JobTracker:
         return [tracked for tracked in self.jobs.values() if not tracked.state.over]
 
     def track(self, folder: Path, tag: str, job_id: str, *, submitted: bool) -> str:
-        """Watch a job from here on, and return its handle; `submitted` says that this process has just queued it."""
+        """Watch a job from now on, and return its handle; `submitted` means that this process has just queued it."""
         handle = json.dumps({"job": job_id, "tag": tag, "folder": str(folder.resolve())})
         if handle not in self.jobs:
             last_seen = self.now() if submitted else None
@@ -99,14 +98,14 @@ class JobTracker:
         return self.jobs[self.track(folder, tag, job_id, submitted=False)]
 
     def status(self, tracked: TrackedJob | None, cancel: Callable[[TrackedJob, str], None]) -> JobStatus:
-        """Return a job's status; a job that is measured by its log is cancelled once its last iteration is there."""
+        """Return a job's status; a job that is measured by its log is cancelled after its last iteration."""
         if tracked is None:
             return JobStatus(state=JobState.LOST)
         complete = tracked.log.progress.complete(max(tracked.job.iterations))
         if not tracked.state.over and self.program.measured_by_log and complete:
             try:
                 cancel(tracked, MEASURED)
-            except LaunchError as error:  # retried at the next look
+            except LaunchError as error:  # retried at the next poll
                 return JobStatus(state=JobState.WAITING, reason=str(error))
         return tracked.status(self.now())
 
@@ -150,7 +149,7 @@ class JobTracker:
             raise
 
     def attempts(self, action: str) -> Iterator[int]:
-        """Yield attempt numbers, ever less often, until the controller has been silent for too long."""
+        """Yield attempt numbers at increasing intervals, until the controller has been silent for too long."""
         deadline, pause, attempt = self.now() + MAX_OUTAGE, 2.0, 0
         while True:
             yield attempt
@@ -190,7 +189,7 @@ class JobTracker:
     # -- nodes and ranks
 
     def exclude(self, nodes: Mapping[str, str]) -> None:
-        """Send no further job to these nodes."""
+        """Exclude these nodes from further jobs."""
         if not set(nodes) <= set(self.excluded):
             self.excluded |= nodes
             if self.notes is not None:
@@ -223,7 +222,7 @@ class JobTracker:
 
 
 def not_cancelled(name: str, state: str, error: str) -> LaunchError:
-    """Return the error for a job or step that is still there after its cancel."""
+    """Return the error for a job or step that still exists after its cancel."""
     after = f"after {MAX_CANCEL_SECONDS:.0f} s it is still {state}{f' (scancel: {error})' if error else ''}"
     return LaunchError(f"{name} cannot be cancelled: {after}; ask your site's administrators to end it.")
 

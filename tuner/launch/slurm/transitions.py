@@ -102,7 +102,7 @@ def next_state(state: SlurmState, observation: Observation) -> SlurmState:
 
 
 def _after_files(state: SlurmState, files: ScriptFiles) -> SlurmState:
-    """Return the state after the script's files: a newer run replaces the current one, and with it its exit."""
+    """Return the state after the script's files; a newer run replaces the current one and its exit."""
     if state.finished:
         return state
     run, exited, nodes = state.run, state.exit, state.nodes
@@ -126,7 +126,7 @@ def _phase(state: SlurmState, run: ScriptRun | None, exited: ScriptExit | None) 
 
 
 def _after_queue(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -> SlurmState:
-    """Return the state after the queue was read, and the files after it, whose end of the job takes precedence."""
+    """Return the state after the queue and then the files were read; an end in the files takes precedence."""
     before, queue, now = state, state.queue, files.now
     if row is None:
         absences = queue.absences + 1
@@ -154,7 +154,7 @@ def _after_queue(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) -
 
 
 def _after_end_in_queue(state: SlurmState, row: QueuedJob, now: float) -> SlurmState:
-    """Return the state once the queue reports the job as over or preempted: its files, or a requeue, may come late."""
+    """Return the state once the queue reports the job as over or preempted: its files, or a requeue, may be late."""
     since = _first(state.queue.over_since, now)
     state = _in_queue(state, over_since=since)
     node_failed = row.state == "NODE_FAIL"
@@ -197,7 +197,7 @@ def _after_note(state: SlurmState, note: NoteRead) -> SlurmState:
 
 
 def _requeued(state: SlurmState, now: float) -> SlurmState:
-    """Return the state of a job that is to run again: all that its run leaves behind is its cost."""
+    """Return the state of a job that runs again; the cost of its previous run is kept."""
     run, exited = state.run, state.exit
     seconds = max(0.0, (exited.ended if exited is not None else now) - run.began) if run is not None else 0.0
     return replace(
@@ -210,7 +210,7 @@ def _requeued(state: SlurmState, now: float) -> SlurmState:
 
 
 def _reported(state: SlurmState, name: str, reason: str, now: float) -> SlurmState:
-    """Return the state of a job that ends by a report of the queue or of the launcher."""
+    """Return the state of a job that ends by a report of the queue or the launcher."""
     report = EndReport(state=name, reason=reason, at=now, began=state.run.began if state.run is not None else None)
     return _with_report(state, report)
 

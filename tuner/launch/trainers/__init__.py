@@ -1,1 +1,1 @@
-"""The user's own command in its trainer's words: `--trainer NAME`, one module for each family of trainers."""
+"""The flags of the user's trainer for a topology: `--trainer NAME`, with one module per family of trainers."""

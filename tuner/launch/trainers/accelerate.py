@@ -60,7 +60,7 @@ def _launch_flags(flags: Flags, workload: Workload, topology: Topology) -> list[
 
 
 def _script_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[object]:
-    """Return the flags of the script, none if its command has fields for the batch."""
+    """Return the flags of the script; none if its command has fields for the batch."""
     if any("{micro_batch}" in value for value in flags.values()):
         return []
     return [
@@ -83,7 +83,7 @@ def _precision(flags: Flags) -> str | None:
 
 
 def _pinned(flags: Flags) -> dict[str, str]:
-    """Return what accelerate lacks: only FSDP2 has tensor and context parallelism and recomputes by a flag."""
+    """Return the axes that accelerate lacks: only FSDP2 has tensor and context parallelism, and recompute by a flag."""
     framework = _framework(flags)
     found = {"pp": "1", "ep": "1", **({} if framework == "fsdp2" else {"tp": "1", "cp": "1", "recompute": "none"})}
     return {**found, "zero": "0"} if framework == ANY else found

@@ -1,4 +1,4 @@
-"""One kind of trainer: the flags that tuner replaces and appends, and what its commands fix."""
+"""One kind of trainer: the flags that tuner replaces and appends, and the axes that its commands fix."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TRUE: Final = ("", "true", "1", "yes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLauncher:
-    """The launcher that begins a trainer's command, whose flags precede the script."""
+    """The launcher at the start of a trainer's command; its flags precede the script."""
 
     starts: Sequence[tuple[str, ...]]
     """The allowed beginnings of the command."""
@@ -67,13 +67,13 @@ class TrainerKind:
     lacks: Mapping[str, str] = field(default_factory=dict)
     """Axes that are searched on request only and that tuner does not set, with their only value."""
     cautious: Callable[[Flags, Mapping[str, str]], Mapping[str, str]] = lambda _flags, _wanted: {}
-    """Returns what is searched unless `--set`, whose axes are the second argument, says otherwise."""
+    """Returns default axes in place of the full search; the second argument has the axes of `--set`."""
     sequence: Sequence[str] = ()
     """The flags of the sequence length."""
     global_batch: Sequence[str] = ()
     """The flags of the global batch in sequences."""
     check: Callable[[Flags, Model], None] = lambda _flags, _model: None
-    """Raises where a model is not that of the arguments."""
+    """Raises if the arguments describe another model."""
     model: Callable[[Flags], Model | None] = lambda _flags: None
     """Returns the model that the arguments describe; None: they describe none. It raises for one that it does not
     understand."""
@@ -85,7 +85,7 @@ class TrainerKind:
     """Whether `section.name=value` without dashes is a flag, as Hydra has it."""
     max_nodes: int | None = None
     ds_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """Returns DeepSpeed's config as the trainer takes it; None: it takes none."""
+    """Returns DeepSpeed's config in the trainer's form; None if it has none."""
 
 
 def underscored(word: str) -> str:
@@ -95,7 +95,7 @@ def underscored(word: str) -> str:
 
 
 def number(flags: Flags, flag: str) -> int:
-    """Return a flag's whole number; 0 if it is not given."""
+    """Return the integer value of a flag; 0 if it is missing."""
     text = flags.get(flag, "0")
     if not text.isdecimal():
         raise InputError(f"{flag} {shown(text)} of --command is not a whole number.")

@@ -28,7 +28,7 @@ _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
     "--pp-partition-method",
 )
-"""Flags of BigScience's fork alone."""
+"""Flags that only BigScience's fork has."""
 _CHANGES_MODEL: Final = (
     *(
         "--num-experts",

@@ -22,7 +22,7 @@ MEGATRON_SHARED: Final = (
     *("--recompute-method", "--recompute-num-layers", "--recompute-activations", "--log-interval", "--eval-iters"),
     *("--eval-interval", "--save", "--save-interval", "--load", "--rampup-batch-size"),
 )
-"""Flags of Megatron-LM and of its forks that each job sets, or that a short run leaves out."""
+"""Flags of Megatron-LM and its forks that each job sets, or that a short run omits."""
 _REPLACED: Final = (
     *MEGATRON_SHARED,
     *("--context-parallel-size", "--num-virtual-stages-per-pipeline-rank", "--use-distributed-optimizer"),
@@ -36,9 +36,9 @@ _CHANGES_MODEL: Final = (
     *("--num-experts", "--multi-latent-attention", "--mtp-num-layers", "--spec", "--window-size", "--moe-layer-freq"),
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
 )
-"""Flags of models that the arguments alone do not describe."""
+"""Flags of models that the arguments describe only in part."""
 FIRST_LOSS_SCALE: Final = "4096"
-"""Of DeepSpeed's jobs too (`initial_scale_power` 12)."""
+"""Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
 _VOCABULARY_MULTIPLE: Final = 128
 """Default of `--make-vocab-size-divisible-by`."""
@@ -73,15 +73,15 @@ def context_parallelism(workload: Workload, topology: Topology) -> list[tuple[st
 
 
 def exchange_kind(flags: Flags, workload: Workload, topology: Topology) -> tuple[str, ...]:
-    """Return the exchange of context parallel ranks where Megatron-LM's default fails and the user sets none."""
+    """Return the communication type of context parallel ranks if Megatron-LM's default fails and the user sets none."""
     kind = context_exchange(workload)
     return () if topology.cp == 1 or kind == "p2p" or "--cp-comm-type" in flags else ("--cp-comm-type", kind)
 
 
 def loss_scale(flags: Flags, workload: Workload) -> tuple[str, ...]:
-    """Return the first loss scale of a short run in fp16, unless the user sets one.
+    """Return the initial loss scale of a short run in fp16, unless the user sets one.
 
-    From Megatron-LM's own, 2^32, it would skip its first optimizer steps, which are not measured.
+    With Megatron-LM's default of 2^32, the first optimizer steps would be skipped and not measured.
     """
     if workload.precision != "fp16" or not flags.keys().isdisjoint(("--initial-loss-scale", "--loss-scale")):
         return ()
@@ -89,8 +89,7 @@ def loss_scale(flags: Flags, workload: Workload) -> tuple[str, ...]:
 
 
 def short_run(workload: Workload, topology: Topology, settings: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return settings as words, with those of all forks: the first degrees, the batch, each iteration logged, no
-    evaluation."""
+    """Return settings as words, with those of all forks: tp, pp, batch, every iteration logged, no evaluation."""
     shared = [
         ("--tensor-model-parallel-size", str(topology.tp)),
         ("--pipeline-model-parallel-size", str(topology.pp)),
@@ -113,19 +112,19 @@ def recomputation(topology: Topology) -> list[tuple[str, ...]]:
 
 
 def virtual_stages(topology: Topology, units: int) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flag of interleaved stages, which a layout implies; `units` are what is spread over them."""
+    """Return Megatron-LM's flag of interleaved stages, which a layout implies; `units` are divided among them."""
     if topology.vpp == 1 or topology.partition == "layout":
         return []
     return [("--num-layers-per-virtual-pipeline-stage", str(units // (topology.pp * topology.vpp)))]
 
 
 def split_units(model: Model, topology: Topology) -> int:
-    """Return what is spread over the stages: layers, and embedding and output layer where they count as one each."""
+    """Return the number of units divided among stages: layers, and embedding and output layer if they count."""
     return model.layers + 2 * (topology.partition == "embedding")
 
 
 def stage_split(model: Model, topology: Topology) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flags of stages that do not simply share the layers."""
+    """Return Megatron-LM's flags of stages with an uneven split of the layers."""
     if topology.partition == "layers":
         return []
     if topology.partition == "layout":
@@ -134,8 +133,11 @@ def stage_split(model: Model, topology: Topology) -> list[tuple[str, ...]]:
 
 
 def stage_layout(model: Model, topology: Topology) -> str:
-    """Return Megatron-Core's words for the layers of each chunk, such as `Et*4|(tttt|)*14tmL` for 61 layers and a layer
-    of multi-token prediction on 16 chunks (megatron/core/transformer/pipeline_parallel_layer_layout.py)."""
+    """Return the layers of each chunk in Megatron-Core's notation.
+
+    `Et*4|(tttt|)*14tmL` is 61 layers and a layer of multi-token prediction on 16 chunks
+    (megatron/core/transformer/pipeline_parallel_layer_layout.py).
+    """
     chunks = topology.pp * topology.vpp
     most, last = layout_chunks(model.layers, chunks)
     end = "t" * last + "m" * model.mtp_layers + "L"
@@ -165,14 +167,14 @@ def expert_parallelism(model: Model, topology: Topology) -> list[tuple[str, ...]
 
 
 def dispatch(topology: Topology) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flags of the dispatcher of tokens."""
+    """Return Megatron-LM's flags of the token dispatcher."""
     if topology.dispatcher in ("allgather", "alltoall"):
         return [("--moe-token-dispatcher-type", topology.dispatcher)]
     return [("--moe-token-dispatcher-type", "flex"), ("--moe-flex-dispatcher-backend", topology.dispatcher)]
 
 
 def megatron_model(flags: Flags) -> Model:
-    """Return the model that Megatron-LM's arguments describe; raise for what they leave open."""
+    """Return the model that Megatron-LM's arguments describe; raise if they are incomplete."""
     if unknown := [flag for flag in _CHANGES_MODEL if flag in flags]:
         raise InputError(
             f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model with --model."
@@ -192,7 +194,7 @@ def megatron_model(flags: Flags) -> Model:
 
 
 def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm) -> Model:
-    """Return the model of the flags that all of Megatron's descendants have; raise for those that are missing."""
+    """Return the model of the flags that all descendants of Megatron have; raise for missing ones."""
     needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
     if missing := [flag for flag in needed if flag not in flags]:
         raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
@@ -223,7 +225,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
 
 
 def half_precision(flags: Flags) -> str:
-    """Return the precision that `--bf16` and `--fp16` mean."""
+    """Return the precision set by `--bf16` and `--fp16`."""
     return next((name for name in ("bf16", "fp16") if is_on(flags, f"--{name}")), "fp32")
 
 
@@ -234,7 +236,7 @@ def _precision(flags: Flags) -> str:
 
 
 def _check(flags: Flags, model: Model) -> None:
-    """Raise if the model is not that of the arguments."""
+    """Raise if the arguments describe another model."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
     sizes = {**dense_sizes(model), "--num-query-groups": model.kv_heads}
@@ -255,7 +257,7 @@ def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
 
 
 def dense_sizes(model: Model) -> dict[str, int]:
-    """Return the values of the flags of a model's sizes that all of Megatron's descendants have."""
+    """Return the values of the size flags that all descendants of Megatron have."""
     return {
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,

@@ -35,7 +35,7 @@ _SEQUENCE: Final = ("dataset.seq_length", "data.seq_length", "--seq_length", "-s
 
 
 def _is_nemo2(flags: Flags) -> bool:
-    """Whether a command is NeMo 2's and not Megatron Bridge's."""
+    """Whether a command is NeMo 2's instead of Megatron Bridge's."""
     return "--factory" in flags or any(flag.startswith(("trainer.", "data.")) for flag in flags)
 
 
@@ -71,7 +71,7 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
 
 
 def _parallel(workload: Workload, topology: Topology) -> dict[str, Any]:
-    """Return the fields of a topology's degrees; stages are split as the layers divide."""
+    """Return the fields of a topology's degrees; the layers determine how stages are split."""
     model, exchange = workload.model, context_exchange(workload)
     counted = topology.partition == "embedding"
     found: dict[str, Any] = {
@@ -92,7 +92,7 @@ def _parallel(workload: Workload, topology: Topology) -> dict[str, Any]:
 
 
 def _activations(model: Model, topology: Topology) -> dict[str, Any]:
-    """Return the fields of recomputation, all of which are set, and of the dispatcher of tokens."""
+    """Return all fields of recomputation, and those of the token dispatcher."""
     found: dict[str, Any] = {"recompute_granularity": None, "recompute_method": None, "recompute_num_layers": None}
     for flag, value in [*recomputation(topology), *(dispatch(topology) if model.experts else [])]:
         name = flag.removeprefix("--").replace("-", "_")
@@ -120,7 +120,7 @@ def _hydra(value: object) -> str:
 
 
 def _python(value: object) -> str:
-    """Return a value as NeMo-Run parses it, by Python's syntax."""
+    """Return a value as NeMo-Run parses it, in Python's syntax."""
     return repr(value) if isinstance(value, str) and "|" in value else f"{value}"
 
 
@@ -133,7 +133,7 @@ def _check(flags: Flags, model: Model) -> None:
 
 
 def _precision(flags: Flags) -> str | None:
-    """Return the precision of the recipe's plugin or name; None: the recipe's own, which is not known."""
+    """Return the precision of the recipe's plugin or name; None for the recipe's unknown default."""
     named = flags.get("mixed_precision") or flags.get("trainer.plugins") or flags.get("--recipe") or ""
     return next((name for name in ("fp4", "fp8", "bf16", "fp16") if name in named), None)
 

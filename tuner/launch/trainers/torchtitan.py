@@ -40,7 +40,7 @@ _REGISTERED: Final = re.compile(r"llama3_(\d+b)(?:_|$)")
 
 
 def parallelism(topology: Topology, units: int) -> dict[str, Any]:
-    """Return torchtitan's settings of a topology; `units` are what is spread over the stages."""
+    """Return torchtitan's settings of a topology; `units` are divided among the stages."""
     counted = topology.partition == "embedding"
     found: dict[str, Any] = {
         "data_parallel_replicate_degree": topology.hsdp,
@@ -62,7 +62,7 @@ def parallelism(topology: Topology, units: int) -> dict[str, Any]:
 
 
 def has_no_cuda_graphs(topology: Topology) -> bool:
-    """Whether torchtitan refuses to capture CUDA graphs, which it does otherwise (`trainer.py`, from 0.3.0 on)."""
+    """Whether torchtitan refuses CUDA graphs for a topology; otherwise it captures them (`trainer.py` since 0.3.0)."""
     return topology.pp > 1 or topology.ep > 1
 
 
@@ -99,7 +99,7 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
         *(word for name, value in settings.items() for word in _words("parallelism", name, value)),
         *(word for name, value in training.items() for word in _words("training", name, value)),
         *("--metrics.log_freq", 1, "--checkpoint.no-enable", f"--{validation}.no-enable"),
-        *recompute,  # a subcommand from 0.3.0 on, which comes last
+        *recompute,  # a subcommand from 0.3.0 on, which must come last
     ]
 
 
@@ -115,8 +115,10 @@ def _reads_toml(flags: Flags) -> bool:
 
 
 def _cautious(flags: Flags, wanted: Mapping[str, str]) -> Mapping[str, str]:
-    """Return tp = 1 for a job in TOML, whose tensor parallelism always shards the sequence too, or sequence parallelism
-    where `--set` asks for tensor parallelism."""
+    """Return tp = 1 for a job in TOML, whose tensor parallelism always shards the sequence.
+
+    If `--set` requests tensor parallelism, return sequence parallelism instead.
+    """
     if not _reads_toml(flags):
         return {}
     tp = wanted.get("tp", "1")

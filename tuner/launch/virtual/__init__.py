@@ -1,1 +1,1 @@
-"""virtual."""
+"""Launchers in virtual time: the simulated cluster, and replayed tables."""

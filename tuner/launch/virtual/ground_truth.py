@@ -134,7 +134,7 @@ class GroundTruth:
         return found
 
     def _unequal(self, columns: Columns, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
-        """Return the terms that wait for the busiest rank, with the dispatchers that are slow between domains."""
+        """Return the terms that wait for the busiest rank, with dispatchers that are slow between domains."""
         ep, experts = columns.ep, experts_of(columns).count
         busiest = 1 + self._imbalance * np.sqrt(ep / experts * 2 * np.log(np.maximum(1, ep)))
         far = columns.ep * columns.etp > columns.cluster.domain

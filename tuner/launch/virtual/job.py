@@ -1,7 +1,7 @@
 """The course of a virtual job, decided at its submission, and the file that records it.
 
-Nothing runs: the status at any time follows from the start. Written as text the course is the job's handle, from which
-another process derives the same results.
+Nothing runs: the status at any time follows from the start. The course as text is the job's handle, from which another
+process derives the same results.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class VirtualJob:
         return (*seen, self.stops)
 
     def status(self, began: float, now: float) -> JobStatus:
-        """Return its status at `now`, if it started at `began` and was not cancelled."""
+        """Return the status at `now`, if the job started at `began` and was not cancelled."""
         if now >= began + self.ends:
             return self._at(JobState.ENDED, began, began + self.stops)
         return self._at(JobState.RUNNING, began, now)
@@ -103,17 +103,17 @@ class VirtualJob:
             iterations=self.measured,
             tflops=self.tflops,
             peak_memory=self.memory,
-            fullest=self.simulated,  # a table says what somebody looked at
+            fullest=self.simulated,  # a table may have the memory of another GPU
             simulated=self.simulated,
         )
         return JobResult(outcome=self.outcome, measurement=measurement, elapsed=self.stops)
 
     def text(self) -> str:
-        """It as one line of ASCII."""
+        """Return the course as one line of ASCII."""
         return json.dumps(self.document(), separators=(",", ":"), sort_keys=True)
 
     def document(self) -> dict[str, Any]:
-        """Return it as JSON, of one batch as before there could be several."""
+        """Return the course as JSON; with one batch, in the format of earlier versions."""
         document = asdict(self)
         if self.batches == 1:
             del document["batches"]
@@ -189,7 +189,7 @@ def read(path: Path) -> VirtualJobRecord | None:
 
 
 def written(path: Path, record: VirtualJobRecord) -> None:
-    """Write it whole or not at all. `OSError` leaves nothing behind."""
+    """Write the record atomically; `OSError` leaves nothing behind."""
     document = {
         "schema": SCHEMA,
         "simulated": record.life.simulated,

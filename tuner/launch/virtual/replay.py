@@ -126,8 +126,8 @@ class ReplayLauncher(VirtualLauncher):
 def run_word(workload: Workload, cluster: Cluster, topology: Topology) -> str:
     """Return a hash of the run: the model as the topology trains it, the GPU and the GPUs per node.
 
-    A row's model may already have the heads, shape and batch that a topology of the study overrides. The length of the
-    training, the batch ramp-up and the model's name do not change an iteration and are left out.
+    Heads, shape and batch that a topology of the study overrides may already be part of a row's model. The length of
+    the training, the batch ramp-up and the model's name do not affect an iteration and are omitted.
     """
     trained = workload.as_in(topology)
     trained = replace(trained, tokens=0.0, ramp=None, model=replace(trained.model, name="any"))

@@ -1,6 +1,6 @@
-"""The simulated cluster: jobs that take no time, on machines that do not exist.
+"""The simulated cluster, whose jobs take no time and which does not represent a real machine.
 
-Its results are marked SIMULATED. Its purpose is to try out the search, not to predict a real machine.
+Its results are marked SIMULATED. It serves to try out the search, not to predict performance.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class SpeedChange:
             raise InputError("a drift begins either after_jobs or at_seconds; give exactly one of them.")
 
     def begun(self, jobs: int, seconds: float) -> bool:
-        """Whether the drift affects a job that is submitted after so many others, at this time."""
+        """Whether the drift affects a job submitted at this time, after so many others."""
         if self.after_jobs is not None:
             return jobs >= self.after_jobs
         return self.at_seconds is not None and seconds >= self.at_seconds
@@ -83,7 +83,7 @@ _WITHOUT_COST: Final = ("framework", "precision_recipe", "routing", "stack")
 """Fields of a workload that do not affect the noise of a run."""
 
 _LATER: Final = ("experts", "latent", "mtp_layers")
-"""Fields of a model that count only where they are set, so that dense models keep their luck."""
+"""Fields of a model that enter the seed only if set, so that dense models keep their noise."""
 
 
 class SimulatedLauncher(VirtualLauncher):
@@ -197,7 +197,7 @@ class _Sizes:
 
 
 def _stop(outcome: Outcome, start_up: float, steps: tuple[float, ...], chance: RunWords) -> float:
-    """Return when progress stops: at the last iteration's end, at the peak memory of the first one, or at random."""
+    """Return when progress stops: at the end of the last iteration, at peak memory in the first one, or at random."""
     if outcome is Outcome.MEASURED:
         return marks(start_up, steps)[-1]
     if outcome is Outcome.OOM:
