@@ -181,8 +181,8 @@ def described(workload: Workload) -> list[str]:
         "cuDNN attention from Hopper on": terms.transformer_engine,
     }
     if workload.is_quantized and terms.transformer_engine:
-        held = "stored" if terms.quantized_weights else "copied from 16-bit ones"
-        words.append(f"{workload.precision} weights are {held}")
+        stored = terms.quantized_weights
+        words.append(f"weights in {workload.precision}" if stored else f"{workload.precision} copies of 16-bit weights")
     words += [name for name, on in flags.items() if on]
     words += [f"loss in {terms.loss_chunks} chunks"] * (terms.loss_chunks > 1)
     if workload.stack and workload.stack.recompute_modules is not None:
