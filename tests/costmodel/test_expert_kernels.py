@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -23,9 +23,11 @@ from tuner.costmodel.expert_constants import (
     EXCHANGE_SECONDS,
     EXPERT_HOST_SECONDS,
     EXPERT_MEMORY_DEVIATION,
+    EXPERT_PRODUCT_SECONDS,
     LAUNCH_SECONDS,
     ROUTER_BYTES,
     ROUTER_CAST_BYTES,
+    WEIGHTED_BYTES,
 )
 from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds, grouped_product
 from tuner.costmodel.kernels import host_pace, inner_speed, linear, product_rate, traffic_rate
@@ -37,6 +39,8 @@ from tuner.space.build import space_for
 SITE = SiteFactors()
 TOKENS, HIDDEN, TOP_K = 4096, 2048, 8
 EXPERTS = QWEN3_30B.experts or Experts(count=1, top_k=1, ffn=1)
+UNGATED = replace(QWEN3_30B, gated_mlp=False)
+FRAMEWORKS: Final[tuple[Framework, Framework]] = ("megatron-core", "fsdp2")
 CLAMPED = replace(QWEN3_30B, activation="quick_gelu", glu_clamp=7.0)
 
 
@@ -176,9 +180,22 @@ def test_experts_of_few_tokens_wait_for_their_gradients(precision: Any, size: in
     alone = columns("B200-180GB-SXM", model=short, framework="fsdp2", ep=8)
     added, written = (float(_experts(each, SITE, Links(each, SITE))[1][0]) for each in (one, alone))
     rate = traffic_rate(one.cluster.gpu, SITE)
-    swiglu = BACKWARD_TRAFFIC_RATIO * (SWIGLU_BYTES - FUSED_SWIGLU_BYTES) * 64 * TOP_K * EXPERTS.ffn / rate
+    own = WEIGHTED_BYTES + BACKWARD_TRAFFIC_RATIO * (FUSED_SWIGLU_BYTES - SWIGLU_BYTES)
+    activation = own * 64 * TOP_K * EXPERTS.ffn / rate
+    kernels = 4 * EXPERTS.count / 8 * EXPERT_PRODUCT_SECONDS
     weights = EXPERTS.count / 8 * 3 * HIDDEN * EXPERTS.ffn
-    assert added - written == pytest.approx((size - 2) * weights / rate - swiglu, rel=1e-6)
+    assert added - written == pytest.approx((size - 2) * weights / rate + activation + kernels)
+
+
+def test_each_expert_has_six_kernels_and_its_tokens_the_gradient_of_their_weights() -> None:
+    """Under Transformer Engine, experts of many tokens take a kernel's start for each of six products per expert, and
+    read gate, up and their gradient again; their SwiGLU is fused."""
+    core, other = (layer(ep=8, micro_batch=4, framework=name).experts[0] for name in FRAMEWORKS)
+    fused = (1 + BACKWARD_TRAFFIC_RATIO) * (FUSED_SWIGLU_BYTES - SWIGLU_BYTES)
+    values = 4 * TOKENS * TOP_K * EXPERTS.ffn / traffic_rate(columns().cluster.gpu, SITE)
+    assert core - other == pytest.approx(6 * EXPERTS.count / 8 * EXPERT_PRODUCT_SECONDS + (6 + fused) * values)
+    single, plain = (layer(ep=8, micro_batch=4, model=UNGATED, framework=name).experts[0] for name in FRAMEWORKS)
+    assert single - plain == pytest.approx(6 * EXPERTS.count / 8 * EXPERT_PRODUCT_SECONDS)
 
 
 def test_a_clamped_quick_geglu_passes_through_memory_outside_the_fused_kernel() -> None:

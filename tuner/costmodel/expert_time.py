@@ -35,12 +35,14 @@ from tuner.costmodel.expert_constants import (
     EXCHANGE_SMS,
     EXPERT_BIAS_BYTES,
     EXPERT_HOST_SECONDS,
+    EXPERT_PRODUCT_SECONDS,
     HYBRIDEP_SHARES,
     LAUNCH_SECONDS,
     RDMA_SHARE,
     ROUTER_BYTES,
     ROUTER_CAST_BYTES,
     SUMMED_BYTES,
+    WEIGHTED_BYTES,
 )
 from tuner.costmodel.expert_shapes import (
     distinct,
@@ -206,6 +208,9 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
         forward = forward + seconds(rate, rows, n, k)
         backward = backward + seconds(rate, rows, k, n) + seconds(rate, k, n, rows, summed)
+    if terms_of(workload).transformer_engine:
+        alone = EXPERT_PRODUCT_SECONDS * groups
+        forward, backward = forward + 2 * alone, backward + 4 * alone
     between, activation = _between(columns, site), _activation_bytes(workload)
     forward, backward = forward + activation[0] * between, backward + activation[1] * between
     if experts_of(columns).expert_bias:
@@ -220,12 +225,13 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
 
 def _activation_bytes(workload: Workload) -> tuple[float, float]:
     """Return the traffic between an expert's products, bytes per token and column of its width, forward and backward:
-    the activation, and a clamp that is not fused with it."""
+    the activation, the gradient of the router's weights, and a clamp that is not fused with it."""
     model, forward = workload.model, activation_bytes(workload) * size_of(workload) / 2
     backward = BACKWARD_TRAFFIC_RATIO * forward
-    if model.glu_clamp and model.mlp_activation == "quick_gelu" and terms_of(workload).transformer_engine:
-        return forward + CLAMP_BYTES[0], backward + CLAMP_BYTES[1]
-    return forward, backward
+    if not (model.gated_mlp and terms_of(workload).transformer_engine):
+        return forward, backward
+    clamp = CLAMP_BYTES if model.glu_clamp and model.mlp_activation == "quick_gelu" else (0.0, 0.0)
+    return forward + clamp[0], backward + WEIGHTED_BYTES + clamp[1]
 
 
 def _between(columns: Columns, site: SiteFactors) -> FloatArray:
