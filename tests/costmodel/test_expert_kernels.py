@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pytest
@@ -12,36 +12,54 @@ import pytest
 from tests.mixtures import QWEN3_30B
 from tuner.core import catalog
 from tuner.core.columns import Columns
-from tuner.core.domain import Stack, Topology
+from tuner.core.domain import Framework, Precision, Stack, Topology
 from tuner.core.experts import Experts
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, NODE_LATENCY_RATIO
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, NODE_LATENCY_RATIO, SWIGLU_BYTES
 from tuner.costmodel.estimate import memory_deviation, own_memory_deviation
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
+    CLAMP_BYTES,
+    EXCHANGE_SECONDS,
     EXPERT_HOST_SECONDS,
     EXPERT_MEMORY_DEVIATION,
+    EXPERT_PRODUCT_SECONDS,
     LAUNCH_SECONDS,
     ROUTER_BYTES,
+    ROUTER_CAST_BYTES,
+    WEIGHTED_BYTES,
 )
-from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds
+from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds, grouped_product
 from tuner.costmodel.kernels import host_pace, inner_speed, linear, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import FUSED_SWIGLU_BYTES
 from tuner.space.build import space_for
 
 SITE = SiteFactors()
 TOKENS, HIDDEN, TOP_K = 4096, 2048, 8
 EXPERTS = QWEN3_30B.experts or Experts(count=1, top_k=1, ffn=1)
+UNGATED = replace(QWEN3_30B, gated_mlp=False)
+FRAMEWORKS: Final[tuple[Framework, Framework]] = ("megatron-core", "fsdp2")
+CLAMPED = replace(QWEN3_30B, activation="quick_gelu", glu_clamp=7.0)
 
 
-def columns(gpu: str = "H100-80GB-SXM", *, model: Any = QWEN3_30B, stack: Stack | None = None, **row: Any) -> Columns:
+def columns(
+    gpu: str = "H100-80GB-SXM",
+    *,
+    model: Any = QWEN3_30B,
+    stack: Stack | None = None,
+    framework: Framework = "megatron-core",
+    precision: Precision = "bf16",
+    **row: Any,
+) -> Columns:
     ranks, per_node = 128, 4 if gpu.startswith("GB") else 8
     space = space_for(model=model, gpu=gpu, nodes=ranks // per_node, gpus_per_node=per_node, global_batch=512)
     topology = Topology(
         **{"nodes": ranks // per_node, "tp": 1, "pp": 1, "dp": ranks, "micro_batch": 1, "recompute": "none", **row}
     )
-    return Columns.of([topology], replace(space.workload, framework="megatron-core", stack=stack), space.cluster)
+    workload = replace(space.workload, framework=framework, stack=stack, precision=precision)
+    return Columns.of([topology], workload, space.cluster)
 
 
 def layer(*given: Any, **row: Any) -> ExpertLayer:
@@ -97,12 +115,18 @@ RATES = [
 def test_fused_dispatchers_reach_a_published_share_of_the_link(
     gpu: str, dispatcher: str, ep: int, share: float
 ) -> None:
-    """A fused dispatcher sends a copy to each distinct remote rank, four times a layer, each with a latency."""
+    """A fused dispatcher sends a copy to each distinct remote rank, four times a layer, each with a latency and, of
+    HybridEP, the time of its call outside the kernel."""
     one = columns(gpu, ep=ep, dispatcher=dispatcher)
     copies = ep * (1 - (1 - 1 / ep) ** TOP_K) * (ep - 1) / ep
     moved = TOKENS * HIDDEN * 2 * copies / (one.cluster.intra_node.bandwidth * share)
     latency = math.log2(ep) * one.cluster.intra_node.latency * NODE_LATENCY_RATIO
-    assert layer(gpu, ep=ep, dispatcher=dispatcher).dispatch[0] == pytest.approx(4 * (moved + latency))
+    call = EXCHANGE_SECONDS if dispatcher == "hybridep" else 0.0
+    assert layer(gpu, ep=ep, dispatcher=dispatcher).dispatch[0] == pytest.approx(4 * (moved + latency + call))
+
+
+def test_an_exchange_with_no_other_rank_takes_no_call() -> None:
+    assert layer(ep=1, dispatcher="hybridep").dispatch[0] == 0
 
 
 @pytest.mark.parametrize(
@@ -123,9 +147,74 @@ def test_copies_of_tokens_are_counted_by_dispatcher(dispatcher: str, ep: int, co
     gpu, workload = one.cluster.gpu, one.workload
     rate = traffic_rate(gpu, SITE)
     router = sum(linear(gpu, workload, SITE, TOKENS, EXPERTS.count, HIDDEN))
+    casts = ROUTER_CAST_BYTES * TOKENS * HIDDEN / rate
     scores = (1 + BACKWARD_TRAFFIC_RATIO) * ROUTER_BYTES * TOKENS * EXPERTS.count / rate
     copies = 2 * 2 * copied * TOKENS * HIDDEN * 2 / rate
-    assert layer(ep=ep, dispatcher=dispatcher).routing[0] == pytest.approx(float(router) + scores + copies)
+    assert layer(ep=ep, dispatcher=dispatcher).routing[0] == pytest.approx(float(router) + casts + scores + copies)
+
+
+def test_the_router_is_multiplied_in_16_bits_and_backward_in_fp32() -> None:
+    """The router's product is not quantised, and its backward pass casts to fp32 under Transformer Engine alone."""
+    own = layer(ep=8).routing[0]
+    assert layer(ep=8, precision="fp8").routing[0] == own
+    more = own - layer(ep=8, framework="fsdp2").routing[0]
+    assert more == pytest.approx(ROUTER_CAST_BYTES * TOKENS * HIDDEN / traffic_rate(columns().cluster.gpu, SITE))
+
+
+def test_sums_of_gradients_are_read_and_written_by_the_products_of_few_tokens() -> None:
+    """Products of 64 tokens that add to fp32 gradients take the time of 8 bytes per weight and 2 per input, those that
+    add nothing the time of 2 bytes per weight."""
+    gpu, workload = catalog.gpu("H100-80GB-SXM"), columns().workload
+    rate, traffic = product_rate(gpu, workload, SITE), traffic_rate(gpu, SITE)
+    inputs = 64 * (HIDDEN + 1536)
+    for stored, size in ((4.0, 8), (1.0, 2)):
+        seconds = grouped_product(gpu, rate, traffic / 2, 16, HIDDEN, 1536, 64, stored)
+        assert seconds == pytest.approx(16 * (2 * inputs + size * HIDDEN * 1536) / traffic)
+
+
+@pytest.mark.parametrize(("precision", "size"), [(None, 8), ("bf16", 4)])
+def test_experts_of_few_tokens_wait_for_their_gradients(precision: Any, size: int) -> None:
+    """Sums in fp32 take 6 bytes per weight of an expert more than gradients that are written once, in bf16 2 more."""
+    short = replace(QWEN3_30B, seq=64)
+    one = columns("B200-180GB-SXM", model=short, stack=Stack(grad_precision=precision), ep=8)
+    alone = columns("B200-180GB-SXM", model=short, framework="fsdp2", ep=8)
+    added, written = (float(_experts(each, SITE, Links(each, SITE))[1][0]) for each in (one, alone))
+    rate = traffic_rate(one.cluster.gpu, SITE)
+    own = WEIGHTED_BYTES + BACKWARD_TRAFFIC_RATIO * (FUSED_SWIGLU_BYTES - SWIGLU_BYTES)
+    activation = own * 64 * TOP_K * EXPERTS.ffn / rate
+    kernels = 4 * EXPERTS.count / 8 * EXPERT_PRODUCT_SECONDS
+    weights = EXPERTS.count / 8 * 3 * HIDDEN * EXPERTS.ffn
+    assert added - written == pytest.approx((size - 2) * weights / rate + activation + kernels)
+
+
+def test_each_expert_has_six_kernels_and_its_tokens_the_gradient_of_their_weights() -> None:
+    """Under Transformer Engine, experts of many tokens take a kernel's start for each of six products per expert, and
+    read gate, up and their gradient again; their SwiGLU is fused."""
+    core, other = (layer(ep=8, micro_batch=4, framework=name).experts[0] for name in FRAMEWORKS)
+    fused = (1 + BACKWARD_TRAFFIC_RATIO) * (FUSED_SWIGLU_BYTES - SWIGLU_BYTES)
+    values = 4 * TOKENS * TOP_K * EXPERTS.ffn / traffic_rate(columns().cluster.gpu, SITE)
+    assert core - other == pytest.approx(6 * EXPERTS.count / 8 * EXPERT_PRODUCT_SECONDS + (6 + fused) * values)
+    single, plain = (layer(ep=8, micro_batch=4, model=UNGATED, framework=name).experts[0] for name in FRAMEWORKS)
+    assert single - plain == pytest.approx(6 * EXPERTS.count / 8 * EXPERT_PRODUCT_SECONDS)
+
+
+def test_a_clamped_quick_geglu_passes_through_memory_outside_the_fused_kernel() -> None:
+    """The clamp moves 16 bytes forward and 30 backward per token of an expert and column of its width in Megatron-Core;
+    that of a SwiGLU, and other frameworks, move none."""
+    more = layer(ep=8, model=CLAMPED).experts[0] - layer(ep=8).experts[0]
+    elements = TOKENS * TOP_K * EXPERTS.ffn / traffic_rate(columns().cluster.gpu, SITE)
+    assert more == pytest.approx(sum(CLAMP_BYTES) * elements) == pytest.approx(46 * elements)
+    swiglu = replace(QWEN3_30B, glu_clamp=7.0)
+    assert layer(ep=8, model=swiglu).experts[0] == layer(ep=8).experts[0]
+    apart = [layer(ep=8, model=model, framework="fsdp2").experts[0] for model in (CLAMPED, QWEN3_30B)]
+    assert apart[0] == apart[1]
+
+
+def test_a_recomputed_activation_is_clamped_again() -> None:
+    stack = Stack(recompute_modules=("moe_act",))
+    again, plain = (layer(ep=8, model=model, stack=stack, recompute="selective") for model in (CLAMPED, QWEN3_30B))
+    elements = TOKENS * TOP_K * EXPERTS.ffn / traffic_rate(columns().cluster.gpu, SITE)
+    assert again.recompute[0] - plain.recompute[0] == pytest.approx(CLAMP_BYTES[0] * elements)
 
 
 def test_the_bias_of_an_experts_output_passes_through_memory_in_fp32() -> None:

@@ -24,7 +24,7 @@ from tuner.costmodel.constants import (
     SEND_SHARE,
 )
 from tuner.costmodel.estimate import CostModel, Scores
-from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE
+from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE, WEIGHTED_BYTES
 from tuner.costmodel.expert_shapes import (
     attention_weights,
     distinct,
@@ -296,7 +296,7 @@ def test_gradients_of_experts_are_reduced_among_their_own_copies() -> None:
 
 
 def test_a_mixture_with_dense_layers_alone_costs_what_a_dense_model_does() -> None:
-    """A layer with a single expert costs about as much as the dense layer."""
+    """A layer with a single expert costs about as much as the dense layer, and the gradient of the router's weight."""
     assert QWEN3_30B.experts
     one_expert = replace(QWEN3_30B.experts, count=1, top_k=1, ffn=QWEN3_30B.ffn)
     mixture, dense = (
@@ -305,6 +305,8 @@ def test_a_mixture_with_dense_layers_alone_costs_what_a_dense_model_does() -> No
     own = mixture.time_terms
     products = own["products"] + own["experts"]
     plain = dense.time_terms["products"] + dense.time_terms["elementwise"]
+    values = 4096 * QWEN3_30B.ffn * 48 * int(dense.columns.microbatches[0])
+    plain = plain + WEIGHTED_BYTES * values / traffic_rate(H100.cluster.gpu, SITE)
     assert products + own["elementwise"] == pytest.approx(plain, rel=0.02)
 
 

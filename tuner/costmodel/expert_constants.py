@@ -14,6 +14,15 @@ ROUTER_BYTES: Final = _constant(
 )
 """Traffic of the router: scores, their softmax or sigmoid, the choice of the highest, and the balancing loss."""
 
+ROUTER_CAST_BYTES: Final = _constant(
+    "ROUTER_CAST_BYTES",
+    16.0,
+    "bytes per token and column of hidden, backward",
+    "counted in NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/moe/moe_utils.py: RouterGatingLinearFunction "
+    "casts its input to fp32 (6) and its gradient back (6), and both products read and write 4 bytes instead of 2",
+)
+"""Traffic of the router's backward pass in fp32, --moe-router-dtype; forward its product reads 16 bits."""
+
 EXPERT_HOST_SECONDS: Final = _constant(
     "EXPERT_HOST_SECONDS",
     0.45e-3,
@@ -24,6 +33,15 @@ EXPERT_HOST_SECONDS: Final = _constant(
 
 LAUNCH_SECONDS: Final = _constant("LAUNCH_SECONDS", 5e-6, "seconds", "counted: a launch by cuBLAS, without Python")
 """Host time of one kernel of the grouped products, which Transformer Engine launches expert by expert."""
+
+EXPERT_PRODUCT_SECONDS: Final = _constant(
+    "EXPERT_PRODUCT_SECONDS",
+    1.1e-6,
+    "seconds",
+    "NVIDIA/TransformerEngine pull request 2045, version 2.7 on H100: products of 8 and 16 experts, (4096, 768, 2048) "
+    "and (2048, 768, 2048), take 164 and 186 us on four streams, in one kernel 158 and 162; the mean of both",
+)
+"""GPU time of one expert's product in a kernel of its own, beyond that of its operations."""
 
 ALL_TO_ALL_SHARE: Final = _constant(
     "ALL_TO_ALL_SHARE",
@@ -51,6 +69,16 @@ HYBRIDEP_SHARES: Final = _constant(
     "bf16 750 to 613 GB/s and combine 684 to 543, less what stays on the GPU",
 )
 """The same for HybridEP by the ranks in a domain; between them and beyond, by the logarithm of the ranks."""
+
+EXCHANGE_SECONDS: Final = _constant(
+    "EXCHANGE_SECONDS",
+    50e-6,
+    "seconds",
+    "deepseek-ai/DeepEP at 41cad944, docs/README_Hybrid-EP.md: the mean of the twelve exchanges of bf16 on B200 and "
+    "GB200 with 16 multiprocessors, by the Torch API less the kernel and less a copy of what arrives at 5.3 TB/s; "
+    "tests/test_hybrid_ep.py names device_sync and update_flag",
+)
+"""GPU time of a HybridEP exchange outside its kernel and the copies that `routing` counts."""
 
 RDMA_SHARE: Final = _constant(
     "RDMA_SHARE",
@@ -94,6 +122,26 @@ EXPERT_BIAS_BYTES: Final = _constant(
     "output's bias by the fp32 weights of the router, adds, concatenates and casts in kernels of their own",
 )
 """Traffic of the bias of an expert's output."""
+
+WEIGHTED_BYTES: Final = _constant(
+    "WEIGHTED_BYTES",
+    6.0,
+    "bytes per token and column of an expert's width, backward",
+    "counted in NVIDIA/Megatron-LM at d98e8a64, megatron/core/fusions/fused_bias_swiglu.py: weighted_swiglu_back reads "
+    "gate, up and the gradient again for the router's weights, since PyTorch's compiler fuses no sum over the width "
+    "with gradients concatenated to twice the width (torch/_inductor/lowering.py: cat)",
+)
+"""Traffic of the gradient of the router's weights, by which a gated activation is multiplied."""
+
+CLAMP_BYTES: Final = _constant(
+    "CLAMP_BYTES",
+    (16.0, 30.0),
+    "bytes per token and column of an expert's width, forward and backward",
+    "counted in NVIDIA/Megatron-LM at d98e8a64, megatron/core/fusions/fused_bias_geglu.py: "
+    "weighted_bias_quick_geglu_impl clamps gate and up and concatenates them in kernels of their own; backward "
+    "PyTorch's clamp_backward makes and applies a mask of one bound (8) and of two (14), and a split concatenates (8)",
+)
+"""Traffic of the clamp of a quick GeGLU, as in gpt-oss; that of a SwiGLU is fused with it."""
 
 EXPERT_MLP_COPIES: Final = _constant(
     "EXPERT_MLP_COPIES",

@@ -24,20 +24,25 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import DISPATCHERS, Gpu
+from tuner.core.columns import BoolArray, Columns, FloatArray
+from tuner.core.domain import DISPATCHERS, Gpu, Workload
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE, TILE_SPEEDS, WAVE_SHARING
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
+    CLAMP_BYTES,
     DEEPEP_SHARES,
+    EXCHANGE_SECONDS,
     EXCHANGE_SMS,
     EXPERT_BIAS_BYTES,
     EXPERT_HOST_SECONDS,
+    EXPERT_PRODUCT_SECONDS,
     HYBRIDEP_SHARES,
     LAUNCH_SECONDS,
     RDMA_SHARE,
     ROUTER_BYTES,
+    ROUTER_CAST_BYTES,
     SUMMED_BYTES,
+    WEIGHTED_BYTES,
 )
 from tuner.costmodel.expert_shapes import (
     distinct,
@@ -51,9 +56,10 @@ from tuner.costmodel.expert_shapes import (
     routed_weights,
     shared_ffn,
 )
-from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import (
     alignment,
+    beside_layers,
     generation,
     host_pace,
     inner_speed,
@@ -93,7 +99,7 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
         weights=routed_weights(columns),
-        activation=_activation(columns, site),
+        activation=_activation_bytes(columns.workload)[0] * _between(columns, site),
         exchange=dispatch[0],
         host=_host(columns),
         waits=_waits(columns, site, experts[0]),
@@ -162,23 +168,30 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
     return waits
 
 
-def grouped_product(gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any) -> FloatArray:
+def grouped_product(
+    gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any, stored: float = 1.0
+) -> FloatArray:
     """Return the seconds of as many m x k by k x n products as there are groups, whose tiles share the waves.
 
     Rows are padded to whole tiles in every group, so that few tokens per expert make slow products; `moved` is the
-    traffic rate in elements a second.
+    traffic rate in elements a second, and `stored` the traffic of an element of the output in elements.
     """
     fastest: Any = np.inf
     for tall, wide, speed in TILE_SPEEDS:
         waves = groups * np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
         waves = np.where(waves > 1, np.ceil(waves) * (1 - WAVE_SHARING) + waves * WAVE_SHARING, 1.0)
         fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))
-    seconds: FloatArray = np.maximum(fastest * k / rate, groups * (m * k + k * n + m * n) / moved)
+    output = m * n if stored == 1 else stored * m * n
+    seconds: FloatArray = np.maximum(fastest * k / rate, groups * (m * k + k * n + output) / moved)
     return seconds
 
 
 def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
-    """Estimate the products of the routed experts at the tokens that each of them gets, and their activation."""
+    """Estimate the products of the routed experts at the tokens that each of them gets, and their activation.
+
+    Where products of the weights' gradients add to those of earlier microbatches, they read and write the sums: of few
+    tokens that takes longer than multiplying.
+    """
     del links
     workload, gpu = columns.workload, columns.cluster.gpu
     tokens, width = expert_tokens(columns), expert_ffn(columns) / columns.etp
@@ -186,16 +199,20 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     rows = np.maximum(1.0, tokens / groups)
     moved = traffic_rate(gpu, site) / size_of(workload)
     forward = backward = np.zeros(np.shape(tokens))
+    summed = 2 * gradient_bytes(workload) / size_of(workload) if terms_of(workload).fused_accumulation else 1.0
 
-    def seconds(rate: Any, m: Any, n: Any, k: Any) -> FloatArray:
-        return grouped_product(gpu, rate * inner_speed(gpu, workload, k), moved, groups, m, n, k)
+    def seconds(rate: Any, m: Any, n: Any, k: Any, stored: float = 1.0) -> FloatArray:
+        return grouped_product(gpu, rate * inner_speed(gpu, workload, k), moved, groups, m, n, k, stored)
 
     for n, k in (((2 if workload.model.gated_mlp else 1) * width, columns.hidden), (columns.hidden, width)):
         rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))
         forward = forward + seconds(rate, rows, n, k)
-        backward = backward + seconds(rate, rows, k, n) + seconds(rate, k, n, rows)
-    activation = _activation(columns, site)
-    forward, backward = forward + activation, backward + BACKWARD_TRAFFIC_RATIO * activation
+        backward = backward + seconds(rate, rows, k, n) + seconds(rate, k, n, rows, summed)
+    if terms_of(workload).transformer_engine:
+        alone = EXPERT_PRODUCT_SECONDS * groups
+        forward, backward = forward + 2 * alone, backward + 4 * alone
+    between, activation = _between(columns, site), _activation_bytes(workload)
+    forward, backward = forward + activation[0] * between, backward + activation[1] * between
     if experts_of(columns).expert_bias:
         ahead, back = (each * tokens * columns.hidden / traffic_rate(gpu, site) for each in EXPERT_BIAS_BYTES)
         forward, backward = forward + ahead, backward + back
@@ -206,13 +223,21 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     return forward, backward
 
 
-def _activation(columns: Columns, site: SiteFactors) -> FloatArray:
-    """Estimate the activation between an expert's products in a forward pass."""
-    workload = columns.workload
-    moved = activation_bytes(workload) * size_of(workload) / 2
-    seconds: FloatArray = (
-        moved * expert_tokens(columns) * (expert_ffn(columns) / columns.etp) / traffic_rate(columns.cluster.gpu, site)
-    )
+def _activation_bytes(workload: Workload) -> tuple[float, float]:
+    """Return the traffic between an expert's products, bytes per token and column of its width, forward and backward:
+    the activation, the gradient of the router's weights, and a clamp that is not fused with it."""
+    model, forward = workload.model, activation_bytes(workload) * size_of(workload) / 2
+    backward = BACKWARD_TRAFFIC_RATIO * forward
+    if not (model.gated_mlp and terms_of(workload).transformer_engine):
+        return forward, backward
+    clamp = CLAMP_BYTES if model.glu_clamp and model.mlp_activation == "quick_gelu" else (0.0, 0.0)
+    return forward + clamp[0], backward + WEIGHTED_BYTES + clamp[1]
+
+
+def _between(columns: Columns, site: SiteFactors) -> FloatArray:
+    """Return the seconds of moving a byte of each value between an expert's products."""
+    values = expert_tokens(columns) * (expert_ffn(columns) / columns.etp)
+    seconds: FloatArray = values / traffic_rate(columns.cluster.gpu, site)
     return seconds
 
 
@@ -227,7 +252,9 @@ def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     del links
     experts, workload, gpu = experts_of(columns), columns.workload, columns.cluster.gpu
     tokens, size, rate = routed_tokens(columns), size_of(workload), traffic_rate(gpu, site)
-    forward, backward = linear(gpu, workload, site, tokens, experts.count, columns.hidden)
+    forward, backward = linear(gpu, beside_layers(gpu, workload), site, tokens, experts.count, columns.hidden)
+    if terms_of(workload).transformer_engine:
+        backward = backward + ROUTER_CAST_BYTES * tokens * columns.hidden / rate
     scores = ROUTER_BYTES * tokens * experts.count / rate
     arriving = expert_tokens(columns)
     sorted_again = (columns.ep > 1) & (local_experts(columns) > 1)
@@ -258,8 +285,10 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     reached = distinct(domains, experts.top_k)
     if experts.router_top_groups:
         reached = np.minimum(reached, experts.router_top_groups)
-    fused = np.maximum(
-        size * distinct(ranks, experts.top_k) * (together - 1) / together / (link * _fused_share(columns, together)),
+    hybrid = columns.dispatcher == _HYBRIDEP
+    share = _fused_share(columns, hybrid, together)
+    fused = EXCHANGE_SECONDS * hybrid + np.maximum(
+        size * distinct(ranks, experts.top_k) * (together - 1) / together / (link * share),
         size * reached * (domains - 1) / domains / (outer * RDMA_SHARE),
     )
     bandwidth, latency = links.experts
@@ -276,9 +305,8 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     return both, both
 
 
-def _fused_share(columns: Columns, together: Any) -> FloatArray:
-    """Return the share of its link in an NVLink domain that a fused dispatcher reaches among so many ranks of it."""
+def _fused_share(columns: Columns, hybrid: BoolArray, together: Any) -> FloatArray:
+    """Return the share of its link in an NVLink domain that HybridEP reaches among so many ranks of it, or DeepEP."""
     ranks, shares = np.array(HYBRIDEP_SHARES).T
-    hybrid = np.interp(np.log2(together), np.log2(ranks), shares)
     deep = DEEPEP_SHARES.get(generation(columns.cluster.gpu), ALL_TO_ALL_SHARE)
-    return np.where(columns.dispatcher == _HYBRIDEP, hybrid, deep)
+    return np.where(hybrid, np.interp(np.log2(together), np.log2(ranks), shares), deep)
