@@ -110,6 +110,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
             tuple(ns.recompute_modules or ()),
         ),
         "precision": (ns.bf16, ns.fp16, ns.fp8, ns.fp8_recipe if ns.fp8 else None),
+        "fp8_weights": (ns.fp8_param_gather, ns.reuse_grad_buf_for_mxfp8_param_ag),
         "fp4": (ns.fp4, ns.fp4_recipe, ns.fp4_param_gather) if ns.fp4 else None,
         "maxima": (ns.fp8_amax_history_len, ns.fp8_amax_compute_algo)
         if ns.fp8 and ns.fp8_recipe == "delayed"
@@ -244,6 +245,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
     eager, half = workload.attention == "eager", workload.precision
     fp8 = half == "fp8"
     recipe = workload.precision_recipe or "delayed"
+    stored = fp8 and workload.stack is not None and workload.stack.quantized_weights is True
     adam = workload.optimizer == "adam"
     vpp = topology.vpp
     return {
@@ -304,6 +306,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
             (None if not fp8 else "e4m3" if recipe in ("blockwise", "mxfp8") else "hybrid"),
             recipe if fp8 else None,
         ),
+        "fp8_weights": (stored, stored and recipe == "mxfp8"),
         "fp4": ("e2m1", "nvfp4", False) if half == "fp4" else None,
         "maxima": (1024, "max") if fp8 and recipe == "delayed" else None,
         "loss_scale": (4096, 500) if half == "fp16" else None,

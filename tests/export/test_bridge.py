@@ -15,6 +15,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import DENSE, HUGGING_FACE, hugging_face_run
+from tuner.core.domain import Stack
 from tuner.core.errors import InputError
 from tuner.export.bridge import MEGATRON_BRIDGE, mixed_precision
 from tuner.export.formats import ExportOptions
@@ -94,17 +95,25 @@ def test_the_exported_vocabulary_is_padded_because_bridge_does_not_pad_it() -> N
         ("delayed", {"fp8": "'hybrid'", "fp8_amax_history_len": "1024", "fp8_amax_compute_algo": "'max'"}),
         ("tensorwise", {"fp8": "'hybrid'"}),
         ("blockwise", {"fp8": "'e4m3'"}),
-        ("mxfp8", {"fp8": "'e4m3'", "reuse_grad_buf_for_mxfp8_param_ag": "False"}),
+        ("mxfp8", {"fp8": "'e4m3'"}),
     ],
 )
-def test_fp8_formats_and_layers_are_those_of_the_megatron_lm_export(recipe: Any, fields: Any) -> None:
+@pytest.mark.parametrize("stored", [False, True])
+def test_fp8_formats_layers_and_weights_are_those_of_the_megatron_lm_export(
+    recipe: Any, fields: Any, stored: bool
+) -> None:
     """Bridge's own recipes differ: tensorwise keeps the outer layers in bf16, and blockwise uses hybrid formats."""
     run = hugging_face_run("llama-3-8b")
-    run = replace(run, workload=replace(run.workload, precision="fp8", precision_recipe=recipe))
+    stack = Stack(quantized_weights=True) if stored else None
+    run = replace(run, workload=replace(run.workload, precision="fp8", precision_recipe=recipe, stack=stack))
     text = exported(run, "megatron-bridge")["recipe.py"]
-    for name, value in {**fields, "first_last_layers_bf16": "False", "fp8_param_gather": "False"}.items():
+    fields |= {"first_last_layers_bf16": "False", "fp8_param_gather": str(stored)}
+    fields["reuse_grad_buf_for_mxfp8_param_ag"] = str(stored and recipe == "mxfp8")
+    for name, value in fields.items():
         assert f"    config.mixed_precision.{name} = {value}\n" in text
     core = {name: values for name, *values in megatron_core_flags(run)}
+    assert ("--fp8-param-gather" in core) == stored
+    assert ("--reuse-grad-buf-for-mxfp8-param-ag" in core) == (stored and recipe == "mxfp8")
     assert [eval(fields["fp8"])] == core["--fp8-format"]  # noqa: S307
 
 

@@ -20,6 +20,7 @@ from tests.export.megatron_namespace import asked, assert_exact_or_refused, pars
 from tests.export.test_export import any_run, bloom
 from tests.strategies import runs
 from tuner.core.catalog import model as catalog_model
+from tuner.core.domain import Stack
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.experts import Latent
 from tuner.core.rotary_scaling import RotaryScaling
@@ -82,6 +83,7 @@ def identified_runs(draw: st.DrawFn) -> ProductionRun:
         precision=draw(st.sampled_from(["bf16", "bf16", "fp16", "fp32", "fp8", "fp4"])),
         precision_recipe=draw(st.sampled_from([None, "tensorwise", "mxfp8", "blockwise", "delayed"])),
         optimizer=draw(st.sampled_from(["adam", "adam", "adam", "sgd", "adafactor"])),
+        stack=draw(st.sampled_from([None, Stack(quantized_weights=True)])) if topology.zero else None,
     )
     return any_run(workload, cluster, topology)
 

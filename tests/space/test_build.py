@@ -93,3 +93,16 @@ def test_a_model_may_be_specified_by_its_path(tmp_path: Path) -> None:
 def test_a_job_has_only_an_explicit_framework(given: Any, framework: str) -> None:
     description: Any = {**given, "nodes": 2}
     assert of_a_job(description) == {"nodes": 2, "framework": framework}
+
+
+@pytest.mark.parametrize(
+    ("described", "reason"),
+    [
+        ({"precision": "bf16"}, "--fp8-weights needs --precision fp8, not bf16"),
+        ({"precision": "fp8", "framework": "torchtitan"}, "of Megatron-Core, not of torchtitan"),
+        ({"precision": "fp8", "framework": "any"}, "of Megatron-Core, not of any framework"),
+    ],
+)
+def test_fp8_weights_need_fp8_and_megatron_core(described: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=1, fp8_weights=True, **described)

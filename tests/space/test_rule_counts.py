@@ -18,7 +18,7 @@ from tests.mixtures import DEEPSEEK, TINY_EXPERTS
 from tests.workers import ONE, WORKLOAD, tiny
 from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
-from tuner.core.domain import Ramp, Workload
+from tuner.core.domain import Ramp, Stack, Workload
 from tuner.core.frameworks import RECORDS
 from tuner.space.rules import RULES
 
@@ -79,6 +79,7 @@ def workloads() -> Iterator[tuple[str, Workload]]:
         fp8 = replace(gpt, precision="fp8", precision_recipe=recipe, attention="flash2", framework="megatron-core")
         yield f"fp8, {recipe}", fp8
         yield f"experts in fp8, {recipe}", replace(fp8, model=TINY_EXPERTS)
+        yield f"weights in fp8, {recipe}", replace(fp8, stack=Stack(quantized_weights=True))
     for framework in RECORDS:
         yield framework, replace(gpt, framework=framework)
         yield f"experts in {framework}", replace(gpt, model=TINY_EXPERTS, attention="flash2", framework=framework)

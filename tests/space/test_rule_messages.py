@@ -40,6 +40,8 @@ MESSAGES = {
     "cp-without-mask": "cp=2 would train this model without its sliding window of 16 tokens",
     "fp8-sizes": "72 (MLP) of a rank's columns at tp=2 are not divisible by 16, which fp8 needs",
     "fp8-expert-sizes": "24 (experts) of a rank's columns at etp=2 are not divisible by 16, which fp8 needs",
+    "fp8-weights-need-zero": "the distributed optimizer updates weights stored in fp8, and ZeRO is 0",
+    "fp8-weights-without-offload": "with tensorwise scaling, weights stored in fp8 exclude offload optimizer",
     "flash-precision": "precision fp32 is more than the kernel's 16 bits",
     "flash-head-size": "head size 448 is more than the kernel's 256",
     "framework-pp": "fsdp2 has no pipeline, and pp is 12",

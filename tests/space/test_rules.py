@@ -96,6 +96,7 @@ SMALL_HOST = replace(catalog.cluster("bloom-48"), host_memory=48 * 2**30)
 
 SMALL = Model(layers=1, hidden=64, heads=4, vocab=512, seq=64, positions="rotary")
 ON_H100 = {"framework": "megatron-core", "gpu": "H100-80GB-SXM"}
+IN_FP8 = {"model": SMALL, "precision": "fp8", "fp8_weights": True, **ON_H100}
 
 BREAKS = {
     "fill-nodes": ("tp8-pp5-mbs1-z1", {}),
@@ -139,6 +140,8 @@ BREAKS = {
             **ON_H100,
         },
     ),
+    "fp8-weights-need-zero": ("tp1-pp1-mbs1-z0", IN_FP8),
+    "fp8-weights-without-offload": ("tp1-pp1-mbs1-z1-offopt", {**IN_FP8, "precision_recipe": "tensorwise"}),
     "flash-precision": ("tp8-pp12-mbs1-z1", {"attention": "flash2", "precision": "fp32"}),
     "flash-head-size": ("tp8-pp12-mbs1-z1-h32", {"attention": "flash2"}),
     "framework-pp": ("tp8-pp12-mbs1-z3", {"framework": "fsdp2"}),

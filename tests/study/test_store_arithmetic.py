@@ -166,6 +166,12 @@ def test_settings_of_another_program_or_a_later_version_are_refused(schema: str 
             "workload.model.heads 4, not 5",
         ),
         ({"cluster": {"nodes": 4}}, {"cluster": {"nodes": 4, "new": 1}}, "cluster.new none, not 1"),
+        ({"workload": {"stack": {"old": 1}}}, {"workload": {"stack": {"old": 1, "new": None}}}, ""),
+        (
+            {"workload": {"stack": {"a": None, "b": True}}},
+            {"workload": {"stack": None}},
+            "workload.stack.b True, not none",
+        ),
         (
             {"cluster": {"gpu": {"peak_flops": {"bf16": 1}}}},
             {"cluster": {"gpu": {"peak_flops": {"bf16": 1, "fp8": 2}}}},

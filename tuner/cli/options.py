@@ -145,6 +145,11 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         help="How fp8 or fp4 tensors are scaled. [default: the framework's]",
     ),
     click.option(
+        "--fp8-weights",
+        is_flag=True,
+        help="Store the layers' weights in fp8, instead of fp8 copies beside 16-bit weights. Needs ZeRO 1.",
+    ),
+    click.option(
         "--routing",
         type=click.Choice(["balanced", "natural"]),
         help="How tokens are distributed over experts: equally, as in benchmarks, or as by a trained router. "
@@ -176,7 +181,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
 
 _NAMES: Final = (
     *("model", "cluster", "nodes", "gpus_per_node", "gpu", "nvlink_domain", "global_batch", "seq", "precision"),
-    *("attention", "tokens", "framework", "precision_recipe", "routing", "settings", "allow", "ramp", "exact_nodes"),
+    *("attention", "tokens", "framework", "precision_recipe", "fp8_weights", "routing", "settings", "allow", "ramp"),
+    "exact_nodes",
 )
 """The arguments that these options fill."""
 

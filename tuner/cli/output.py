@@ -125,12 +125,13 @@ def _domain(cluster: Cluster) -> str:
 def framework_words(workload: Workload) -> str:
     """Return the workload's framework and, with fp8 or fp4, its recipe, as words."""
     from tuner.core.frameworks import record_of
-    from tuner.core.precision import recipe_of
+    from tuner.core.precision import recipe_of, stores_fp8_weights
 
     record = record_of(workload)
     name = f"framework {record.name}" if record else "any framework"
     recipe = recipe_of(workload) if record else workload.precision_recipe
-    return f"{name} with the {recipe} recipe" if recipe else name
+    stored = " and weights in fp8" if stores_fp8_weights(workload) else ""
+    return f"{name} with the {recipe} recipe{stored}" if recipe else name
 
 
 def tokens_origin(workload: Workload) -> str:

@@ -35,3 +35,19 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
             f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
             "apply; use another --precision-recipe."
         )
+
+
+def stores_fp8_weights(workload: Workload) -> bool:
+    """Return whether the parameters of fp8 layers are stored in fp8."""
+    return workload.precision == "fp8" and workload.stack is not None and bool(workload.stack.quantized_weights)
+
+
+def check_fp8_weights(workload: Workload) -> None:
+    """Raise `InputError` unless the framework can store the layers' weights in fp8."""
+    if workload.precision != "fp8":
+        raise InputError(f"--fp8-weights needs --precision fp8, not {workload.precision}.")
+    if workload.framework != "megatron-core":
+        raise InputError(
+            f"--fp8-weights is --fp8-param-gather of Megatron-Core, not of {workload.framework or 'any framework'}; "
+            "use --framework megatron-core."
+        )

@@ -17,6 +17,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
+from tuner.core.precision import recipe_of
 from tuner.costmodel.activations import (
     freed_by_selection,
     kept_in_flight,
@@ -206,7 +207,8 @@ def _step_copies(workload: Workload) -> float:
     """Return the bytes of the gradients' copies in the optimizer's step for each parameter of the shard."""
     if terms_of(workload).step_copies:
         return STEP_COPY_BYTES
-    return FP32_GRADIENT_BYTES if gradient_bytes(workload) < 4 and workload.optimizer != "adam-bf16" else 0.0
+    reads_16_bits = workload.optimizer == "adam-bf16" and recipe_of(workload) in (None, "delayed")
+    return FP32_GRADIENT_BYTES if gradient_bytes(workload) < 4 and not reads_16_bits else 0.0
 
 
 def _buckets(workload: Workload) -> float:

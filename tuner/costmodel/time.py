@@ -28,7 +28,7 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
 from tuner.costmodel.expert_time import expert_layer_seconds
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
-from tuner.costmodel.kernels import beside_layers, host_pace, linear, size_of, traffic_rate
+from tuner.costmodel.kernels import beside_layers, gathered_weight_bytes, host_pace, linear, size_of, traffic_rate
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
 from tuner.costmodel.normal import expected_maximum
@@ -194,11 +194,12 @@ def _data_parallel(
         bandwidth, latency = links.shard
     parts = _buckets(columns, weights + table)
     step, latency = latency, parts * latency
-    gathered = gather((weights + table) * size, columns.shards, bandwidth, latency)
-    reduced = gathered if gradient == size else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
+    updated_size = gathered_weight_bytes(columns.workload)
+    gathered = gather(weights * updated_size + table * size, columns.shards, bandwidth, latency)
+    reduced = gather((weights + table) * gradient, columns.shards, bandwidth, latency)
     mixture = columns.workload.model.experts
     if mixture:
-        own, summed = (_expert_gather(columns, layers, links, each) for each in (size, gradient))
+        own, summed = (_expert_gather(columns, layers, links, each) for each in (updated_size, gradient))
         gathered, reduced = gathered + own, reduced + summed
     whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
     if hybrid:
@@ -210,7 +211,7 @@ def _data_parallel(
         return {"data_parallel": once, "sharding": np.zeros_like(once)}
     microbatches: Any = columns.microbatches
     reductions = np.where(waiting_gradients(columns), 1, microbatches)
-    gathers = gather(2 * size * weights, columns.shards, bandwidth, 2 * layers * step)
+    gathers = gather(2 * updated_size * weights, columns.shards, bandwidth, 2 * layers * step)
     scattered = gather(gradient * weights, columns.shards, bandwidth, gradient / size * layers * step)
     if mixture:
         gathers, scattered = gathers + 2 * own, scattered + summed

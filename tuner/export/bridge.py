@@ -16,7 +16,7 @@ from typing import Final
 from tuner.core.domain import Topology
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
-from tuner.core.precision import recipe_of
+from tuner.core.precision import recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
@@ -296,15 +296,16 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 
 
 def quantized_fields(run: ProductionRun) -> dict[str, object]:
-    """Return the fields that make Bridge's FP8 and FP4 recipes equal to Megatron-LM's: all layers, weights in bf16."""
+    """Return the fields that make Bridge's FP8 and FP4 recipes equal to Megatron-LM's: all layers, and weights in bf16
+    unless the run stores them in fp8."""
     recipe = recipe_of(run.workload)
     if recipe is None:
         return {}
     name = run.workload.precision
     fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
-    fields[f"{name}_param_gather"] = False
+    fields[f"{name}_param_gather"] = stored = stores_fp8_weights(run.workload)
     if name == "fp8":
-        fields["reuse_grad_buf_for_mxfp8_param_ag"] = False
+        fields["reuse_grad_buf_for_mxfp8_param_ag"] = stored and recipe == "mxfp8"
     return {**fields, **(DELAYED_SCALING if recipe == "delayed" else {})}
 
 

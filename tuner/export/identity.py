@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
+from tuner.core.precision import stores_fp8_weights
 from tuner.core.text import counted
 
 if TYPE_CHECKING:
@@ -250,7 +251,11 @@ _WORKLOAD: Final = (
     _described(
         "precision",
         "precision",
-        lambda w: f"{w.precision} precision" + (f" with {w.precision_recipe} scaling" if w.precision_recipe else ""),
+        lambda w: (
+            f"{w.precision} precision"
+            + (f" with {w.precision_recipe} scaling" if w.precision_recipe else "")
+            + (" and weights in fp8" if stores_fp8_weights(w) else "")
+        ),
         "precision_recipe",
         subject="workload",
     ),

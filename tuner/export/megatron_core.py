@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.core.domain import layout_chunks
-from tuner.core.precision import recipe_of
+from tuner.core.precision import recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import (
     ExportOptions,
@@ -182,7 +182,8 @@ def _precision(run: ProductionRun) -> Settings:
     name = f"--{run.workload.precision}"
     flags = [*half_precision(run), (f"{name}-format", RECIPE_FORMATS[recipe]), (f"{name}-recipe", recipe)]
     delayed = [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
-    return flags + delayed * (recipe == "delayed")
+    stored = [("--fp8-param-gather",)] + [("--reuse-grad-buf-for-mxfp8-param-ag",)] * (recipe == "mxfp8")
+    return flags + delayed * (recipe == "delayed") + stored * stores_fp8_weights(run.workload)
 
 
 def _attention(run: ProductionRun) -> Settings:

@@ -17,6 +17,7 @@ from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Model
+from tuner.core.precision import stores_fp8_weights
 from tuner.core.text import listed
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
@@ -171,9 +172,9 @@ def _scalable(run: ProductionRun) -> bool:
 
 
 def _has_precision(run: ProductionRun) -> bool:
-    """Return whether all matrix products, including those of experts, have the precision of the run."""
+    """Return whether all matrix products, including those of experts, and weights have the precision of the run."""
     precision, recipe = run.workload.precision, run.workload.precision_recipe
-    fp8 = precision == "fp8" and recipe in (None, "rowwise", "mxfp8")
+    fp8 = precision == "fp8" and recipe in (None, "rowwise", "mxfp8") and not stores_fp8_weights(run.workload)
     return precision == "bf16" or ((precision == "fp32" or fp8) and run.workload.model.experts is None)
 
 

@@ -19,12 +19,13 @@ from tuner.core.domain import (
     PrecisionRecipe,
     Ramp,
     Routing,
+    Stack,
     Workload,
 )
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
 from tuner.core.model import Model, Shape
-from tuner.core.precision import check_precision
+from tuner.core.precision import check_fp8_weights, check_precision
 from tuner.core.quantity import texts_of
 from tuner.core.text import either, listed
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
@@ -54,6 +55,7 @@ class SpaceArguments(TypedDict, total=False):
     tokens: float | None
     framework: FrameworkChoice | None
     precision_recipe: PrecisionRecipe | None
+    fp8_weights: bool
     routing: Routing | None
     settings: Iterable[str]
     allow: Iterable[str]
@@ -76,6 +78,7 @@ def space_for(
     tokens: float | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
+    fp8_weights: bool = False,
     routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
@@ -109,7 +112,10 @@ def space_for(
         precision_recipe=precision_recipe,
         routing=routing or "balanced",
         ramp=None if ramp is None else parse_ramp(ramp),
+        stack=Stack(quantized_weights=True) if fp8_weights else None,
     )
+    if fp8_weights:
+        check_fp8_weights(workload)
     _check_support(machines.gpu, workload)
     axes = default_axes(workload, machines, heads=() if model is not None else BLOOM_HEADS)
     pinned = dict(_settings(settings))

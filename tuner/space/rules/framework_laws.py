@@ -11,10 +11,12 @@ from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
+from tuner.core.precision import recipe_of, stores_fp8_weights
 from tuner.core.text import either, listed
 from tuner.space.rules.rule import Rule
 
 _SOURCE: Final = "`tuner catalog frameworks` lists the source for each framework"
+_FP8_WEIGHTS: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/training/arguments.py: fp8_param_gather"
 
 
 def _law(
@@ -208,6 +210,30 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             f"{record.name} has offload {either(record.offload.value)}, not {OFFLOAD[int(c.offload)]}"
             + (f", with {PARTITION[int(c.partition)]} partition, ZeRO {c.zero} and this model" if record.forks else "")
         ),
+    ),
+    Rule(
+        name="fp8-weights-need-zero",
+        level="law",
+        sentence="weights stored in fp8 need ZeRO 1",
+        source=_FP8_WEIGHTS,
+        reads=("zero",),
+        vary=("zero",),
+        broken=lambda c: c.zero < 1,
+        numbers=lambda c: f"the distributed optimizer updates weights stored in fp8, and ZeRO is {c.zero}",
+        binding=stores_fp8_weights,
+    ),
+    Rule(
+        name="fp8-weights-without-offload",
+        level="law",
+        sentence="weights stored in fp8 exclude offload of the optimizer, except with delayed scaling",
+        source=_FP8_WEIGHTS,
+        reads=("offload",),
+        vary=("offload",),
+        broken=lambda c: c.offload > 0,
+        numbers=lambda c: (
+            f"with {recipe_of(c.workload)} scaling, weights stored in fp8 exclude offload {OFFLOAD[int(c.offload)]}"
+        ),
+        binding=lambda workload: stores_fp8_weights(workload) and recipe_of(workload) != "delayed",
     ),
     _law(
         "fork",

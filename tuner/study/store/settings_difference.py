@@ -42,7 +42,7 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         del known["fabric"]
     if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
         known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
-    for name in ("workload", "model"):
+    for name in ("workload", "model", "stack"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = {field: value for field, value in _recorded(now, was).items() if field in was}
     if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
@@ -55,7 +55,8 @@ _FIRST: Final = ("cluster", "workload", "rules")
 
 
 def _first_difference(name: str, begun: Any, asked: Any) -> str:
-    if isinstance(begun, Mapping) and isinstance(asked, Mapping):
+    if isinstance(begun or asked, Mapping) and all(isinstance(side, Mapping | None) for side in (begun, asked)):
+        begun, asked = begun or {}, asked or {}
         differ = [key for key in sorted({*begun, *asked}) if begun.get(key) != asked.get(key)]
         inner = "name" if "name" in differ else differ[0]  # a GPU's says more than its first figure
         return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
