@@ -55,6 +55,18 @@ def format_count(count: float) -> str:
     return f"{count:g}"
 
 
+def parameter_count(number: float) -> str:
+    """Return a number of parameters with its unit, to four digits: `70.55B`, `237K`.
+
+    >>> parameter_count(70_553_706_496), parameter_count(236_928)
+    ('70.55B', '237K')
+    """
+    for unit, size in (("B", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:.4g}{unit}"
+    return f"{number / 1e3:.3g}K"
+
+
 def iterations_of(given: int | str | Iterable[int]) -> tuple[int, ...]:
     """Return the measured iterations: a number, or the range that `2-5` or the ends of several numbers name."""
     numbers = [given] if isinstance(given, int) else [] if isinstance(given, str) else [*given]

@@ -79,6 +79,7 @@ def export(
 
     from tuner.cli.output import print_json
     from tuner.core.atomic_write import write_files
+    from tuner.core.documents import model_notes
     from tuner.core.errors import NothingUsable
     from tuner.core.text import interval, pipe_table, seconds, span
     from tuner.export.api import default_format, export_options, production_run
@@ -112,6 +113,8 @@ def export(
         f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({ends}), "
         f"{span(expected.days)}"
     )
+    for note in model_notes(run.workload.model):
+        print(f"note: {note}")
     for path in files:
         print(f"wrote {path}")
     check = shlex.join(["tuner", "measure", "LOG", "--expect", str(folder / "topology.json")])
