@@ -37,6 +37,10 @@ def test_a_row_with_an_unreadable_cell_is_excluded_by_its_reason() -> None:
     assert messages(row_laws.cells, {"mbs": "x"}) == [f"cannot read the row: {reason}"]
     assert findings(row_laws.cells, {"mbs": "x", "tp": "4"}) == []
     assert findings(row_laws.cells, NO_DEGREES) == []
+    missing = "hidden is missing; add a column, or pass --default hidden=VALUE."
+    assert findings(row_laws.cells, {"hidden": ""}) == [
+        ("cells", "error", 2, (0,), "fill in the cell", excluding(missing))
+    ]
 
 
 def test_rows_without_a_topology_are_reported_once() -> None:

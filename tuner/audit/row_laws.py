@@ -31,7 +31,7 @@ def cells(evidence: Evidence) -> Iterator[Finding]:
                 check="cells",
                 severity="error",
                 message=f"cannot read the row: {row.skipped}",
-                suggestion="correct the cell or leave it empty",
+                suggestion="fill in the cell" if " is missing" in row.skipped else "correct the cell or leave it empty",
                 exclude=row.skipped,
             )
 
