@@ -195,8 +195,26 @@ def test_no_format_ignores_a_command_or_a_fork(format_name: str) -> None:
     forked = format_name == "megatron-deepspeed"
     with nullcontext() if forked else pytest.raises(InputError, match="--fork is Megatron-DeepSpeed's"):
         check_program(study, run, chosen, fork="bloom")
-    assert len(program_notes(study, chosen)) == (format_name not in RUNS_COMMAND)
-    assert program_notes(SimpleNamespace(settings={}), chosen) == []  # type: ignore[arg-type]
+    assert len(program_notes(study, run, chosen, "python t.py {key}")) == (format_name not in RUNS_COMMAND)
+    assert program_notes(SimpleNamespace(settings={}), run, chosen, None) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("python t.py --tp {tp}", "micro_batch, zero and recompute"),
+        ("python t.py --tp {tp} --batch {micro_batch} --zero {zero}", "recompute"),
+        ("python t.py --config {ds_config} {recompute}", ""),
+        ("python t.py {key}", ""),
+        (None, ""),
+    ],
+)
+def test_what_a_command_has_no_field_for_is_noted(command: str | None, missing: str) -> None:
+    """The program may read it from its environment."""
+    study: Any = SimpleNamespace(settings={}, name="s")
+    notes = program_notes(study, bloom("tp8-pp1-dp48-mbs1-z1"), FORMATS["slurm"], command)
+    assert [note.split(";")[0] for note in notes] == [f"--command has no field for {missing}"] * bool(missing)
+    assert all("TUNER_RECOMPUTE" in note for note in notes)
 
 
 @pytest.mark.parametrize("format_name", FORMATS)

@@ -13,13 +13,15 @@ from tuner.core.atomic_write import write_files
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework
 from tuner.core.errors import InputError, NothingUsable
-from tuner.core.text import either
+from tuner.core.text import either, listed
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
+from tuner.export.accelerate import ACCELERATE
 from tuner.export.bundle import FORMATS, bundle
 from tuner.export.formats import ExportOptions, Fork, Format, ZeroPlusPlus, find
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.production import ExpectedPerformance, ProductionRun
+from tuner.launch.program import axes_not_passed
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.study.leaderboard import rows_of
@@ -117,14 +119,34 @@ _PLAIN: Final = re.compile(r"[\w@%+=:,./{}-]+")
 """A word, possibly with fields in braces, that a shell reads as it stands."""
 
 
-def program_notes(study: StudyResult, chosen: Format) -> list[str]:
-    """Return a note if a format starts another program than the study's command."""
-    if study.settings.get("command") is None or chosen.runs_command:
+def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, command: str | None) -> list[str]:
+    """Return notes on what a command does not get: a format that starts another program, or values of the topology."""
+    if not chosen.runs_command:
+        if study.settings.get("command") is None:
+            return []
+        return [
+            f"The study measured its --command, and these files start {chosen.title} instead; --format slurm exports a "
+            "command."
+        ]
+    given = [axis for axis, usual in _USUAL.items() if getattr(run.topology, axis) != usual]
+    missing = [] if command is None or chosen is ACCELERATE else axes_not_passed(command, given)
+    if not missing:
         return []
-    return [
-        f"The study measured its --command, and these files start {chosen.title} instead; --format slurm exports a "
-        "command."
-    ]
+    variables = listed(f"TUNER_{axis.upper()}" for axis in missing)
+    return [f"--command has no field for {listed(missing)}; the program must read {variables} from its environment."]
+
+
+_USUAL: Final[Mapping[str, object]] = {
+    "micro_batch": None,
+    "zero": 0,
+    "sequence_parallel": False,
+    "recompute": "none",
+    "partition": "layers",
+    "dispatcher": "alltoall",
+    "offload": "none",
+    "hsdp": 1,
+}
+"""Values of the topology that a program may be assumed to have without being told; None: no value."""
 
 
 def write_export(

@@ -114,7 +114,7 @@ def export(
         f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({ends}), "
         f"{span(expected.days)}"
     )
-    for note in (*model_notes(run.workload.model), *program_notes(study, chosen)):
+    for note in (*model_notes(run.workload.model), *program_notes(study, run, chosen, options.command)):
         print(f"note: {note}")
     for path in files:
         print(f"wrote {path}")
