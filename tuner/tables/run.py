@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster, usual_domain
 from tuner.core.domain import (
+    HOST,
     OFFLOAD,
     Cluster,
     Gpu,
@@ -70,6 +71,8 @@ pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """Return the run that the cells describe; raise `InputError` if they describe none."""
     cells = {**USUAL, **assumed(cells), **cells}
+    if cells["gpu"] == HOST:
+        raise InputError("it ran on CPUs, which the cost model does not describe; measure on GPUs.")
     card = catalog_gpu(cells["gpu"])
     tp, pp, cp = (whole(cells, name) for name in ("tp", "pp", "cp"))
     per_node, replica = whole(cells, "gpus_per_node"), tp * pp * cp
