@@ -316,10 +316,18 @@ def test_a_plan_names_the_six_rules_that_removed_most(
     assert "\n['a'] Days\n\nUnlikely to fit in memory:\n\n['b'] Days\n" in printed
     assert "Estimates, not measurements (not calibrated)." in printed
     assert "Nothing fits." not in printed
-    made.top, made.remedy = [row("b", fits=False)], "Take more nodes."
+    made.top, made.remedy, made.fitting = [row("b", fits=False)], "Take more nodes.", 0
     plan._print_text(space, made, CostModel())
     printed = capsys.readouterr().out
     assert "\n\nUnlikely to fit in memory:\n\n['b'] Days\n\nNothing fits. Take more nodes.\n" in printed
+    made.remedy = ""
+    for fitting, words in (
+        (1, "1 topology that probably fits ranks lower;"),
+        (1200, "1,200 topologies that probably fit rank lower;"),
+    ):
+        made.fitting = fitting
+        plan._print_text(space, made, CostModel())
+        assert f"\n\n{words} list more rows with --top.\n" in capsys.readouterr().out
     made.top = [row("a", fits=True)]
     plan._print_text(space, made, CostModel())
     assert "Unlikely" not in capsys.readouterr().out
