@@ -309,6 +309,11 @@ def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
         space_for(model=str(FOLDER / "opt-125m.json"), seq=4096)
 
 
+def test_a_sequence_longer_than_the_rotary_positions_is_named(run: Run) -> None:
+    longer = ("plan", "--top", "1", "--model", str(FOLDER / "llama-2-70b.json"), "--seq", "16384")
+    assert "sequence 16384 (longer than the 4096 that the model allows), " in run(*longer).out
+
+
 def test_a_toml_file_describes_rotary_scaling_and_a_gated_activation(tmp_path: Path) -> None:
     sizes = "layers = 2\nhidden = 8\nheads = 2\nvocab = 9\nseq = 4\n"
     path = tmp_path / "m.toml"

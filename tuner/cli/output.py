@@ -143,9 +143,11 @@ def tokens_origin(workload: Workload) -> str:
 
 
 def _seq_origin(model: Model) -> str:
-    """Return that the model allows longer sequences than the default, if it does."""
+    """Return that the model allows longer sequences than the default, or only shorter ones than asked for."""
     from tuner.core.huggingface import LONGEST_DEFAULT_SEQ
 
+    if model.seq > model.max_positions:
+        return f" (longer than the {model.max_positions} that the model allows)"
     if model.seq != LONGEST_DEFAULT_SEQ or model.max_positions <= model.seq:
         return ""
     return f" (the model allows {model.max_positions}; set with --seq)"
