@@ -198,14 +198,14 @@ def begun(
     ("nodes", "trial_nodes", "fidelity", "sizes"),
     [
         (None, None, None, []),
-        ((6, 12), None, "auto", ["on 6 to 12 nodes, where that saves time, the leaders at full size"]),
+        ((6, 12), None, "auto", ["on 6 to 12 nodes, where that saves time; the leaders run at full size"]),
         (
             (6, 6),
             None,
             None,
-            ["on 6 nodes, where that saves time, the leaders at full size (--fidelity full: all of them)"],
+            ["on 6 nodes, where that saves time; the leaders run at full size (--fidelity full: all of them)"],
         ),
-        ((1, 1), 1, None, ["on 1 node, where that saves time, the result is extrapolated"]),
+        ((1, 1), 1, None, ["on 1 node, where that saves time; the result is extrapolated"]),
     ],
 )
 def test_a_search_begins_with_its_space_its_launcher_and_its_sizes(
