@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import ROOT, Run
 from tuner.audit.delivery import SCHEMA, ExpectedResult, delivered, mismatch, read_expected
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError
@@ -59,6 +60,16 @@ def test_another_job_is_named_axis_by_axis_as_far_as_the_log_tells() -> None:
     assert mismatch(EXPECTED, same, 64) == mismatch(EXPECTED, None, None) == mismatch(EXPECTED, same, None) == ""
     other = Topology(nodes=1, tp=1, pp=2, dp=4, micro_batch=8, zero=1)
     assert mismatch(EXPECTED, other, 32) == "tp 1 instead of 2, pp 2 instead of 1 and global_batch 32 instead of 64"
+
+
+def test_measure_says_nothing_of_the_speed_of_another_job(run: Run, tmp_path: Path) -> None:
+    topology = {"tp": 8, "pp": 12, "dp": 4, "global_batch": 1024}
+    document = {"schema": SCHEMA, "key": "tp8-pp12-dp4-mbs1-z1", "topology": topology, "expected": FIGURES}
+    (tmp_path / "topology.json").write_text(json.dumps(document))
+    said = run("measure", str(ROOT / "docs/example.log"), "--expect", str(tmp_path / "topology.json"))
+    assert said.code == 1
+    assert "is from a job other than tp8-pp12-dp4-mbs1-z1: global_batch 2048 instead of 1024." in said.err
+    assert "than expected" not in said.out
 
 
 FIGURES = {"source": "simulated", "sec_per_iter": 2, "sec_per_iter_low": 1.5, "sec_per_iter_high": 2.5, "days": 3}

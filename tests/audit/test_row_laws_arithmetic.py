@@ -37,6 +37,10 @@ def test_a_row_with_an_unreadable_cell_is_excluded_by_its_reason() -> None:
     assert messages(row_laws.cells, {"mbs": "x"}) == [f"cannot read the row: {reason}"]
     assert findings(row_laws.cells, {"mbs": "x", "tp": "4"}) == []
     assert findings(row_laws.cells, NO_DEGREES) == []
+    missing = "hidden is missing; add a column, or pass --default hidden=VALUE."
+    assert findings(row_laws.cells, {"hidden": ""}) == [
+        ("cells", "error", 2, (0,), "fill in the cell", excluding(missing))
+    ]
 
 
 def test_rows_without_a_topology_are_reported_once() -> None:
@@ -89,7 +93,7 @@ def test_the_tflops_choose_the_degree_that_is_wrong() -> None:
         )
     ]
     (message,) = messages(row_laws.degrees, *rows, {"tflops": rate, "dp": "4"})
-    assert message.endswith("= 16 GPUs, but 1 nodes of 8 have 8; its TFLOPs and seconds are for 8")
+    assert message.endswith("= 16 GPUs, but 1 node of 8 has 8; its TFLOPs and seconds are for 8")
     idle = f"{hardware(usual.terms) / 4 / seconds / 1e12:.5f}"
     assert findings(row_laws.degrees, *rows, {"tflops": idle, "dp": "1"}) == []
     wrong = findings(row_laws.degrees, *rows, {"tflops": f"{float(rate) * 3:.5f}", "dp": "4"})
@@ -107,9 +111,9 @@ def test_the_tflops_choose_the_degree_that_is_wrong() -> None:
 @pytest.mark.parametrize(
     ("cells", "words"),
     [
-        ({"dp": "4"}, "tp(2) x pp(2) x dp(4) = 16 GPUs, but 1 nodes of 8 have 8"),
-        ({"dp": "1"}, "tp(2) x pp(2) x dp(1) = 4 GPUs, but 1 nodes of 8 have 8: the others are idle"),
-        ({"cp": "2"}, "tp(2) x pp(2) x cp(2) x dp(2) = 16 GPUs, but 1 nodes of 8 have 8"),
+        ({"dp": "4"}, "tp(2) x pp(2) x dp(4) = 16 GPUs, but 1 node of 8 has 8"),
+        ({"dp": "1"}, "tp(2) x pp(2) x dp(1) = 4 GPUs, but 1 node of 8 has 8: the others are idle"),
+        ({"cp": "2"}, "tp(2) x pp(2) x cp(2) x dp(2) = 16 GPUs, but 1 node of 8 has 8"),
     ],
 )
 def test_the_product_of_the_degrees_is_written_out(cells: dict[str, str], words: str) -> None:

@@ -316,7 +316,7 @@ def test_the_fastest_way_is_compared_with_the_others(
         "",
         "m: fast against slow",
         "  slow takes 1.25 to 1.50 times the time of fast at matched batches of 8, 16",
-        "  slow takes 0.50 to 0.50 times the memory of fast at matched batches of 8, 16",
+        "  slow takes 0.50 times the memory of fast at matched batches of 8, 16",
         "  time at batch 16, estimated: a 500 -> 8000 ms",
         "  memory at batch 16, estimated: b 1 -> 16 GiB",
     ]

@@ -10,6 +10,7 @@ import pytest
 from tuner.cli import options, output
 from tuner.cli.commands import evaluate, explain, memory
 from tuner.cli.output import print_csv
+from tuner.core.quantity import parameter_count
 from tuner.space.build import space_for
 
 GIB = 2.0**30
@@ -25,7 +26,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
     [(181e9, "181B"), (1e9, "1B"), (999e6, "999M"), (1e6, "1M"), (999_000, "999K"), (12_345, "12.3K")],
 )
 def test_a_count_of_parameters_has_its_unit(number: float, words: str) -> None:
-    assert output._parameters(int(number)) == words
+    assert parameter_count(int(number)) == words
 
 
 def test_the_header_has_model_cluster_and_tokens() -> None:
@@ -42,6 +43,8 @@ def test_the_header_has_model_cluster_and_tokens() -> None:
     searched = space_for(settings=["shape=14336x72,13824x78", "heads=56,112,128"])
     assert output.space_lines(searched)[0].endswith("; searched: 2 shapes, 3 head counts")
     assert output.space_lines(searched)[2].endswith(" tokens (20 per parameter; set with --tokens)")
+    shallow = space_for(model="gpt-1.3b", settings=["shape=2048x1"])
+    assert " parameters, 1 layer, hidden 2048, 16 heads, " in output.space_lines(shallow)[0]
     one = space_for(settings=["heads=56"])
     assert ", 56 heads, " in output.space_lines(one)[0]
     assert output.changes_the_model(searched)

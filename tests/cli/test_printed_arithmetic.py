@@ -198,14 +198,14 @@ def begun(
     ("nodes", "trial_nodes", "fidelity", "sizes"),
     [
         (None, None, None, []),
-        ((6, 12), None, "auto", ["on 6 to 12 nodes, where that saves time, the leaders at full size"]),
+        ((6, 12), None, "auto", ["on 6 to 12 nodes, where that saves time; the leaders run at full size"]),
         (
             (6, 6),
             None,
             None,
-            ["on 6 nodes, where that saves time, the leaders at full size (--fidelity full: all of them)"],
+            ["on 6 nodes, where that saves time; the leaders run at full size (--fidelity full: all of them)"],
         ),
-        ((1, 1), 1, None, ["on 1 node, where that saves time, the result is extrapolated"]),
+        ((1, 1), 1, None, ["on 1 node, where that saves time; the result is extrapolated"]),
     ],
 )
 def test_a_search_starts_with_its_space_launcher_and_sizes(
@@ -316,10 +316,18 @@ def test_a_plan_names_the_six_rules_that_removed_most(
     assert "\n['a'] Days\n\nUnlikely to fit in memory:\n\n['b'] Days\n" in printed
     assert "Estimates, not measurements (not calibrated)." in printed
     assert "Nothing fits." not in printed
-    made.top, made.remedy = [row("b", fits=False)], "Take more nodes."
+    made.top, made.remedy, made.fitting = [row("b", fits=False)], "Take more nodes.", 0
     plan._print_text(space, made, CostModel())
     printed = capsys.readouterr().out
     assert "\n\nUnlikely to fit in memory:\n\n['b'] Days\n\nNothing fits. Take more nodes.\n" in printed
+    made.remedy = ""
+    for fitting, words in (
+        (1, "1 topology that probably fits ranks lower;"),
+        (1200, "1,200 topologies that probably fit rank lower;"),
+    ):
+        made.fitting = fitting
+        plan._print_text(space, made, CostModel())
+        assert f"\n\n{words} list more rows with --top.\n" in capsys.readouterr().out
     made.top = [row("a", fits=True)]
     plan._print_text(space, made, CostModel())
     assert "Unlikely" not in capsys.readouterr().out

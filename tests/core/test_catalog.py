@@ -214,6 +214,8 @@ def test_a_gpu_file_that_cannot_be_used_says_why_in_one_sentence(
 
 
 def test_a_file_that_is_none_is_told_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"there is no file or folder org/llama-3.1-70B; .* download its config\.json"):
+        catalog.model("org/llama-3.1-70B")
     with pytest.raises(InputError, match="there is no file"):
         catalog.model(str(tmp_path / "missing.json"))
     with pytest.raises(InputError, match=r"there is no file .*config\.json"):

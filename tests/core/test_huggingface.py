@@ -264,6 +264,25 @@ def test_a_vision_tower_is_left_out_with_a_warning() -> None:
         assert model_from(config, name="m").layers == 34
 
 
+def test_an_unknown_model_with_a_text_config_is_refused_with_what_to_plan_instead() -> None:
+    config = {"model_type": "newcomer_vl", "text_config": fixture("llama-7b"), "vision_config": {}}
+    with pytest.raises(InputError, match=r"model_type 'newcomer_vl' is unknown; .* save its text_config"):
+        read(config)
+
+
+@pytest.mark.parametrize(
+    ("stored", "noted"),
+    [
+        ({"quant_method": "awq"}, ("quantization_config ('awq')",)),
+        ({"quant_method": ["fp8"]}, ("quantization_config=a dict of 1",)),
+        ({"quant_method": "fp8"}, ()),
+        (None, ()),
+    ],
+)
+def test_a_quantization_of_the_weights_is_named_by_its_method(stored: object, noted: tuple[str, ...]) -> None:
+    assert read(fixture("llama-7b"), quantization_config=stored).not_understood == noted
+
+
 def test_a_gemma_3_without_sizes_has_those_of_the_library() -> None:
     """transformers 5.23, Gemma3TextConfig."""
     found = model_from({"model_type": "gemma3", "text_config": {"intermediate_size": 9216}}, name="m")
@@ -288,6 +307,11 @@ def test_the_sequence_is_8192_unless_the_model_allows_less(name: str, seq: int, 
 def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
     with pytest.raises(InputError, match="2,050 learned positions; --seq must be at most that, not 4,096"):
         space_for(model=str(FOLDER / "opt-125m.json"), seq=4096)
+
+
+def test_a_sequence_longer_than_the_rotary_positions_is_named(run: Run) -> None:
+    longer = ("plan", "--top", "1", "--model", str(FOLDER / "llama-2-70b.json"), "--seq", "16384")
+    assert "sequence 16384 (longer than the 4096 that the model allows), " in run(*longer).out
 
 
 def test_a_toml_file_describes_rotary_scaling_and_a_gated_activation(tmp_path: Path) -> None:

@@ -114,6 +114,9 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
         ("llama4_text", "moe_layers", 7, "moe_layers must be a list of whole numbers, not 7"),
         ("llama4_text", "interleave_moe_layer_step", 0, "interleave_moe_layer_step must be at least 1, not 0"),
         ("ernie4_5_moe", "moe_layer_interval", 0, "moe_layer_interval must be at least 1, not 0"),
+        ("minimax_m2", "head_dim", 0, "head_dim must be at least 1, not 0"),
+        ("deepseek_v3", "first_k_dense_replace", 99, r"none of its \d+ layers has experts"),
+        ("llama", "rope_scaling", {"type": "linear", "factor": -1}, "rotary scaling field factor must be a number"),
     ],
 )
 def test_a_value_that_no_model_has_is_refused_by_its_key(family: str, key: str, value: Any, complaint: str) -> None:

@@ -49,7 +49,6 @@ def trained(ns: Namespace) -> dict[str, Any]:
         scaling = ("llama3", 8.0, 8192, 1.0, 4.0)  # --rope-scaling-factor does not reach the model
     elif ns.rotary_seq_len_interpolation_factor:
         scaling = ("linear", float(ns.rotary_seq_len_interpolation_factor))
-    multiple = ns.make_vocab_size_divisible_by * ns.tensor_model_parallel_size
     units = ns.num_layers + ns.account_for_embedding_in_pipeline_split + ns.account_for_loss_in_pipeline_split
     chunk = ns.num_layers_per_virtual_pipeline_stage
     stage = units // ns.pipeline_model_parallel_size
@@ -88,7 +87,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "lookahead": right,
         "dropouts": (ns.attention_dropout, ns.hidden_dropout),
         "tied": not ns.untie_embeddings_and_output_weights,
-        "vocab": (ns.vocab_size, ns.padded_vocab_size or -(-ns.vocab_size // multiple) * multiple),
+        "vocab": (ns.vocab_size, ns.padded_vocab_size),  # None: the tokenizer's
         "max_positions": ns.max_position_embeddings,
         "init_std": ns.init_method_std,
         "seq": ns.seq_length,

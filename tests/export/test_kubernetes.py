@@ -158,6 +158,23 @@ def test_containers_run_the_python_of_the_site(kind: str, python: str, expected:
     assert container["command"][:3] == [expected, "-m", "torch.distributed.run"]
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("gpu", "resources", "expected"),
+    [
+        ("A100-80GB-SXM", {}, {"nvidia.com/gpu": 8}),
+        ("MI300X-192GB", {}, {"amd.com/gpu": 8}),
+        ("A100-80GB-SXM", {"nvidia.com/gpu.shared": 4}, {"nvidia.com/gpu.shared": 4}),
+    ],
+)
+def test_pods_ask_for_gpus_by_the_name_of_their_device_plugin(
+    kind: str, gpu: str, resources: dict[str, int], expected: dict[str, int]
+) -> None:
+    run = bloom(gpu=gpu, attention="fused")
+    found = rendered(run, kind, site=replace(FULL, resources=tuple(resources.items())))
+    assert _pod(found)["containers"][0]["resources"]["limits"] == expected
+
+
 def test_a_kubernetes_export_needs_an_image() -> None:
     for kind in KINDS:
         with pytest.raises(InputError, match="needs an image"):

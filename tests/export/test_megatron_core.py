@@ -175,8 +175,8 @@ def _with_experts(run: ProductionRun) -> list[ProductionRun]:
 
 RICH = _rich()
 SAME_AS_DEFAULT = {"--cp-comm-type", "--mscale", "--adam-beta1", "--adam-eps", "--clip-grad"}
-SAME_AS_DEFAULT |= {"--rope-scaling-factor"}
-"""Flags that an omission does not change in every run: they state Megatron's default."""
+SAME_AS_DEFAULT |= {"--rope-scaling-factor", "--make-vocab-size-divisible-by"}
+"""Flags whose omission changes no run: they state Megatron's default, or what another flag decides."""
 
 
 @pytest.mark.parametrize("flag", sorted({flag[0] for run in RICH for flag in megatron_core_flags(run)}))
@@ -256,6 +256,17 @@ def test_twelve_models_are_exported_or_refused_by_a_property(name: str, core: st
         assert bool(refused) == bool(property_named)
 
 
+@pytest.mark.parametrize(("name", "tp", "rows"), [("qwen3-8b", 1, 151_936), ("deepseek-v3", 8, 130_048)])
+def test_the_embedding_has_the_models_rows_whatever_the_size_of_the_tokenizer(name: str, tp: int, rows: int) -> None:
+    """core/tokenizers/utils/build_tokenizer.py pads the number of the tokenizer's tokens, not --vocab-size.
+
+    Qwen3's tokenizer has 151,669 tokens, DeepSeek-V3's 128,815.
+    """
+    run = hugging_face_run(name)
+    run = replace(run, topology=replace(run.topology, tp=tp, sequence_parallel=tp > 1, dp=8 // tp))
+    assert parsed(megatron_core_flags(run)).padded_vocab_size == rows
+
+
 @pytest.mark.parametrize("changed", [{"rotary_fraction": 0.5}, {"rotary_interleaved": True}])
 def test_yarn_applies_to_whole_heads_in_halves(changed: dict[str, Any]) -> None:
     """Megatron's `YarnRotaryEmbedding` ignores --rotary-percent and asserts that rotation is not interleaved."""
@@ -329,8 +340,7 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
         assert config["no_rope_freq"] == (pattern if model.rotary_skip else None)
         built = answer["model"]
         assert built["share_embeddings_and_output_weights"] == model.tied_embeddings
-        assert built["should_pad_vocab"] == (model.vocab_multiple > 0)
-        assert built["vocab_size"] == model.vocab
+        assert (built["vocab_size"], built["should_pad_vocab"]) == (model.padded_vocab(topology.tp), False)
         if model.latent:
             yarn = model.rotary_scaling
             assert (config["rotary_base"], config["rope_type"]) == (model.rotary_base, "yarn" if yarn else "rope")

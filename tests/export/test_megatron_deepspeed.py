@@ -109,3 +109,17 @@ def test_bigsciences_fork_pads_the_vocabulary_of_the_tokenizer(multiple: int, tp
     model = replace(run.workload.model, vocab=250_880, vocab_multiple=multiple)
     flags = megatron_deepspeed_flags(replace(run, workload=replace(run.workload, model=model)))
     assert flag_table("megatron-deepspeed-bloom").parsed(flags).pad_vocab_size_to == rows
+
+
+@pytest.mark.parametrize(("multiple", "tp", "rows"), [(128, 1, 50_304), (128, 4, 50_688), (0, 1, 50_257)])
+@pytest.mark.parametrize("tokens", [50_257, 50_000, 1])
+def test_deepspeeds_fork_pads_what_the_tokenizer_has_to_the_models_rows(
+    multiple: int, tp: int, rows: int, tokens: int
+) -> None:
+    """It pads to a multiple of --make-vocab-size-divisible-by times tp."""
+    run = bloom(f"tp{tp}-pp12-dp4-mbs2-z1", model="gpt3-175b")
+    model = replace(run.workload.model, vocab=50_257, vocab_multiple=multiple)
+    options = ExportOptions(fork="deepspeed")
+    flags = megatron_deepspeed_flags(replace(run, workload=replace(run.workload, model=model)), options)
+    unit = flag_table("megatron-deepspeed").parsed(flags).make_vocab_size_divisible_by * tp
+    assert -(-tokens // unit) * unit == rows

@@ -18,7 +18,7 @@ from tuner.core.assignment import Assignment
 from tuner.core.errors import InputError
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import refuse
-from tuner.export.api import export_options
+from tuner.export.api import check_program, export_options, program_notes
 from tuner.export.bundle import FORMATS
 from tuner.export.production import production_config
 from tuner.export.program import _of_command
@@ -178,6 +178,66 @@ def test_an_export_has_the_command_of_the_study_by_default() -> None:
     assert export_options(study).workdir == str(Path.cwd())
     worker: Any = SimpleNamespace(settings={})
     assert (export_options(worker).command, export_options(worker).workdir) == (None, "")
+
+
+RUNS_COMMAND = ("torchrun", "hostfile", "slurm", "kubernetes", "jobset", "accelerate")
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_no_format_ignores_a_command_or_a_fork(format_name: str) -> None:
+    """A command of the study, which nobody repeated, is a note of the formats that start another program."""
+    chosen, run = FORMATS[format_name], bloom()
+    study: Any = SimpleNamespace(settings={"command": "python t.py {key}"}, name="s")
+    check_program(study, run, chosen)
+    given = nullcontext() if format_name in RUNS_COMMAND else pytest.raises(InputError, match="and not --command")
+    with given:
+        check_program(study, run, chosen, command="python t.py {key}")
+    forked = format_name == "megatron-deepspeed"
+    with nullcontext() if forked else pytest.raises(InputError, match="--fork is Megatron-DeepSpeed's"):
+        check_program(study, run, chosen, fork="bloom")
+    assert len(program_notes(study, run, chosen, "python t.py {key}")) == (format_name not in RUNS_COMMAND)
+    assert program_notes(SimpleNamespace(settings={}), run, chosen, None) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("command", "missing"),
+    [
+        ("python t.py --tp {tp}", "micro_batch, zero and recompute"),
+        ("python t.py --tp {tp} --batch {micro_batch} --zero {zero}", "recompute"),
+        ("python t.py --config {ds_config} {recompute}", ""),
+        ("python t.py {key}", ""),
+        (None, ""),
+    ],
+)
+def test_what_a_command_has_no_field_for_is_noted(command: str | None, missing: str) -> None:
+    """The program may read it from its environment."""
+    study: Any = SimpleNamespace(settings={}, name="s")
+    notes = program_notes(study, bloom("tp8-pp1-dp48-mbs1-z1"), FORMATS["slurm"], command)
+    assert [note.split(";")[0] for note in notes] == [f"--command has no field for {missing}"] * bool(missing)
+    assert all("TUNER_RECOMPUTE" in note for note in notes)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
+def test_a_command_that_lacks_the_flags_of_its_trainer_is_not_exported(format_name: str) -> None:
+    """The jobs had them appended."""
+    run = bloom("tp1-pp1-dp8-mbs4-z2", model="tiny", nodes=1, global_batch=64, precision="bf16")
+    command = "torchrun --nproc-per-node {gpus} hf.py --save_strategy steps"
+    study: Any = SimpleNamespace(settings={"command": command, "trainer": "hf"}, name="s")
+    if format_name not in RUNS_COMMAND:
+        check_program(study, run, FORMATS[format_name])
+        return
+    with pytest.raises(InputError) as refused:
+        check_program(study, run, FORMATS[format_name])
+    start = "--command 'torchrun --nproc-per-node {gpus} hf.py --per_device_train_batch_size 4 "
+    assert start + "--gradient_accumulation_steps 2 --deepspeed {ds_config} " in str(refused.value)
+    check_program(study, run, FORMATS[format_name], command="torchrun hf.py")
+
+
+def test_accelerate_starts_the_ranks_once() -> None:
+    run = example("accelerate")
+    with pytest.raises(InputError, match="torchrun of --command would start them again"):
+        exported(run, "accelerate", command="torchrun train.py {key}")
+    assert "train.py" in exported(run, "accelerate", command="train.py {key}")["launch.sh"]
 
 
 @pytest.mark.parametrize(("nodes", "refused"), [(1, False), (2, True)])

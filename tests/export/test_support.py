@@ -19,8 +19,8 @@ from tuner.space.build import space_for
         (
             "torchtitan",
             "bloom-176b",
-            "the winner cannot be exported, because no format of torchtitan can express layers 70, hidden size 14336, "
-            "attention heads 112 and 12 more; --framework megatron-deepspeed, deepspeed or fsdp2 can.",
+            "the winner cannot be exported, because no format of torchtitan can express 70 layers, hidden size 14336, "
+            "112 attention heads and 12 more; --framework megatron-deepspeed, deepspeed or fsdp2 can.",
         ),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_topology_fits_where_that_is_likelier(risk: float, fits: bool) -> None
     assert TopologyCost.fits.fget(SimpleNamespace(out_of_memory=risk)) is fits  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize(("fits", "key"), [(True, "k"), (False, "k (does not fit)")])
+@pytest.mark.parametrize(("fits", "key"), [(True, "k"), (False, "k (unlikely to fit)")])
 def test_a_framework_is_a_row_of_its_best_topology(fits: bool, key: str) -> None:
     """2 days, 30 GiB."""
     best = SimpleNamespace(

@@ -365,3 +365,15 @@ def test_the_lead_over_the_first_topology_measured_is_a_share_of_its_days() -> N
     sentence = _lead(replace(study, ranking=(*others, first)))
     assert "takes 20.0% (250.0 days) less time than the runner-up" in sentence
     assert f"and 50.0% less than {first.key}, the first topology measured" in sentence
+
+
+def test_a_study_of_trials_at_a_reduced_size_alone_is_reported(tmp_path: Path, run: Run) -> None:
+    """As with --trial-nodes: no topology was measured at full size."""
+    size = ("--nodes", "8", "--trial-nodes", "2", "--set", "tp=4,8", "--set", "micro_batch=1,2")
+    model = ("--model", "llama-3-8b", "--gpu", "A100-80GB-SXM", "--global-batch", "512")
+    place = ("--study", "small", "--runs", str(tmp_path))
+    assert run("optimize", *model, *size, "--budget", "3", *place).code == 0
+    said = run("report", "small", "--runs", str(tmp_path))
+    assert said.code == 0, said.err
+    assert "The result is extrapolated from trials at a reduced size." in said.out
+    assert "less time than the runner-up" in said.out

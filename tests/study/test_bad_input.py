@@ -63,6 +63,7 @@ def wrong(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
         (("--iterations", "1"), "begin with 2"),
         (("--iterations", "5-2"), "--iterations: the range 5-2 runs backwards; write 2-5."),
         (("--iterations", "two"), "neither a number nor a range"),
+        (("--iterations", "2-100000"), "--iterations 2-100000 must end at iteration 9,999 or before."),
         (("--study", "../elsewhere"), "is not a valid name"),
         (("--study", "a b"), "is not a valid name"),
         (("--study", "a\nb"), "is not a valid name"),

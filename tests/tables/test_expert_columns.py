@@ -116,7 +116,11 @@ def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
 @pytest.mark.parametrize(
     ("header", "values", "reason"),
     [
-        ("layers,hidden,experts,moe_ffn", "4,1024,8,512", "top_k is missing."),
+        (
+            "layers,hidden,experts,moe_ffn",
+            "4,1024,8,512",
+            "top_k is missing; add a column, or pass --default top_k=VALUE.",
+        ),
         (f"{SIZES},recompute_modules", f"{GROK},moe pigeon", "recompute_modules must be of core_attn, layernorm"),
         ("layers,hidden,experts,top_k", "4,1024,8,2", "moe_ffn is missing, the width of one expert."),
         (f"{SIZES},dispatcher", f"{GROK},pigeon", "dispatcher must be allgather, alltoall, deepep or hybridep"),

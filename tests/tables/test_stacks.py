@@ -249,3 +249,8 @@ torchtitan fsdp2,H100-80GB-SXM,1,8,32,4096,32,1,8,1,3,4,8,,2.5
     assert (forge.topology.sequence_parallel, forge.workload.parallel_loss) == (True, False)
     assert (titan.topology.sequence_parallel, titan.workload.parallel_loss) == (True, True)
     assert titan.topology.recompute == "selective"
+
+
+def test_a_row_of_a_machine_without_gpus_is_skipped_with_the_reason() -> None:
+    row = only("gpu", "CPU")
+    assert row.skipped == "it ran on CPUs, which the cost model does not describe; measure on GPUs."

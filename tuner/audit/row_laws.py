@@ -31,7 +31,7 @@ def cells(evidence: Evidence) -> Iterator[Finding]:
                 check="cells",
                 severity="error",
                 message=f"cannot read the row: {row.skipped}",
-                suggestion="correct the cell or leave it empty",
+                suggestion="fill in the cell" if " is missing" in row.skipped else "correct the cell or leave it empty",
                 exclude=row.skipped,
             )
 
@@ -65,7 +65,7 @@ def degrees(evidence: Evidence) -> Iterator[Finding]:
         available, product = degrees
         if product == available or (product < available and _agrees(evidence, row)):
             continue
-        words = f"{_product(row)} = {product} GPUs, but {_machines(row)} have {available}"
+        words = f"{_product(row)} = {product} GPUs, but {_machines(row)} {available}"
         if product < available and "tflops" not in row.cells:
             yield about(
                 row,
@@ -118,7 +118,8 @@ def _product(row: Row) -> str:
 
 
 def _machines(row: Row) -> str:
-    return f"{row.understood['nodes']} nodes of {row.understood['gpus_per_node']}"
+    nodes = int(float(row.understood["nodes"]))
+    return f"{counted(nodes, 'node')} of {row.understood['gpus_per_node']} {'has' if nodes == 1 else 'have'}"
 
 
 def _rate_words(row: Row, available: int) -> str:

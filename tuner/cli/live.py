@@ -138,10 +138,10 @@ def opening(loop: StudyLoop) -> list[str]:
     if settings.calibration is not None and settings.calibration.simulated:
         lines.append("the cost model is calibrated on SIMULATED measurements")
     if loop.plan is not None and loop.plan.nodes is not None:
-        final = "the result is extrapolated" if settings.trial_nodes else "the leaders at full size"
+        final = "the result is extrapolated" if settings.trial_nodes else "the leaders run at full size"
         few, most = loop.plan.nodes
         nodes = counted(most, "node") if few == most else f"{few} to {most} nodes"
-        lines.append(f"trials run with fewer replicas and microbatches, on {nodes}, where that saves time, {final}")
+        lines.append(f"trials run with fewer replicas and microbatches, on {nodes}, where that saves time; {final}")
         if settings.trial_nodes is None and settings.fidelity is None:
             lines[-1] += " (--fidelity full: all of them)"
     if loop.resumed:

@@ -90,7 +90,7 @@ def space_lines(space: Space) -> list[str]:
     An axis with one value shows that value; the number of values of the others follows as "searched".
     """
     from tuner.core.documents import model_notes
-    from tuner.core.quantity import format_count
+    from tuner.core.quantity import format_count, parameter_count
     from tuner.core.text import counted
 
     workload, cluster = space.workload, space.cluster
@@ -100,9 +100,9 @@ def space_lines(space: Space) -> list[str]:
     batch = batches[0] if len(batches) == 1 else workload.global_batch
     searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
     return [
-        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters"
-        f"{_experts(model)}, {model.layers} "
-        f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}{_seq_origin(model)}, "
+        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{parameter_count(model.parameters)} parameters"
+        f"{_experts(model)}, {counted(model.layers, 'layer')}, hidden {model.hidden}, "
+        f"{counted(model.heads, 'head')}, sequence {model.seq}{_seq_origin(model)}, "
         f"global batch {batch}, {workload.precision}, {workload.attention} attention"
         f"{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
@@ -113,9 +113,13 @@ def space_lines(space: Space) -> list[str]:
 
 
 def _experts(model: Model) -> str:
+    from tuner.core.quantity import parameter_count
+
     if model.experts is None:
         return ""
-    return f" ({_parameters(model.active_parameters)} active, {model.experts.top_k} of {model.experts.count} experts)"
+    return (
+        f" ({parameter_count(model.active_parameters)} active, {model.experts.top_k} of {model.experts.count} experts)"
+    )
 
 
 def _domain(cluster: Cluster) -> str:
@@ -140,9 +144,11 @@ def tokens_origin(workload: Workload) -> str:
 
 
 def _seq_origin(model: Model) -> str:
-    """Return that the model allows longer sequences than the default, if it does."""
+    """Return that the model allows longer sequences than the default, or only shorter ones than asked for."""
     from tuner.core.huggingface import LONGEST_DEFAULT_SEQ
 
+    if model.seq > model.max_positions:
+        return f" (longer than the {model.max_positions} that the model allows)"
     if model.seq != LONGEST_DEFAULT_SEQ or model.max_positions <= model.seq:
         return ""
     return f" (the model allows {model.max_positions}; set with --seq)"
@@ -157,13 +163,6 @@ def changes_the_model(space: Space) -> bool:
 def _model_axes(space: Space) -> list[tuple[Sequence[object], str]]:
     words = {"shape": "shape", "heads": "head count", "global_batch": "global batch size"}
     return [(space.axes[axis], word) for axis, word in words.items()]
-
-
-def _parameters(number: int) -> str:
-    for unit, size in (("B", 1e9), ("M", 1e6)):
-        if number >= size:
-            return f"{number / size:.4g}{unit}"
-    return f"{number / 1e3:.3g}K"
 
 
 def space_document(space: Space) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -332,9 +333,16 @@ def _json(path: Path) -> Table:
 def _described(name: str) -> Path:
     """Return the file that describes the model at a path: the path itself, or the config.json in a folder."""
     try:
-        return Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+        path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
+        exists = path.exists()
     except (OSError, ValueError) as error:
         raise InputError(f"{shown(name)} cannot be read: {_reason(error)}.") from None
+    if not exists and re.fullmatch(r"\w[\w.-]*/[\w.-]+(?<!\.json)(?<!\.toml)", name):
+        raise InputError(
+            f"there is no file or folder {name}; for a model on the Hugging Face Hub, download its config.json and "
+            "pass the path."
+        )
+    return path
 
 
 def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:

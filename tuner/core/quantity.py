@@ -55,13 +55,31 @@ def format_count(count: float) -> str:
     return f"{count:g}"
 
 
+def parameter_count(number: float) -> str:
+    """Return a number of parameters with its unit, to four digits: `70.55B`, `237K`.
+
+    >>> parameter_count(70_553_706_496), parameter_count(236_928)
+    ('70.55B', '237K')
+    """
+    for unit, size in (("B", 1e9), ("M", 1e6)):
+        if number >= size:
+            return f"{number / size:.4g}{unit}"
+    return f"{number / 1e3:.3g}K"
+
+
+_LAST_ITERATION: Final = 9999
+"""A trial has a few iterations."""
+
+
 def iterations_of(given: int | str | Iterable[int]) -> tuple[int, ...]:
     """Return the measured iterations: a number, or the range that `2-5` or the ends of several numbers name."""
     numbers = [given] if isinstance(given, int) else [] if isinstance(given, str) else [*given]
     text = given if isinstance(given, str) else f"{min(numbers)}-{max(numbers)}" if numbers else ""
-    if not (match := re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", text.strip())):
+    if not (match := re.fullmatch(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", text.strip())):
         raise InputError(f"--iterations {shown(text)} is neither a number nor a range such as 2-5.")
     first, last = int(match[1]), int(match[2] or match[1])
+    if last > _LAST_ITERATION:
+        raise InputError(f"--iterations {text} must end at iteration {_LAST_ITERATION:,} or before.")
     if last < first:
         raise InputError(f"--iterations: the range {first}-{last} runs backwards; write {last}-{first}.")
     if first < 2:

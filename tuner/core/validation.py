@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
@@ -40,7 +41,8 @@ def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> No
     for name, hint, choices in _hints(value.__class__):
         complaint = _complaint(name, hint, choices, getattr(value, name), minimum=0 if name in may_be_zero else 1)
         if complaint:
-            raise InputError(f"{type(value).__name__.lower()} field {name} must be {complaint}.")
+            owner = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(value).__name__).lower()
+            raise InputError(f"{owner} field {name} must be {complaint}.")
 
 
 def largest(name: str) -> int:

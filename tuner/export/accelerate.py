@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from tuner.core.errors import InputError
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
     ExportOptions,
@@ -64,6 +65,11 @@ def accelerate_document(run: ProductionRun) -> dict[str, Any]:
 
 def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[str, str]:
     program = program_of_export(run, options)
+    if program.starts_ranks:
+        raise InputError(
+            f"--format accelerate starts the ranks with accelerate launch, and {program.words[0]} of --command would "
+            "start them again: give the training program alone, or choose another --format."
+        )
     return {
         "accelerate.yaml": as_yaml(accelerate_document(run)),
         "launch.sh": rendered("accelerate.launch.sh", run, program=program, site=options.site, fsdp=True),
@@ -104,4 +110,5 @@ ACCELERATE: Final = Format(
     launch_files=("launch.sh",),
     render=_render,
     treatments=_treatments,
+    runs_command=True,
 )

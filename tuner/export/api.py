@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -10,13 +12,18 @@ from typing import Final
 from tuner.core.atomic_write import write_files
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework
-from tuner.core.errors import NothingUsable
+from tuner.core.errors import InputError, NothingUsable
+from tuner.core.text import either, listed
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
-from tuner.export.bundle import bundle
-from tuner.export.formats import ExportOptions, Fork, ZeroPlusPlus
+from tuner.export.accelerate import ACCELERATE
+from tuner.export.bundle import FORMATS, bundle
+from tuner.export.formats import ExportOptions, Fork, Format, ZeroPlusPlus, find
+from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.production import ExpectedPerformance, ProductionRun
+from tuner.launch.program import axes_not_passed
 from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainers.command import TrainerCommand
 from tuner.study.leaderboard import rows_of
 from tuner.study.ranking import DAY, INTERVAL, RankedTrial
 from tuner.study.result import StudyResult
@@ -86,6 +93,62 @@ def export_options(
     )
 
 
+def check_program(
+    study: StudyResult, run: ProductionRun, chosen: Format, *, command: str | None = None, fork: Fork | None = None
+) -> None:
+    """Raise `InputError` for options that a format ignores, and for a command of the study that lacks its flags."""
+    if command is not None and not chosen.runs_command:
+        raise InputError(
+            f"--format {chosen.name} starts {chosen.title} and not --command: leave it out, or choose --format "
+            f"{either(one.name for one in FORMATS.values() if one.runs_command)}."
+        )
+    if fork is not None and chosen.name != MEGATRON_DEEPSPEED.name:
+        raise InputError(f"--fork is Megatron-DeepSpeed's; --format {chosen.name} has none: leave it out.")
+    own, trainer = study.settings.get("command"), study.settings.get("trainer")
+    if command is None and own is not None and trainer is not None and chosen.runs_command:
+        job = TrainerCommand.parse(trainer, own).job(run.workload, run.topology, Path("{ds_config}"))
+        words = (word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in job)
+        raise InputError(
+            f"--trainer {trainer} added the flags of each topology to the command of study {study.name}, and disabled "
+            "evaluation and checkpoints: pass the whole command for production, starting from --command "
+            f"{shlex.quote(' '.join(words))}."
+        )
+
+
+_PLAIN: Final = re.compile(r"[\w@%+=:,./{}-]+")
+"""A word, possibly with fields in braces, that a shell reads as it stands."""
+
+
+def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, command: str | None) -> list[str]:
+    """Return notes on what a command does not get: a format that starts another program, or values of the topology."""
+    if not chosen.runs_command:
+        if study.settings.get("command") is None:
+            return []
+        return [
+            f"The study measured its --command, and these files start {chosen.title} instead; --format slurm exports a "
+            "command."
+        ]
+    given = [axis for axis, usual in _USUAL.items() if getattr(run.topology, axis) != usual]
+    missing = [] if command is None or chosen is ACCELERATE else axes_not_passed(command, given)
+    if not missing:
+        return []
+    variables = listed(f"TUNER_{axis.upper()}" for axis in missing)
+    return [f"--command has no field for {listed(missing)}; the program must read {variables} from its environment."]
+
+
+_USUAL: Final[Mapping[str, object]] = {
+    "micro_batch": None,
+    "zero": 0,
+    "sequence_parallel": False,
+    "recompute": "none",
+    "partition": "layers",
+    "dispatcher": "alltoall",
+    "offload": "none",
+    "hsdp": 1,
+}
+"""Values of the topology that a program may be assumed to have without being told; None: no value."""
+
+
 def write_export(
     study: StudyResult,
     folder: str | Path,
@@ -107,5 +170,6 @@ def write_export(
     options = export_options(
         study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )
-    files = bundle(production_run(study, ranked), format or default_format(study, ranked), options)
-    return write_files(Path(folder), files)
+    run, chosen = production_run(study, ranked), find(format or default_format(study, ranked), FORMATS)
+    check_program(study, run, chosen, command=command, fork=fork)
+    return write_files(Path(folder), bundle(run, chosen.name, options))

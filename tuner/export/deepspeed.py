@@ -134,6 +134,7 @@ def _format(
         render=files_of,
         treatments=program_treatments,
         zero_plus_plus=True,
+        runs_command=True,
         remedy="give a program that does with --command 'template', export another topology or choose another --format",
     )
 

@@ -107,6 +107,8 @@ class Format:
     remedy: str = "export another topology or choose another --format"
     zero_plus_plus: bool = False
     """Whether DeepSpeed's ZeRO++ can be switched on."""
+    runs_command: bool = False
+    """Whether it runs the user's command."""
 
     def refused(self, run: ProductionRun, options: ExportOptions) -> list[str]:
         """Return the names of the properties of a run that this format does not support."""

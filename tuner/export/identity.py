@@ -121,9 +121,9 @@ def _latent(model: Any) -> str:
 
 
 _MODEL: Final = (
-    _numeric("layers", "layers"),
+    _described("layers", "layers", lambda m: counted(m.layers, "layer")),
     _numeric("hidden", "hidden size"),
-    _numeric("heads", "attention heads"),
+    _described("heads", "attention heads", lambda m: counted(m.heads, "attention head")),
     _described(
         "kv_heads",
         "key/value heads",

@@ -110,7 +110,6 @@ def _pod(
     rendezvous: Sequence[str],
 ) -> Document:
     ranks = run.ranks_per_node
-    gpus = {} if run.cluster.gpu.is_host else {"nvidia.com/gpu": ranks}
     torchrun = [
         *(site.python or "python3", "-m", "torch.distributed.run"),
         *(f"--nnodes={run.topology.nodes}", f"--nproc-per-node={ranks}", *rendezvous, "--max-restarts=0"),
@@ -141,12 +140,20 @@ def _pod(
         "image": site.image,
         "command": command,
         "env": [{"name": name, "value": value} for name, value in environment.items()],
-        "resources": {"limits": {**gpus, **dict(site.resources)}},
+        "resources": {"limits": {**_gpus(run, site), **dict(site.resources)}},
         "volumeMounts": mounts,
     }
     if any(re.search("rdma|hca|ib|efa", name) for name, _ in site.resources):
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}  # RDMA locks memory
     return {"containers": [container], "volumes": volumes}
+
+
+def _gpus(run: ProductionRun, site: SiteProfile) -> dict[str, int]:
+    """Return the GPUs of a node under the name of their device plugin, unless the site names the resource itself."""
+    if run.cluster.gpu.is_host or any("gpu" in name for name, _ in site.resources):
+        return {}
+    vendor = "amd" if run.cluster.gpu.name.startswith("MI") else "nvidia"
+    return {f"{vendor}.com/gpu": run.ranks_per_node}
 
 
 def _metadata(run: ProductionRun) -> Document:

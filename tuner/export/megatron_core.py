@@ -9,6 +9,8 @@ What the flags mean was read from Megatron's code at that commit, where a name a
 - `--disable-bias-linear` removes the biases of MLP and attention together; `--add-qkv-bias` brings those of queries,
   keys and values back.
 - `--window-size` counts the tokens before a position, itself excluded.
+- `--vocab-size` counts for tokenizers without a vocabulary of their own. Any other tokenizer sets the embedding's rows
+  to its number of tokens, which is often less than the model's, unless `--padded-vocab-size` is given.
 - `--position-embedding-type yarn` rotates whole heads, whatever `--rotary-percent` says, and halves only.
 - Experts know no fused GELU.
 - Megatron's dropouts, rotary base and norm epsilon have defaults other than most models', so they are always written.
@@ -170,9 +172,11 @@ def _window(run: ProductionRun) -> Settings:
 
 def _vocabulary(run: ProductionRun) -> Settings:
     model = run.workload.model
-    if not model.vocab_multiple:
-        return [("--vocab-size", str(model.vocab)), ("--padded-vocab-size", str(model.vocab))]
-    return [("--vocab-size", str(model.vocab)), ("--make-vocab-size-divisible-by", str(model.vocab_multiple))]
+    flags: Settings = [
+        ("--vocab-size", str(model.vocab)),
+        ("--padded-vocab-size", str(model.padded_vocab(run.topology.tp))),
+    ]
+    return flags + [("--make-vocab-size-divisible-by", str(model.vocab_multiple))] * (model.vocab_multiple > 0)
 
 
 def _precision(run: ProductionRun) -> Settings:
@@ -291,7 +295,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
-    "vocab": expressed("--vocab-size", _vocabulary),
+    "vocab": expressed("--vocab-size, --padded-vocab-size", _vocabulary),
     "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by, --padded-vocab-size"),
     "precision": expressed(
         "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*, --fp4-format, --fp4-recipe",

@@ -10,6 +10,9 @@ What the flags mean was read from each repository at the commit of its recorded 
   `update_rotary_pos_emb`, which a pipeline calls, fails (megatron/utils.py; its issue 456). Nor does it train grouped
   queries: attention cuts the projection of queries, keys and values into three equal parts (model/transformer.py).
   The last norm of its pipeline ignores `--apply-layernorm-1p` (model/gpt_model.py).
+- DeepSpeed's pads the number of the tokenizer's tokens, not `--vocab-size`, to a multiple of
+  `--make-vocab-size-divisible-by` times tp (tokenizer/tokenizer.py). With a multiple of all the model's rows, any
+  tokenizer that fits into the vocabulary gives them.
 - BigScience's: learned, rotary (base 10000, whole heads) and ALiBi positions, LayerNorm, biases and tied embeddings
   always. Gated activations need `--no-bias-gelu-fusion`; its geglu is the exact one. It always builds a pipeline, which
   DeepSpeed runs with ZeRO 0 and 1 only.
@@ -85,6 +88,11 @@ def _has_own_kv_heads(run: ProductionRun) -> bool:
     return run.workload.model.kv_heads == run.workload.model.heads
 
 
+def _rows(run: ProductionRun) -> Settings:
+    rows, tp = run.workload.model.padded_vocab(run.topology.tp), run.topology.tp
+    return [("--make-vocab-size-divisible-by", str(rows // tp))]
+
+
 def _zero(run: ProductionRun) -> Settings:
     return zero_flags(run.topology, "ds_config.json")
 
@@ -156,11 +164,10 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
     "rotary_base": _NOT_ROTATED,
     "rotary_fraction": _NOT_ROTATED,
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
-    "vocab": expressed("your tokenizer, --vocab-size", lambda r: [("--vocab-size", str(r.workload.model.vocab))]),
-    "vocab_multiple": vocab_multiple(
-        "--make-vocab-size-divisible-by",
-        lambda r: [("--make-vocab-size-divisible-by", str(r.workload.model.vocab_multiple or 1))],
+    "vocab": expressed(
+        "--vocab-size, --make-vocab-size-divisible-by", lambda r: [("--vocab-size", str(r.workload.model.vocab))]
     ),
+    "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by", _rows),
     "attention": flash_in_half_precision(
         "--use-flash-attn-v1, --use-flash-attn-v2, --no-masked-softmax-fusion", _attention
     ),

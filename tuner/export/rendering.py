@@ -7,8 +7,9 @@ import re
 import shlex
 from typing import Any
 
+from tuner.core.quantity import parameter_count
 from tuner.core.resources import folder
-from tuner.core.text import markdown_text, seconds, token_count, unit_for
+from tuner.core.text import counted, markdown_text, seconds, token_count, unit_for
 from tuner.export.production import ProductionRun, run_document
 from tuner.launch.slurm.site_profile import SiteProfile
 
@@ -27,6 +28,7 @@ def rendered(template: str, run: ProductionRun, **values: Any) -> str:
     )
     templates.filters |= {"sh": _shell, "label": label, "literal": repr}
     templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
+    templates.filters |= {"counted": counted, "parameters": parameter_count}
     values = {"site": SiteProfile(), "program": None, "fsdp": False, **values}
     document = run_document(run)
     return templates.get_template(f"launch/{template}.j2").render(run=run, document=document, **values)

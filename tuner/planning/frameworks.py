@@ -71,7 +71,7 @@ def cells(row: FrameworkPlan) -> tuple[str, ...]:
         return (row.framework, "0", "0", "none", "", "", "", "", "")
     best = row.best
     figures = (f"{best.seconds:.4g}", f"{best.training / 86400:,.1f}", f"{best.memory / 2**30:.1f}")
-    key = best.topology.key if best.fits else f"{best.topology.key} (does not fit)"
+    key = best.topology.key if best.fits else f"{best.topology.key} (unlikely to fit)"
     counts = (f"{row.legal:,}", f"{row.fitting:,}")
     return (row.framework, *counts, key, *figures, row.workload.precision, row.workload.attention)
 

@@ -137,8 +137,9 @@ def _lead(study: StudyResult) -> str:
         f"It takes {1 - leader.days / second.days:.1%} ({span(second.days - leader.days)}) less time than the "
         f"runner-up {second.key}"
     )
-    first_trial = next(trial for trial in study.launched if trial.measured)
-    first = next(ranked for ranked in ranking if ranked.candidate == first_trial.proposal.candidate)
+    measured = [trial.proposal.candidate for trial in study.launched if trial.measured]
+    measured += [trial.proposal.candidate for trial in study.launched if trial.measured_reduced]
+    first = next(ranked for candidate in measured for ranked in ranking if ranked.candidate == candidate)
     if first not in (leader, second):
         sentence += f" and {1 - leader.days / first.days:.1%} less than {first.key}, the first topology measured"
     if slowest not in (leader, second, first):

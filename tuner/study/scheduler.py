@@ -325,7 +325,7 @@ class Scheduler:
             return None
         return (
             f"{best_remaining} is expected to save {saved:,.1f} node-hours and costs {cost:,.1f} "
-            f"({saved / (leader.days * 24 * nodes):.2%} of {span(leader.days)} on {nodes} nodes)"
+            f"({saved / (leader.days * 24 * nodes):.2%} of {span(leader.days)} on {counted(nodes, 'node')})"
         )
 
     def _cost(self, candidate: int, risk: float = 0.0) -> float:

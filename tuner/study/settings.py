@@ -9,7 +9,7 @@ from typing import Final, get_args
 
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.fidelity import FidelityMode
-from tuner.core.text import either, shown
+from tuner.core.text import counted, either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.program import passes_batch
 from tuner.launch.virtual.simulated import SpeedChange
@@ -177,7 +177,7 @@ class StudySettings:
             raise InputError(f"{option} {self.fixed_size}")
         if self.trial_nodes is not None and not 1 <= self.trial_nodes <= self.space.cluster.nodes:
             raise InputError(
-                f"--trial-nodes must be between 1 and the cluster's {self.space.cluster.nodes} nodes (got "
+                f"--trial-nodes must be between 1 and the cluster's {counted(self.space.cluster.nodes, 'node')} (got "
                 f"{shown(self.trial_nodes)})."
             )
 

@@ -29,7 +29,7 @@ def whole(cells: Mapping[str, str], column: str, default: int | None = None) -> 
     if column not in cells:
         if default is not None:
             return default
-        raise InputError(f"{column} is missing.")
+        raise InputError(f"{column} is missing; add a column, or pass --default {column}=VALUE.")
     try:
         number = float(cells[column])
     except ValueError:

@@ -10,6 +10,7 @@ from typing import Any, Final, get_args
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster, usual_domain
 from tuner.core.domain import (
+    HOST,
     OFFLOAD,
     Cluster,
     Gpu,
@@ -24,7 +25,7 @@ from tuner.core.domain import (
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.precision import check_precision
-from tuner.core.text import listed, shown
+from tuner.core.text import counted, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
 from tuner.tables.row import MeasuredRun
@@ -70,6 +71,8 @@ pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """Return the run that the cells describe; raise `InputError` if they describe none."""
     cells = {**USUAL, **assumed(cells), **cells}
+    if cells["gpu"] == HOST:
+        raise InputError("it ran on CPUs, which the cost model does not describe; measure on GPUs.")
     card = catalog_gpu(cells["gpu"])
     tp, pp, cp = (whole(cells, name) for name in ("tp", "pp", "cp"))
     per_node, replica = whole(cells, "gpus_per_node"), tp * pp * cp
@@ -80,8 +83,8 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     nodes = nodes or -(-replica * dp // per_node)
     if replica * dp > nodes * per_node:
         raise InputError(
-            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, but {nodes} "
-            f"nodes of {per_node} have {nodes * per_node}."
+            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, but "
+            f"{counted(nodes, 'node')} of {per_node} {'has' if nodes == 1 else 'have'} {nodes * per_node}."
         )
     workload = _workload(cells, card, tp=tp, ranks=dp)
     if workload.global_batch % (dp * whole(cells, "mbs")) and workload.global_batch < dp * whole(cells, "mbs"):
@@ -112,8 +115,8 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
 def left_to_one(cells: Mapping[str, str]) -> dict[str, str]:
     """Return the tp or pp that follows from dp and the other degrees if one of them is missing; raise if both are."""
     lacking = [name for name in ("tp", "pp") if name not in cells]
-    counted = "gpus" in cells or {"nodes", "gpus_per_node"} <= cells.keys()
-    if not lacking or "dp" not in cells or not counted:
+    has_size = "gpus" in cells or {"nodes", "gpus_per_node"} <= cells.keys()
+    if not lacking or "dp" not in cells or not has_size:
         return {}
     gpus = whole(cells, "gpus") if "gpus" in cells else whole(cells, "nodes") * whole(cells, "gpus_per_node")
     known = whole(cells, "dp") * whole(cells, "cp", 1) * math.prod(whole(cells, name, 1) for name in ("tp", "pp"))

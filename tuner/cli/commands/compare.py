@@ -142,9 +142,11 @@ def _print_why(own: Sequence[Option], model: CostModel) -> None:
             ("the memory", [pair.fuller for pair in pairs if pair.fuller]),
         ):
             if ratios:
+                low, high = f"{min(ratios):.2f}", f"{max(ratios):.2f}"
+                batches = "a matched batch" if len(pairs) == 1 else "matched batches"
                 print(
-                    f"  {other.label} takes {min(ratios):.2f} to {max(ratios):.2f} times {word} of {first.label} "
-                    f"at matched batches of {', '.join(str(pair.step_batch) for pair in pairs)}"
+                    f"  {other.label} takes {low if low == high else f'{low} to {high}'} times {word} of {first.label} "
+                    f"at {batches} of {', '.join(str(pair.step_batch) for pair in pairs)}"
                 )
         batch = pairs[-1].step_batch
         former, latter = reasons(first, other, batch, model)

@@ -79,9 +79,10 @@ def export(
 
     from tuner.cli.output import print_json
     from tuner.core.atomic_write import write_files
+    from tuner.core.documents import model_notes
     from tuner.core.errors import NothingUsable
     from tuner.core.text import interval, pipe_table, seconds, span
-    from tuner.export.api import default_format, export_options, production_run
+    from tuner.export.api import check_program, default_format, export_options, production_run, program_notes
     from tuner.export.bundle import FORMATS, bundle
     from tuner.export.formats import find
 
@@ -94,6 +95,7 @@ def export(
     options = export_options(
         study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )
+    check_program(study, run, chosen, command=command, fork=fork)
     contents = bundle(run, chosen.name, options)
     differences = chosen.differences(run, options)
     rows = [(one.flag, one.value, one.default) for one in differences]
@@ -112,6 +114,8 @@ def export(
         f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({ends}), "
         f"{span(expected.days)}"
     )
+    for note in (*model_notes(run.workload.model), *program_notes(study, run, chosen, options.command)):
+        print(f"note: {note}")
     for path in files:
         print(f"wrote {path}")
     check = shlex.join(["tuner", "measure", "LOG", "--expect", str(folder / "topology.json")])

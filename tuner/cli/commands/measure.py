@@ -258,5 +258,5 @@ def _print_text(log: str, made: LogMeasurement) -> None:
             print(f"remedy: {failure.remedy}")
     for note in made.notes:
         print(f"note: {note}")
-    for sentence in made.delivery.sentences if made.delivery else ():
+    for sentence in made.delivery.sentences if made.delivery and not made.delivery.mismatch else ():
         print(sentence)

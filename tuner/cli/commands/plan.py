@@ -32,7 +32,7 @@ def plan(
 ) -> None:
     """Rank all legal topologies by estimated training time, without launching anything.
 
-    Topologies that are unlikely to fit in memory are listed last, separately. All figures are estimates; calibrate the
+    Topologies that are unlikely to fit in memory are listed separately. All figures are estimates; calibrate the
     cost model on your cluster with 'tuner calibrate' and pass the result with --calibration. --framework all compares
     the best topology of every framework.
     """
@@ -184,6 +184,9 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     if unlikely:
         print("\nUnlikely to fit in memory:\n" if fitting else "Unlikely to fit in memory:\n")
         _print_rows(unlikely, unit)
+    if unlikely and not fitting and made.fitting:
+        ranks = "that probably fits ranks" if made.fitting == 1 else "that probably fit rank"
+        print(f"\n{counted(made.fitting, 'topology')} {ranks} lower; list more rows with --top.")
     if made.remedy:
         print(f"\nNothing fits. {made.remedy}")
     known = model.calibration

@@ -214,6 +214,11 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
             return family, True
     _refuse_experts(config, name)
     kin = next((family for family, keys in _KIN.items() if keys <= set(config)), None)
+    if kin is None and isinstance(config.get("text_config"), dict):
+        raise InputError(
+            f"{name}: model_type {shown(given)} is unknown; to plan its language model, save its text_config as a "
+            "config.json of its own."
+        )
     if kin is None:
         known = listed(FAMILIES, limit=40)
         raise InputError(

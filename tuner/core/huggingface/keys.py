@@ -58,8 +58,12 @@ class Keys:
         self.sizes["ffn"] = self.sizes["ffn"] or ffn
         for key in _WEIGHTS_STORED_DIFFERENTLY:
             stored = config.get(key)
-            narrow = isinstance(stored, dict) and stored.get("quant_method") in _STORED_NARROW
-            self.expects(key, *([stored] if narrow else []))
+            method = stored.get("quant_method") if isinstance(stored, dict) else None
+            if not isinstance(method, str):
+                self.expects(key)
+            elif method not in _STORED_NARROW:
+                self.not_expressed[f"{key} ({method[:40]!r})"] = None
+            self._read.add(key)
 
     def get(self, *spellings: str, default: Any = None) -> Any:
         """Return the value of the first of these keys that is in the config and not null."""

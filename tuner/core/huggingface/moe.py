@@ -127,7 +127,7 @@ def minimax_m2(keys: Keys) -> Fields:
     for key in ("use_qk_norm", "use_routing_bias"):
         keys.expects(key, True)
     modules = keys.size("num_mtp_modules") * keys.size("mtp_transformer_layers", default=1)
-    rotated, head = keys.size("rotary_dim"), keys.size("head_dim", default=128)
+    rotated, head = keys.size("rotary_dim"), keys.size("head_dim", default=128, least=1)
     fields = common(keys, kv_heads=8, theta=5_000_000.0, fraction=rotated / head if rotated else 1.0)
     moe = [True] * keys.sizes["layers"]
     return {
@@ -369,6 +369,8 @@ def _layout(keys: Keys, moe: Sequence[bool]) -> Fields:
         dense = layers[0] - period + 1
         if dense >= 0 and layers == list(range(layers[0], len(moe), period)):
             return {"dense_layers": dense, "period": period}
+    if not layers:
+        raise InputError(f"{keys.name}: none of its {len(moe)} layers has experts; describe it as a dense model.")
     raise InputError(
         f"{keys.name}: its {len(layers)} layers with experts are neither all layers after some leading ones nor every "
         "n-th of these; describe a model that follows such a pattern."
