@@ -261,7 +261,8 @@ class StudyState:
         self._rank()
 
     def _rank(self) -> None:
-        self.ranking = rank(self.surrogate, self._known, extrapolates=self._extrapolates)
+        labels = drift.labels(self.trials, self.speed_periods)
+        self.ranking = rank(self.surrogate, self._known, labels, extrapolates=self._extrapolates)
 
     def prospects(self) -> list[Prospect]:
         """Return all topologies that were measured at some size and have not failed at full size, the soonest first."""
