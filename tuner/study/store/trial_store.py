@@ -339,7 +339,8 @@ class TrialStore:
         self._close()
 
     def _trial_id(self, trial: Trial) -> int:
-        return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
+        with understood(self.url):
+            return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
