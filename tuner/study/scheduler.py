@@ -318,28 +318,22 @@ class Scheduler:
             return None
         leader = self._state.ranking[0]
         nodes = pool.topology(leader.candidate).nodes
-        saved, cost = gain * (1 - risk) * leader.days * 24 * nodes, self._cost(suggestion.candidate, risk)
+        share, cost = gain * (1 - risk), self._cost(suggestion.candidate, risk)
         if choice is not None:
-            saved, cost = choice.gain * leader.days * 24 * nodes, choice.size.node_hours
+            share, cost = choice.gain, choice.size.node_hours
+        saved = share * leader.days * 24 * nodes
         if saved >= cost:
             return None
         return (
             f"{best_remaining} is expected to save {saved:,.1f} node-hours and costs {cost:,.1f} "
-            f"({saved / (leader.days * 24 * nodes):.2%} of {span(leader.days)} on {nodes} nodes)"
+            f"({share:.2%} of {span(leader.days)} on {nodes} nodes)"
         )
 
     def _cost(self, candidate: int, risk: float = 0.0) -> float:
-        """Return the expected node-hours of a job; one that runs out of memory ends with its first iteration."""
-        whole, failed = (
-            job_node_hours(
-                seconds=math.exp(float(self._state.surrogate.log_seconds()[candidate])),
-                starts=self._state.start_seconds(self._iterations),
-                iterations=iterations,
-                nodes=self._state.pool.topology(candidate).nodes,
-            )
-            for iterations in (self._iterations, 1)
-        )
-        return (1 - risk) * whole + risk * failed
+        """Return the expected node-hours of a job at full size."""
+        seconds = math.exp(float(self._state.surrogate.log_seconds()[candidate]))
+        nodes = self._state.pool.topology(candidate).nodes
+        return job_node_hours(self._state, seconds=seconds, nodes=nodes, iterations=self._iterations, risk=risk)
 
     def _proposal(
         self,
