@@ -282,7 +282,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
     point and differ by a ten-thousandth.
     """
     settings, attributes = store.settings, store.attributes
-    pool, trials = _tried(parts_of(settings, store.name), store.trials())
+    pool, trials = pool_of_tried(parts_of(settings, store.name), store.trials())
     periods = drift.periods_of(attributes.get("eras", []))
     calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
@@ -362,7 +362,9 @@ def _calibrated(study: StudyResult) -> CostModel:
     return CostModel(calibration=replace(calibrate(measured), period=drift.present(study.speed_periods, "")))
 
 
-def _tried(parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[CandidatePool, list[Trial]]:
+def pool_of_tried(
+    parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]
+) -> tuple[CandidatePool, list[Trial]]:
     """Return a pool of the topologies that were tried, each once, and the trials with indices into it."""
     topologies: list[dict[str, Topology]] = [{} for _ in parts]
     for trial in trials:

@@ -78,6 +78,10 @@ class Trial:
     handle: str | None = None
     """The launcher's handle of the job, once there is one."""
 
+    def job_folder(self, study: Path) -> Path:
+        """Return the folder of its job in that of the study."""
+        return study / "jobs" / f"{self.number:04d}-{self.proposal.key}"
+
     @property
     def launched(self) -> bool:
         """Whether the trial counts against the budget."""
