@@ -45,6 +45,18 @@ def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: R
     assert "No studies in" in run("list", "--runs", str(tmp_path / "empty")).out
 
 
+def test_a_replayed_simulation_is_listed_as_simulated(tmp_path: Path, run: Run) -> None:
+    """A study that replays a table of the simulated cluster is labelled as one of the cluster itself is."""
+    rows = ["gpu,nodes,tp,pp,dp,hidden,layers,sec_per_iter,source"]
+    rows += [f"A100-80GB-SXM,1,{8 // dp},1,{dp},2048,24,{8 / dp:g},SIMULATED study x" for dp in (1, 2, 4)]
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    runs = str(tmp_path / "runs")
+    run("optimize", "--table", str(tmp_path / "table.csv"), "--budget", "2", "--study", "s", "--runs", runs)
+    (row,) = json.loads(run("list", "--runs", runs, "--json").out)["studies"]
+    assert (row["launcher"], row["simulated"]) == ("replay", True)
+    assert "replay (SIMULATED)" in run("list", "--runs", runs).out
+
+
 def test_a_file_has_no_studies_to_list(tmp_path: Path, run: Run) -> None:
     (tmp_path / "runs").write_text("")
     code, _, error = run("list", "--runs", str(tmp_path / "runs"))

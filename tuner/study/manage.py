@@ -7,7 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tuner.core.documents import cluster_of
 from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
@@ -47,11 +47,13 @@ class StudySummary:
     node_hours: float
     changed: datetime | None
     """When a trial last began or ended."""
+    simulated: bool
+    """Whether the measurements come from the simulated cluster, if only through a table of it that was replayed."""
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the measurements come from the simulated cluster."""
-        return self.launcher == "simulated"
+
+HEADERS: Final = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
+WORDS: Final = frozenset({"Study", "State", "Launcher", "Best", "Changed"})
+"""The columns of text."""
 
 
 class StudyList(list[StudySummary]):
@@ -64,21 +66,15 @@ class StudyList(list[StudySummary]):
         return self._table().html()
 
     def _table(self) -> ResultTable:
-        headers = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
-        return ResultTable(
-            title="Studies",
-            headers=headers,
-            words=frozenset({"Study", "State", "Launcher", "Best", "Changed"}),
-            rows=[cells_of(summary) for summary in self],
-        )
+        return ResultTable(title="Studies", headers=HEADERS, words=WORDS, rows=[cells_of(summary) for summary in self])
 
 
 def cells_of(summary: StudySummary) -> tuple[str, ...]:
-    """Return a study as the cells of a table row."""
+    """Return a study as the texts of `HEADERS`."""
     return (
         summary.name,
         summary.state,
-        summary.launcher.upper() if summary.simulated else summary.launcher,
+        "SIMULATED" if summary.launcher == "simulated" else summary.launcher + " (SIMULATED)" * summary.simulated,
         str(summary.trials),
         summary.best or "-",
         "-" if summary.days is None else span(summary.days),
@@ -133,6 +129,7 @@ def _summary(store: TrialStore, folder: Path) -> StudySummary:
         days=study.best.days if study.best else None,
         node_hours=study.node_hours,
         changed=store.changed,
+        simulated=study.simulated,
     )
 
 
