@@ -324,15 +324,6 @@ def test_ranks_have_intervals_of_the_wider_of_belief_and_repeats() -> None:
     assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
 
 
-def test_a_change_of_speed_is_no_noise() -> None:
-    """Runs of one topology on either side of a change of speed do not widen the intervals; within a period they do."""
-    trials = [trial(0, 0, 10.0), trial(1, 1, 10.1), trial(2, 0, 12.0, repeat=1)]
-    known = surrogate([12.0, 12.1], [0.001, 0.001])
-    steady, drifted = (rank(known, trials, periods)[0] for periods in ({}, {2: "era 2"}))
-    assert math.log(drifted.high / drifted.days) == approx(INTERVAL * 0.01 / math.sqrt(2))
-    assert steady.high / steady.days > 1.02
-
-
 def test_own_runs_are_scaled_to_the_present_speed() -> None:
     """Earlier runs are scaled by the factors of later periods: 10 s before a factor of 1.02 count as 10.2 s."""
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 10.2, repeat=1)]

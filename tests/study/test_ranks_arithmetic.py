@@ -304,3 +304,12 @@ def test_what_ran_at_a_reduced_size_alone_is_ranked_where_the_answer_may_be_extr
     (alone,) = rank(known, trials[3:])
     assert (alone.key, alone.extrapolated) == ("t2", True)
     assert rank(known, trials[4:]) == []
+
+
+def test_a_change_of_speed_is_no_noise() -> None:
+    """Runs of one topology on either side of a change of speed do not widen the intervals; within a period they do."""
+    trials = [trial(0, 0, 10.0), trial(1, 1, 10.1), trial(2, 0, 12.0, repeat=1)]
+    known = surrogate([12.0, 12.1], [0.001, 0.001])
+    steady, drifted = (rank(known, trials, periods)[0] for periods in ({}, {2: "era 2"}))
+    assert math.log(drifted.high / drifted.days) == approx(INTERVAL * 0.01 / math.sqrt(2))
+    assert steady.high / steady.days > 1.02
