@@ -13,7 +13,6 @@ from tuner.core.quantity import duration, iterations_of
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import cost_model
-from tuner.launch.ds_config import ds_config
 from tuner.launch.machine_defaults import space_on
 from tuner.sizing.compare import Comparison, by_estimate, by_model, by_table
 from tuner.sizing.fit import BatchResult, Source
@@ -173,7 +172,6 @@ def max_batch(
         ),
         cluster=described.cluster,
         topology=topology,
-        configure=lambda job: ds_config(workload=job.workload, topology=job.topology),
         command=command,
         step_pattern=step_pattern,
         folder=Path(runs) / "max-batch",

@@ -14,7 +14,6 @@ from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import ResultTable, node_time, shown, span
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
-from tuner.launch.ds_config import ds_config
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
@@ -223,7 +222,6 @@ def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
     cluster = cluster_of(settings["cluster"])
     program = program_of(
         settings.get("command"),
-        configure=lambda job: ds_config(job.workload, job.topology),
         accelerator=settings["accelerator"],
         seed=settings["seed"],
         step_pattern=settings.get("step_pattern"),
