@@ -21,7 +21,7 @@ from tuner.launch.memory_probe import memory_of
 from tuner.sizing.fit import BatchOutcome, BatchResult
 from tuner.sizing.options import distinguishing
 from tuner.sizing.strategies import BatchGrid
-from tuner.tables import Row, Table
+from tuner.tables import MeasuredRun, Row, Table
 
 MAX_MICRO_BATCH: Final = 4096
 """The largest micro batch to try by default."""
@@ -70,9 +70,11 @@ class TableProbe:
     rows: tuple[Row, ...]
 
     @property
-    def first(self) -> Any:
+    def first(self) -> MeasuredRun:
         """Return the run of the first row."""
-        return self.rows[0].run
+        run = self.rows[0].run
+        assert run is not None  # noqa: S101 - `series` checks it
+        return run
 
     @property
     def kind(self) -> MemoryKind:
