@@ -204,7 +204,7 @@ def cost(key: str, seconds: float, **terms: float) -> Any:
         high=seconds + 1,
         estimate=estimate,
         flops=150e12,
-        training=864000.0,
+        days=10.0,
         memory=15 * GIB,
         limit=76 * GIB,
         stage=2,

@@ -303,7 +303,7 @@ def test_a_plan_names_the_six_rules_that_removed_most(
     tally = Tally(grid=1000, legal=900, removed=removed)
 
     def row(key: str, *, fits: bool) -> Any:
-        return SimpleNamespace(key=key, fits=fits, training=86400.0)
+        return SimpleNamespace(key=key, fits=fits, days=1.0)
 
     made: Any = SimpleNamespace(
         tally=tally, fitting=1, seconds=0.5, remedy="", top=[row("a", fits=True), row("b", fits=False)]
