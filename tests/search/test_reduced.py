@@ -365,7 +365,7 @@ def test_running_out_of_memory_says_that_a_card_holds_less_than_that_job_needs(
     job = ReducedRun(size=size()) if reduced else None
     edges: list[tuple[float, bool]] = []
     monkeypatch.setattr(found, "_weigh_side", lambda _, **given: edges.append((given["edge"], given["above"])))
-    found._take_memory(Observation(candidate=candidate(), fits=False, reduced=job), found._kind_features(candidate()))
+    found._take_memory(Observation(candidate=candidate(), fits=False, reduced=job), found._features_of(candidate()))
     need = size().need(SITE) if reduced else float(found._need[candidate()])
     deviation = float(found._memory_deviation[found._group[candidate()]])
     edge = (float(pool().room[candidate()]) - MEMORY_MARGIN[0] - need) / deviation
