@@ -290,7 +290,7 @@ def test_an_interrupted_study_leaves_the_jobs_that_outlive_it(
     made.interrupt()
     assert launcher.cancelled == cancelled
     assert made.running == {}
-    (trial,) = made.state.trials
+    (trial,) = made.store.trials()
     assert (trial.result.outcome if trial.result else None) is (None if outlives else Outcome.CANCELLED)
 
 

@@ -185,7 +185,6 @@ class StudyLoop:
             for running in list(self.running.values()):
                 self._stop(running, Outcome.CANCELLED, "cancelled by the user", None)
         self.running.clear()
-        self.state.trials = self.store.trials()  # the last of them may have been claimed a moment ago
 
     def result(self) -> StudyResult:
         """Return the current state of the study, as later readers will see it."""
