@@ -214,7 +214,7 @@ def test_the_header_describes_what_is_planned(run: Run) -> None:
     assert "train a different model" in said.out
     plain = run("plan", "--model", "llama-3-8b")
     assert "different model" not in plain.out
-    assert "237K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
+    assert "236.9K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
 
 
 def test_an_empty_space_at_the_edge_of_what_is_taken_is_still_explained(run: Run) -> None:

@@ -100,7 +100,7 @@ def space_lines(space: Space) -> list[str]:
     batch = batches[0] if len(batches) == 1 else workload.global_batch
     searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
     return [
-        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{_parameters(model.parameters)} parameters"
+        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{format_count(model.parameters, digits=4)} parameters"
         f"{_experts(model)}, {model.layers} "
         f"layers, hidden {model.hidden}, {model.heads} heads, sequence {model.seq}{_seq_origin(model)}, "
         f"global batch {batch}, {workload.precision}, {workload.attention} attention"
@@ -115,7 +115,10 @@ def space_lines(space: Space) -> list[str]:
 def _experts(model: Model) -> str:
     if model.experts is None:
         return ""
-    return f" ({_parameters(model.active_parameters)} active, {model.experts.top_k} of {model.experts.count} experts)"
+    from tuner.core.quantity import format_count
+
+    active = format_count(model.active_parameters, digits=4)
+    return f" ({active} active, {model.experts.top_k} of {model.experts.count} experts)"
 
 
 def _domain(cluster: Cluster) -> str:
@@ -156,13 +159,6 @@ def changes_the_model(space: Space) -> bool:
 def _model_axes(space: Space) -> list[tuple[Sequence[object], str]]:
     words = {"shape": "shape", "heads": "head count", "global_batch": "global batch size"}
     return [(space.axes[axis], word) for axis, word in words.items()]
-
-
-def _parameters(number: int) -> str:
-    for unit, size in (("B", 1e9), ("M", 1e6)):
-        if number >= size:
-            return f"{number / size:.4g}{unit}"
-    return f"{number / 1e3:.3g}K"
 
 
 def space_document(space: Space) -> dict[str, Any]:
