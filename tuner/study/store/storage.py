@@ -102,7 +102,7 @@ class Storage:
 
     url: str = field(repr=False)
     database: RDBStorage
-    kept: BaseStorage
+    cached: BaseStorage
     """The same database, with finished trials cached in memory."""
     patient: Patient = field(repr=False)
     """Runs a transaction of the caller's, waiting for a server that is away as the storages do."""
