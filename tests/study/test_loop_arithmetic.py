@@ -207,6 +207,17 @@ def test_a_job_that_hung_is_retried_once_with_synchronous_kernels(study: Callabl
     assert (result.elapsed, result.evidence) == (80.0, "stacks")
 
 
+def test_the_retry_is_adopted_and_not_the_job_that_hung(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, launcher, running = begun(study, retry_hang_sync=True)
+    made._stop(running, Outcome.HUNG, "why", None)
+    made.running.clear()
+    monkeypatch.setattr(loop, "gone", lambda _: True)
+    made.reconcile()
+    assert launcher.adopted.folder == launcher.jobs[1].folder
+
+
 @pytest.mark.parametrize(("retry", "outcome"), [(False, Outcome.HUNG), (True, Outcome.CRASHED)])
 def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcome, study: Callable[..., Any]) -> None:
     made, launcher, running = begun(study, retry_hang_sync=retry)
