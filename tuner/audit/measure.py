@@ -176,7 +176,8 @@ def measure_run(
     if iterations is None:
         steady, note = first_steady(picked[0], [row.iteration for row in rows])
         picked, made = (steady,), replace(made, notes=(*made.notes, *filter(None, (note,))))
-    taken = [row for row in rows if row.iteration.number in picked]
+    wanted = set(picked)
+    taken = [row for row in rows if row.iteration.number in wanted]
     peak, kind = _peak(source, subject, taken)
     measurement = Measurement(
         seconds=statistics.median(row.seconds for row in taken),
