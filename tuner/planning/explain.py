@@ -100,8 +100,8 @@ def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
     judged = Explanation(topology=topology, verdicts=verdicts, nearest=(), outside=outside)
     if judged.legal and not outside:
         return judged
-    led = tuple(_led_out(space, topology, verdict) for verdict in verdicts)
-    return replace(judged, verdicts=led, nearest=tuple(nearest(space, topology, most=most)))
+    completed = tuple(_with_nearest(space, topology, verdict) for verdict in verdicts)
+    return replace(judged, verdicts=completed, nearest=tuple(nearest(space, topology, most=most)))
 
 
 def _outside(space: Space, columns: Columns) -> dict[str, tuple[int | str, ...]]:
@@ -149,7 +149,7 @@ def _verdicts(space: Space, columns: Columns, unused: frozenset[str]) -> Iterato
             yield verdict
 
 
-def _led_out(space: Space, topology: Topology, verdict: RuleVerdict) -> RuleVerdict:
+def _with_nearest(space: Space, topology: Topology, verdict: RuleVerdict) -> RuleVerdict:
     """Return the verdict; of a broken law or policy, with the nearest legal topology along the rule's axes."""
     if verdict.word != "broken" or verdict.level == "advice":
         return verdict
