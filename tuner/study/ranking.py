@@ -17,7 +17,6 @@ from tuner.study.store.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.search.candidates import CandidatePool
-    from tuner.study.drift import SpeedPeriod
 
 PRIOR_REPEATS: Final = 6.0
 """Repeats that the noise assumed beforehand counts for."""
@@ -117,14 +116,16 @@ def _runs(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
 
 
 def rank_by_own_runs(
-    pool: CandidatePool, trials: Sequence[Trial], periods: Sequence[SpeedPeriod], spread: float
+    pool: CandidatePool, trials: Sequence[Trial], slowdowns: Mapping[int, float], spread: float
 ) -> list[RankedTrial]:
-    """Rank topologies by their own runs alone, each scaled to the present speed; `spread` is the noise of runs."""
+    """Rank topologies by their own runs alone, each scaled to the present speed.
+
+    `slowdowns` has the factor since each trial, `spread` is the noise of runs.
+    """
     runs = _runs(trial for trial in trials if trial.measured)
     found = []
     for candidate, own in runs.items():
-        since = [math.prod(period.factor for period in periods if period.first > trial.number) for trial in own]
-        mean = sum(math.log(trial.seconds * factor) for trial, factor in zip(own, since, strict=True)) / len(own)
+        mean = sum(math.log(trial.seconds * slowdowns[trial.number]) for trial in own) / len(own)
         finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
         ranked = RankedTrial(
             candidate=candidate,

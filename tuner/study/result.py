@@ -301,7 +301,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
         predicted = rank(surrogate, own, labels, extrapolates=True)
         extrapolated = [trial for trial in predicted if trial.candidate not in ranked]
         others = [trial for trial in trials if trial.proposal.candidate not in leading]
-        ranking += rank_by_own_runs(pool, others, periods, spread)
+        ranking += rank_by_own_runs(pool, others, drift.slowdowns(others, periods), spread)
     return StudyResult(
         name=store.name,
         url=store.url,
