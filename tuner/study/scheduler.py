@@ -177,14 +177,13 @@ class Scheduler:
     def _verification(self, saving: float) -> Proposal | None:
         """Return a repeat of a run that an accident may have slowed down, or of a surprisingly fast leader.
 
-        A repeat is worth the probability of an accident times the improvement that the other runs predict, and goes
-        before a job that saves less. A budget without a final round is too small for repeats: each of its jobs tries
-        another topology.
+        A repeat goes before a job that saves less. A budget without a final round is too small for repeats: each of its
+        jobs tries another topology.
         """
         if self._sampler != "guided" or not self._limits.final or (best := self._state.log_best) is None:
             return None
         pending, leader = self._state.pending, self._state.ranking[0].candidate
-        work, chosen, worth = self._state.pool.work, None, max(saving, MIN_EXPECTED_GAIN)
+        chosen, worth = None, max(saving, MIN_EXPECTED_GAIN)
         for surprise in self._state.surrogate.surprises():
             if surprise.candidate in pending:
                 continue
@@ -192,8 +191,7 @@ class Scheduler:
                 if surprise.deviations < -OUTLIER_DEVIATIONS:
                     return self._repeat(surprise)
                 continue
-            finish = np.array([surprise.mean + work[surprise.candidate]])
-            gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+            gain = self._gain_of_repeat(surprise, best)
             if gain >= worth:
                 chosen, worth = surprise, gain
         return None if chosen is None else self._repeat(chosen)
@@ -213,11 +211,15 @@ class Scheduler:
         for surprise, size in zip(surprises, sizes, strict=True):
             if size is None:
                 continue
-            finish = np.array([surprise.mean + state.pool.work[surprise.candidate]])
-            gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+            gain = self._gain_of_repeat(surprise, best)
             if gain >= plan.least_gain(surprise.candidate, size) and gain / size.node_hours >= rate:
                 chosen, rate = surprise, gain / size.node_hours
         return None if chosen is None else self._repeat(chosen)
+
+    def _gain_of_repeat(self, surprise: Surprise, best: float) -> float:
+        """Return the probability of an accident times the improvement that the other runs predict."""
+        finish = np.array([surprise.mean + self._state.pool.work[surprise.candidate]])
+        return surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
 
     def _repeat(self, surprise: Surprise) -> Proposal | None:
         direction = "longer" if surprise.away > 0 else "less"
