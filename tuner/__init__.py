@@ -13,9 +13,11 @@ Names are imported when they are first used, so that `import tuner` costs nothin
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False  # `typing` takes longer to import than the rest of this file
 if TYPE_CHECKING:
+    from typing import Any
+
     from tuner.audit.api import audit_file
     from tuner.audit.measure import measure
     from tuner.core.domain import Cluster, Gpu, Link, Topology, Workload

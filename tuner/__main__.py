@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 
 
 def main() -> None:
-    """Run the command line; it is imported here, for that takes a while too."""
+    """Run the command line; all that takes a while is imported here, where Ctrl-C is caught."""
     try:
         from tuner.cli import main as command_line
 
@@ -17,6 +16,8 @@ def main() -> None:
             sys.stderr.write("tuner: interrupted.\n")
         raise SystemExit(130) from None
     finally:
+        import signal
+
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # all is said, and only the interpreter is left to end
 
 

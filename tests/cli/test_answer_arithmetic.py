@@ -15,7 +15,6 @@ from tuner.cli import live
 from tuner.cli.live import EventLines, LiveView
 from tuner.cli.optimize_output import (
     _answer,
-    _finishes,
     _gain,
     _model,
     _outcomes,
@@ -116,17 +115,11 @@ def test_the_gain_is_relative_to_the_first_measured_topology_if_the_first_choice
     ]
 
 
-@pytest.mark.parametrize(
-    ("extrapolated", "verb", "words"),
-    [
-        (False, "finishes", "finishes"),
-        (True, "finishes", "is predicted to finish"),
-        (False, "takes", "takes"),
-        (True, "takes", "is predicted to take"),
-    ],
-)
-def test_an_extrapolated_topology_is_predicted_to_finish(extrapolated: bool, verb: str, words: str) -> None:
-    assert _finishes(ranked(0, 10.0, extrapolated=extrapolated), verb) == words
+def test_what_was_not_measured_is_predicted() -> None:
+    own, other = ranked(0, 10.0, extrapolated=True), ranked(2, 8.0, extrapolated=True)
+    both = _answer(study(other, own))
+    assert both[0].startswith("t0 is predicted to finish soonest with 8 heads: ")
+    assert both[-1].startswith("As another model: t2, with 16 heads, is predicted to take 2.00 s per iteration")
 
 
 def test_another_shape_is_named_after_the_heads() -> None:

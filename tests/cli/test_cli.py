@@ -214,7 +214,7 @@ def test_the_header_describes_the_planned_model(run: Run) -> None:
     assert "train a different model" in said.out
     plain = run("plan", "--model", "llama-3-8b")
     assert "different model" not in plain.out
-    assert "237K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
+    assert "236.9K parameters" in run("plan", "--model", "tiny", "--nodes", "1").out
 
 
 def test_an_empty_space_with_the_largest_batch_is_explained(run: Run) -> None:
@@ -253,7 +253,9 @@ BAD_INPUT = [
         ("plan", "--nodes", "1" + "0" * 40),
         "cluster field nodes must be between 1 and 16,384, not a number of 133 bits.",
     ),
-    (("plan", "--nodes", "many"), "'many' is not a valid integer"),
+    (("plan", "--nodes", "many"), "'many' is not a whole number."),
+    (("plan", "--top", "nan"), "invalid value for '--top': 'nan' is not a whole number."),
+    (("memory", "--target", "most"), "'most' is not a number."),
     (("plan", "--gpus-per-node", "0"), "gpus_per_node must be between 1 and 128, not 0."),
     (("plan", "--global-batch", "0"), "workload field global_batch must be between 1 and 100,000,000, not 0."),
     (("plan", "--seq", "-1"), "model field seq must be between 1 and 100,000,000, not -1."),

@@ -111,9 +111,7 @@ def test_frameworks_are_compared_with_the_same_figures_in_csv_and_json(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1,234 of 5,678 topologies fit; the best takes 2 days and 30 GiB."""
-    best = SimpleNamespace(
-        topology=SimpleNamespace(key="k"), seconds=2.5, training=2 * 86400.0, memory=30 * 2.0**30, fits=True
-    )
+    best = SimpleNamespace(topology=SimpleNamespace(key="k"), seconds=2.5, days=2.0, memory=30 * 2.0**30, fits=True)
     workload = SimpleNamespace(precision="bf16", attention="flash2")
     rows = [
         SimpleNamespace(framework="a", legal=5678, fitting=1234, best=best, workload=workload, reason=""),

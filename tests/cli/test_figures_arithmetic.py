@@ -10,7 +10,7 @@ import pytest
 from tuner.cli import options, output
 from tuner.cli.commands import evaluate, explain, memory
 from tuner.cli.output import print_csv
-from tuner.core.quantity import parameter_count
+from tuner.core.quantity import format_count
 from tuner.space.build import space_for
 
 GIB = 2.0**30
@@ -23,10 +23,10 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 @pytest.mark.parametrize(
     ("number", "words"),
-    [(181e9, "181B"), (1e9, "1B"), (999e6, "999M"), (1e6, "1M"), (999_000, "999K"), (12_345, "12.3K")],
+    [(1.0267e12, "1.027T"), (181e9, "181B"), (999.98e6, "1B"), (999e6, "999M"), (1e6, "1M"), (12_346, "12.35K")],
 )
 def test_a_count_of_parameters_has_its_unit(number: float, words: str) -> None:
-    assert parameter_count(int(number)) == words
+    assert format_count(number, digits=4) == words
 
 
 def test_the_header_has_model_cluster_and_tokens() -> None:
@@ -207,7 +207,7 @@ def cost(key: str, seconds: float, **terms: float) -> Any:
         high=seconds + 1,
         estimate=estimate,
         flops=150e12,
-        training=864000.0,
+        days=10.0,
         memory=15 * GIB,
         limit=76 * GIB,
         stage=2,

@@ -18,6 +18,8 @@ from tuner.cli.max_batch_output import _tokens_assumed, answer_document, print_a
 from tuner.core.domain import Topology
 from tuner.costmodel.estimate import CostModel
 from tuner.planning import plan as plan_module
+from tuner.sizing.fit import Pressure
+from tuner.sizing.max_batch import BatchThroughput
 from tuner.space.build import space_for
 from tuner.space.space import Tally
 
@@ -32,9 +34,9 @@ def attempt(batch: int, memory: float | None, seconds: float | None, *, fits: bo
     )
 
 
-def value(batch: int, rate: float | None = None, days: float | None = None) -> Any:
+def value(batch: int, rate: float | None = None, days: float | None = None) -> BatchThroughput:
     """Return the value of a batch."""
-    return SimpleNamespace(
+    return BatchThroughput(
         micro_batch=batch, step_batch=8, acc_steps=8 // batch, exact=True, tokens_per_second=rate, days=days
     )
 
@@ -49,7 +51,7 @@ def answer(**fields: Any) -> Any:
         "card": 80 * GIB,
         "usable": 76 * GIB,
         "peak": 20 * GIB,
-        "pressures": [SimpleNamespace(micro_batch=2, slower=0.25, share=0.5, near_limit=False)],
+        "pressures": [Pressure(micro_batch=2, slower=0.25, share=0.5)],
         "safe": 1,
         "margin": 0.1,
         "strategy": "bisect",
@@ -303,7 +305,7 @@ def test_a_plan_names_the_six_rules_that_removed_most(
     tally = Tally(grid=1000, legal=900, removed=removed)
 
     def row(key: str, *, fits: bool) -> Any:
-        return SimpleNamespace(key=key, fits=fits, training=86400.0)
+        return SimpleNamespace(key=key, fits=fits, days=1.0)
 
     made: Any = SimpleNamespace(
         tally=tally, fitting=1, seconds=0.5, remedy="", top=[row("a", fits=True), row("b", fits=False)]

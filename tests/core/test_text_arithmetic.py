@@ -71,7 +71,13 @@ def test_node_time_is_in_hours_or_less(hours: float, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("tokens", "text"),
-    [(1e12, "1 trillion"), (9.99e11, "999 billion"), (1e6, "1 million"), (999_999.0, "999,999")],
+    [
+        (1e12, "1 trillion"),
+        (9.996e11, "1 trillion"),
+        (9.99e11, "999 billion"),
+        (1e6, "1 million"),
+        (999_000.0, "999,000"),
+    ],
 )
 def test_tokens_are_counted_in_thousands_of_thousands(tokens: float, text: str) -> None:
     assert token_count(tokens) == text

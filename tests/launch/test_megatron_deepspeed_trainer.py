@@ -15,7 +15,6 @@ from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
 from tuner.launch.contract import Job
-from tuner.launch.ds_config import ds_config
 from tuner.launch.program import program_of
 from tuner.launch.trainers.command import TrainerCommand
 
@@ -94,12 +93,7 @@ def test_another_model_is_refused() -> None:
 
 def test_the_config_leaves_the_optimizer_to_megatron(tmp_path: Path) -> None:
     """The config has no optimizer, because DeepSpeed's would ignore the learning rate of the command."""
-    program = program_of(
-        COMMAND,
-        configure=lambda job: ds_config(job.workload, job.topology),
-        accelerator="cuda",
-        trainer="megatron-deepspeed",
-    )
+    program = program_of(COMMAND, accelerator="cuda", trainer="megatron-deepspeed")
     cluster = catalog.cluster("bloom-48")
     job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=cluster, topology=TOPOLOGY)
     spec = program.prepare(job)

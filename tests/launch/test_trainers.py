@@ -198,7 +198,7 @@ def test_hf_trainer_gets_batch_config_and_checkpointing() -> None:
 
 
 def test_slurm_starts_ranks_itself_and_this_machine_with_torchrun(command: str, tmp_path: Path) -> None:
-    program = program_of(command, configure=lambda _: {}, accelerator="cuda", trainer="megatron-lm")
+    program = program_of(command, accelerator="cuda", trainer="megatron-lm")
     cluster = catalog.cluster("bloom-48")
     job = Job(number=0, tag="t", folder=tmp_path, workload=workload(), cluster=cluster, topology=TOPOLOGY)
     spec = program.prepare(job)

@@ -363,7 +363,7 @@ def test_out_of_memory_is_a_bound_at_the_need_of_that_job(reduced: bool, monkeyp
     job = ReducedRun(size=size()) if reduced else None
     edges: list[tuple[float, bool]] = []
     monkeypatch.setattr(found, "_weigh_side", lambda _, **given: edges.append((given["edge"], given["above"])))
-    found._take_memory(Observation(candidate=candidate(), fits=False, reduced=job), found._kind_features(candidate()))
+    found._take_memory(Observation(candidate=candidate(), fits=False, reduced=job), found._features_of(candidate()))
     need = size().need(SITE) if reduced else float(found._need[candidate()])
     deviation = float(found._memory_deviation[found._group[candidate()]])
     edge = (float(pool().room[candidate()]) - MEMORY_MARGIN[0] - need) / deviation

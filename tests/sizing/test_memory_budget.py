@@ -128,10 +128,9 @@ def test_the_largest_batch_fits_and_one_more_does_not(
 
 
 def test_checkpointing_and_shorter_samples_make_room() -> None:
-    plan = MemoryRequest(frozen=(part("llama-3-8b"),), trainable=1e8, seq=1024)
-    own, kept, long = (
-        budget(each, H100) for each in (plan, replace(plan, checkpointing=False), replace(plan, seq=4096))
-    )
+    plan = MemoryRequest(frozen=(part("llama-3-8b", 1024),), trainable=1e8)
+    longer = replace(plan, frozen=(part("llama-3-8b", 4096),))
+    own, kept, long = (budget(each, H100) for each in (plan, replace(plan, checkpointing=False), longer))
     assert own.sample < kept.sample
     assert own.sample < long.sample
 
@@ -255,9 +254,8 @@ def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragment
 ) -> None:
     """Those of one sequence on one GPU: activations, what a layer works with, and the logits."""
     names = ("llama-3-8b", "gpt-1.3b")
-    request = MemoryRequest(
-        frozen=(*map(part, names), part("7b")), trainable=1e8, seq=512, precision=precision, checkpointing=checkpointing
-    )
+    frozen = tuple(part(name, 512) for name in (*names, "7b"))
+    request = MemoryRequest(frozen=frozen, trainable=1e8, precision=precision, checkpointing=checkpointing)
     expected = 0.0
     for model in [catalog.model(name) for name in names] + [part("7b").model]:
         assert model
@@ -278,6 +276,16 @@ def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragment
     assert sample_bytes(request, H100) == pytest.approx(expected)
     assert budget(request, H100).sample == sample_bytes(request, H100)
     assert budget(replace(request, sample=3e9), H100).sample == 3e9
+
+
+def test_learned_positions_limit_a_sample(tmp_path: Path) -> None:
+    """A frozen model with 1,024 learned positions takes no longer samples, as `tuner plan` takes none."""
+    gpt2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024, "vocab_size": 50257}
+    (tmp_path / "config.json").write_text(json.dumps(gpt2))
+    frozen = [str(tmp_path / "config.json")]
+    assert tuner.memory(frozen=frozen, seq=1024).budgets
+    with pytest.raises(InputError, match=r"has 1,024 learned positions; --seq must be at most that, not 4,096"):
+        tuner.memory(frozen=frozen, seq=4096)
 
 
 @pytest.mark.parametrize(

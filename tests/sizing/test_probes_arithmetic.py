@@ -33,6 +33,7 @@ class Scripted:
         self.states, self.result = list(states), result
         self.clock = 0.0
         self.jobs: list[Job] = []
+        self.ended: Any = None
         self.cancelled: list[str] = []
 
     def now(self) -> float:
@@ -44,8 +45,10 @@ class Scripted:
         self.clock += 1.0
 
     def submit(self, job: Job) -> str:
-        """Note it."""
+        """Note it; it leaves `ended` in its folder."""
         self.jobs.append(job)
+        if self.ended is not None:
+            write_object(job.folder / "ended.json", self.ended)
         return "h"
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:
@@ -85,10 +88,7 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
             on_host=False,
             on_attempt=attempts.append,
         )
-        if ended is not None:
-            folder = tmp_path / "batches" / "0001-mbs3"
-            folder.mkdir(parents=True)
-            write_object(folder / "ended.json", ended)
+        launcher.ended = ended
         return made(3), launcher, attempts
 
     return probe
@@ -106,6 +106,12 @@ def test_a_probe_is_a_job_of_one_micro_batch_on_each_replica(probed: Callable[..
     assert (made.micro_batch, made.outcome, made.peak_memory, made.seconds) == (3, "MEASURED", 5 * GIB, 2.0)
     assert attempts == [made]
     assert launcher.cancelled == ["h"]
+
+
+def test_two_searches_in_one_folder_share_no_job(probed: Callable[..., Any]) -> None:
+    """Another search, or a later one, with the same folder of runs leaves the files of earlier jobs as they are."""
+    folders = [probed([RUNNING, ENDED], GOOD)[1].jobs[0].folder for _ in range(2)]
+    assert [folder.name for folder in folders] == ["0001-mbs3", "0002-mbs3"]
 
 
 @pytest.mark.parametrize(

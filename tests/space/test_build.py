@@ -12,7 +12,7 @@ import pytest
 from tests.workers import tiny
 from tuner.core.catalog import gpu
 from tuner.core.errors import InputError
-from tuner.space.build import _model, _usual, of_a_job, space_for
+from tuner.space.build import _usual, model_of, of_a_job, space_for
 
 
 @pytest.mark.parametrize(
@@ -46,12 +46,12 @@ def test_a_preset_keeps_its_precision_and_kernel_if_they_are_supported(
 
 def test_learned_positions_follow_the_sequence_only_if_they_did_before() -> None:
     follows = tiny(seq=32)
-    assert (_model(follows, None), _model(follows, 64).max_positions) == (follows, 64)
+    assert (model_of(follows, None), model_of(follows, 64).max_positions) == (follows, 64)
     longer = tiny(seq=32, max_positions=48)
-    assert (_model(longer, 48).seq, _model(longer, 16).max_positions) == (48, 48)
+    assert (model_of(longer, 48).seq, model_of(longer, 16).max_positions) == (48, 48)
     with pytest.raises(InputError, match="tiny has 48 learned positions; --seq must be at most that, not 49"):
-        _model(longer, 49)
-    assert _model(replace(longer, positions="rotary"), 49).seq == 49
+        model_of(longer, 49)
+    assert model_of(replace(longer, positions="rotary"), 49).seq == 49
 
 
 @pytest.mark.parametrize("suffix", ["toml", "json"])
@@ -64,10 +64,10 @@ def test_stated_positions_do_not_follow_the_sequence(
     fields |= {"max_positions": 32} if stated else {}
     table = "\n".join(["[model.small]", *(f"{name} = {value!r}" for name, value in fields.items())])
     described.write_text(table if suffix == "toml" else json.dumps(fields))
-    assert _model(str(described), seq).max_positions == positions
+    assert model_of(str(described), seq).max_positions == positions
     if stated:
         with pytest.raises(InputError, match="small has 32 learned positions; --seq must be at most that, not 33"):
-            _model(str(described), 33)
+            model_of(str(described), 33)
 
 
 def test_heads_must_be_a_multiple_of_key_value_heads() -> None:

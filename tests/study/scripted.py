@@ -32,6 +32,7 @@ class Scripted:
         self.status: Callable[[str], JobStatus] = lambda _: JobStatus(state=JobState.ENDED)
         self.result: Callable[[str], JobResult] = lambda _: MEASURED
         self.found: str | None = "adopted"
+        self.adopted: Any = None
 
     def end_with(self, results: Sequence[JobResult]) -> None:
         """Give the jobs these results, in the order of submission."""
@@ -71,8 +72,9 @@ class Scripted:
         self.explained.append(handle)
         return "stacks"
 
-    def adopt(self, _job: Job, _handle: str) -> str | None:
+    def adopt(self, job: Job, _handle: str) -> str | None:
         """Return the handle set by the test."""
+        self.adopted = job
         return self.found
 
 

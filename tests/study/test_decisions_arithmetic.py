@@ -17,7 +17,7 @@ from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion
 from tuner.space.build import space_for
 from tuner.study import drift
-from tuner.study.drift import SpeedPeriod
+from tuner.study.drift import SpeedPeriod, slowdowns
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY, INTERVAL, RankedTrial, rank, rank_by_own_runs
 from tuner.study.scheduler import Scheduler
@@ -327,13 +327,12 @@ def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:
 def test_runs_are_scaled_to_the_present_speed() -> None:
     """Earlier runs are scaled by the factors of later periods: 10 s before a factor of 1.02 count as 10.2 s."""
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 10.2, repeat=1)]
-    found = rank_by_own_runs(candidates(), trials, [SpeedPeriod(first=2, factor=1.02)])
+    found = rank_by_own_runs(candidates(), trials, slowdowns(trials, [SpeedPeriod(first=2, factor=1.02)]), 0.012)
     assert [one.candidate for one in found] == [0, 1]
     assert (found[0].seconds, found[0].runs) == (approx(10.2), 2)
     assert found[1].days == approx(16e6 / DAY)
-    spread = math.sqrt((6 * 0.012**2 + 2 * (math.log(1.02) / 2) ** 2) / 7)
-    assert math.log(found[0].high / found[0].days) == approx(INTERVAL * spread / math.sqrt(2))
-    assert math.log(found[0].days / found[0].low) == approx(INTERVAL * spread / math.sqrt(2))
+    assert math.log(found[0].high / found[0].days) == approx(INTERVAL * 0.012 / math.sqrt(2))
+    assert math.log(found[0].days / found[0].low) == approx(INTERVAL * 0.012 / math.sqrt(2))
     assert [(one.key, one.trials) for one in found] == [
         (trials[0].proposal.key, (0, 3)),
         (trials[1].proposal.key, (2,)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from tuner.core import catalog
+from tuner.core.errors import InputError
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
@@ -118,3 +120,10 @@ def test_a_command_is_tried_with_one_job(
     assert (found.name, found.verdict, found.evidence) == ("job", verdict, evidence)
     assert found.remedy == remedy.format(folder=folder)
     assert folder.exists() is (verdict == "missing")
+
+
+def test_a_command_that_is_refused_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(InputError, match="--set 'tp' lacks a value"):
+        doctor.try_command(command="train", settings=["tp"])
+    assert list(tmp_path.iterdir()) == []

@@ -25,9 +25,13 @@ NEXT = Proposal(key="t9", candidate=9, nodes=2, params={}, topology={}, estimate
 
 def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
     """A job costs its start, 120 s by default and otherwise the median of known ones, and its further iterations."""
-    assert job_node_hours(seconds=30.0, starts=[], iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
-    assert job_node_hours(seconds=30.0, starts=[90, 10, 20], iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
-    assert job_node_hours(seconds=30.0, starts=[36.0], iterations=1, nodes=100) == pytest.approx(1.0)
+    state: Any = SimpleNamespace(start_seconds=lambda _iterations: [], trials=[])
+    assert job_node_hours(state, seconds=30.0, iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
+    state.start_seconds = lambda _iterations: [90, 10, 20]
+    assert job_node_hours(state, seconds=30.0, iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
+    state.start_seconds = lambda _iterations: [36.0]
+    assert job_node_hours(state, seconds=30.0, iterations=1, nodes=100) == pytest.approx(1.0)
+    assert job_node_hours(state, seconds=30.0, iterations=3, nodes=100, risk=1.0) == pytest.approx(1.0)
 
 
 def test_before_a_measurement_the_start_of_other_jobs_is_assumed() -> None:

@@ -205,6 +205,17 @@ def test_a_hung_job_is_retried_once_with_synchronous_kernels(study: Callable[...
     assert (result.elapsed, result.evidence) == (80.0, "stacks")
 
 
+def test_the_retry_is_adopted_and_not_the_job_that_hung(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, launcher, running = begun(study, retry_hang_sync=True)
+    made._stop(running, Outcome.HUNG, "why", None)
+    made.running.clear()
+    monkeypatch.setattr(loop, "gone", lambda _: True)
+    made.reconcile()
+    assert launcher.adopted.folder == launcher.jobs[1].folder
+
+
 @pytest.mark.parametrize(("retry", "outcome"), [(False, Outcome.HUNG), (True, Outcome.CRASHED)])
 def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcome, study: Callable[..., Any]) -> None:
     made, launcher, running = begun(study, retry_hang_sync=retry)
@@ -288,7 +299,7 @@ def test_an_interrupted_study_leaves_jobs_that_outlive_it(
     made.interrupt()
     assert launcher.cancelled == cancelled
     assert made.running == {}
-    (trial,) = made.state.trials
+    (trial,) = made.store.trials()
     assert (trial.result.outcome if trial.result else None) is (None if outlives else Outcome.CANCELLED)
 
 

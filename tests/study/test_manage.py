@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -13,6 +14,8 @@ from tests.found_studies import study_in
 from tests.studies import kept, url_of
 from tuner.core.errors import StudyError
 from tuner.core.outcomes import Outcome
+from tuner.launch.contract import Job, JobState, JobStatus
+from tuner.study import manage
 from tuner.study.store.owner import this_worker
 from tuner.study.store.trial import Proposal
 from tuner.study.store.trial_store import TrialStore
@@ -42,6 +45,18 @@ def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: R
     assert "No studies in" in run("list", "--runs", str(tmp_path / "empty")).out
 
 
+def test_a_replayed_simulation_is_listed_as_simulated(tmp_path: Path, run: Run) -> None:
+    """A study that replays a table of the simulated cluster is labelled as one of the cluster itself is."""
+    rows = ["gpu,nodes,tp,pp,dp,hidden,layers,sec_per_iter,source"]
+    rows += [f"A100-80GB-SXM,1,{8 // dp},1,{dp},2048,24,{8 / dp:g},SIMULATED study x" for dp in (1, 2, 4)]
+    (tmp_path / "table.csv").write_text("\n".join(rows))
+    runs = str(tmp_path / "runs")
+    run("optimize", "--table", str(tmp_path / "table.csv"), "--budget", "2", "--study", "s", "--runs", runs)
+    (row,) = json.loads(run("list", "--runs", runs, "--json").out)["studies"]
+    assert (row["launcher"], row["simulated"]) == ("replay", True)
+    assert "replay (SIMULATED)" in run("list", "--runs", runs).out
+
+
 def test_a_file_is_no_folder_of_studies(tmp_path: Path, run: Run) -> None:
     (tmp_path / "runs").write_text("")
     code, _, error = run("list", "--runs", str(tmp_path / "runs"))
@@ -59,6 +74,32 @@ def test_stop_closes_the_trials_of_a_dead_process(tmp_path: Path, run: Run) -> N
     assert last.result.outcome is Outcome.CANCELLED
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["idle"]
     assert tuner.stop_study("bloom-48", runs=runs) == []
+
+
+def test_a_job_that_stop_cancels_has_cost_what_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hour that a job had run when `tuner stop` cancelled it counts as node-hours of the study."""
+    runs = study_in(tmp_path / "runs")
+    before = tuner.open_study("bloom-48", runs=runs).node_hours
+    orphan(tmp_path, owner={**this_worker(), "born": 1})
+    adopted: list[Job] = []
+
+    def adopt(job: Job, _handle: str | None) -> str:
+        adopted.append(job)
+        return "handle"
+
+    running = JobStatus(state=JobState.RUNNING, began=400.0)
+    launcher = SimpleNamespace(
+        adopt=adopt,
+        poll=lambda handles: dict.fromkeys(handles, running),
+        cancel=lambda _handle: None,
+        now=lambda: 4000.0,
+        close=lambda: None,
+    )
+    monkeypatch.setattr(manage, "_launcher", lambda *_: launcher)
+    (stopped,) = tuner.stop_study("bloom-48", runs=runs)
+    assert [job.folder for job in adopted] == [stopped.job_folder(runs / "bloom-48")]
+    study = tuner.open_study("bloom-48", runs=runs)
+    assert study.node_hours - before == pytest.approx(stopped.proposal.nodes)
 
 
 def test_a_study_of_a_running_process_is_not_stopped_from_outside(tmp_path: Path) -> None:

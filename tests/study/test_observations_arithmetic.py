@@ -180,7 +180,7 @@ def test_a_tracker_gets_the_study_and_the_trial_and_may_fail(monkeypatch: pytest
     monkeypatch.setattr("tuner.study.store.tracking.optuna.load_study", lambda **_: study)
     monkeypatch.setattr(tracking, "_mlflow", lambda: lambda *given: logged.append(given))
     monkeypatch.setattr(tracking, "_wandb", lambda _: lambda *_: 1 / 0)
-    store: Any = SimpleNamespace(name="s", storage="x")
+    store: Any = SimpleNamespace(name="s", storage="x", url="sqlite:///x")
     assert Tracker("mlflow", "s").log(store, 4) is None
     assert logged == [(study, frozen[1])]
     failing = Tracker("wandb", "s")

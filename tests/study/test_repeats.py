@@ -100,7 +100,8 @@ def test_a_surprising_run_is_repeated_if_that_is_worth_a_job() -> None:
 @pytest.mark.parametrize(("used", "ran", "launched"), [(9.54, True, False), (9.53, True, True), (9.9, False, True)])
 def test_only_a_repeat_must_fit_into_the_node_hours(used: float, ran: bool, launched: bool) -> None:
     """A repeat starts only if the remaining node-hours cover its 0.467; the first full-size run starts in any case."""
-    trials = [SimpleNamespace(measured=True, result=True, proposal=SimpleNamespace(candidate=0 if ran else 1))]
+    proposal, result = SimpleNamespace(candidate=0 if ran else 1), SimpleNamespace(elapsed=120.0)
+    trials = [SimpleNamespace(measured=True, launched=True, result=result, proposal=proposal)]
     decider = Decider(Limits(node_hours=10.0), node_hours=used, trials=trials)
     decider.scheduler._plan = SimpleNamespace(next_full=lambda: (0, "why"))
     decider.scheduler.stopping = "stopped"

@@ -223,13 +223,13 @@ def test_a_printed_study_has_ten_rows_and_counts_the_others(count: int, notes: t
 def test_a_study_without_trials_has_an_empty_part() -> None:
     """A result has the parts of the study that have trials, or the first part if there are no trials."""
     settings = (WORKLOAD, CLUSTER)
-    pool, trials = result._tried([settings, settings], [])
+    pool, trials = result.pool_of_tried([settings, settings], [])
     assert (len(pool.parts), trials) == (1, [])
     one = Trial(number=0, proposal=proposal(setting=1))
     other = Trial(number=1, proposal=proposal("b", setting=1))
-    pool, trials = result._tried([settings, settings], [one, other, one])
+    pool, trials = result.pool_of_tried([settings, settings], [one, other, one])
     assert (len(pool.parts), [trial.proposal.candidate for trial in trials]) == (1, [0, 1, 0])
-    pool, trials = result._tried([settings, settings], [one, Trial(number=2, proposal=proposal())])
+    pool, trials = result.pool_of_tried([settings, settings], [one, Trial(number=2, proposal=proposal())])
     assert (len(pool.parts), [trial.proposal.candidate for trial in trials]) == (2, [1, 0])
 
 

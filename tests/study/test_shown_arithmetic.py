@@ -19,6 +19,7 @@ from tuner.core.outcomes import Measurement
 from tuner.space.build import space_for
 from tuner.study import result
 from tuner.study.api import optimize
+from tuner.study.drift import slowdowns
 from tuner.study.ranking import rank_by_own_runs
 from tuner.study.result import open_study
 from tuner.study.store import recover
@@ -89,7 +90,7 @@ def test_topologies_beyond_the_limit_are_ranked_by_their_own_runs(monkeypatch: p
     assert len(few.ranking) == len(whole.ranking) > 2
     assert {ranked.key for ranked in few.ranking} == {ranked.key for ranked in whole.ranking}
     others = [trial for trial in few.trials if trial.proposal.key not in {one.key for one in few.ranking[:2]}]
-    assert few.ranking[2:] == tuple(rank_by_own_runs(few.pool, others, few.speed_periods))
+    assert few.ranking[2:] == tuple(rank_by_own_runs(few.pool, others, slowdowns(others, few.speed_periods), few.noise))
 
 
 @pytest.mark.parametrize(("attributes", "site"), [({}, ""), ({"site": "[site]", "other": 1}, "[site]")])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -81,10 +82,13 @@ def test_a_trial_is_stopped_with_its_job_unless_that_has_ended(
 
 def test_the_job_of_a_stopped_trial_is_that_of_its_part(tmp_path: Path) -> None:
     world = Stopped(None, JobState.LOST)
-    job = _job(world.store, Trial(number=7, proposal=proposal()), tmp_path)
+    job = _job(world.store, Trial(number=7, proposal=proposal()), tmp_path / "s")
     assert (job.number, job.tag, job.folder) == (7, "tag of key", tmp_path / "s/jobs/0007-key")
     assert (job.workload, job.cluster, job.topology, job.iterations) == (WORKLOAD, CLUSTER, ONE, (3, 4))
-    parts = [{}, {"workload": workload_document(WORKLOAD), "cluster": cluster_document(CLUSTER)}]
+    parts = [
+        {"workload": workload_document(WORKLOAD), "cluster": cluster_document(one)}
+        for one in (replace(CLUSTER, nodes=9), CLUSTER)
+    ]
     world.store.settings = {"parts": parts}
     job = _job(world.store, Trial(number=7, proposal=proposal(setting=1)), tmp_path)
     assert (job.cluster, job.iterations) == (CLUSTER, (2,))

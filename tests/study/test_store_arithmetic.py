@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy
 from optuna.trial import TrialState
 
 from tests.workers import ONE
@@ -68,6 +69,18 @@ def test_a_trial_is_stored_taken_over_and_ended_once(store: TrialStore) -> None:
     again.close()
     with pytest.raises(StudyError, match="the storage has no study 't'; it has 's'"):
         TrialStore.existing(store.url, "t")
+
+
+def test_only_studies_are_kept_in_wal_mode(store: TrialStore, tmp_path: Path) -> None:
+    """A study's database is in WAL mode; that of another program in the same process keeps its own."""
+    own = sqlalchemy.create_engine(store.url)
+    other = sqlalchemy.create_engine(f"sqlite:///{tmp_path / 'other.db'}")
+    modes = []
+    for engine in (own, other):
+        with engine.connect() as connection:
+            modes.append(connection.exec_driver_sql("PRAGMA journal_mode").scalar())
+        engine.dispose()
+    assert modes == ["wal", "delete"]
 
 
 def test_a_study_has_one_folder_per_machine(store: TrialStore, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.audit.checks import audit
-from tuner.audit.logged import Contradiction, audit_run
+from tuner.audit.logged import audit_run
 from tuner.audit.measure import differences
 from tuner.audit.repair import Finding, fixed
 from tuner.audit.subject import subject_of
@@ -85,6 +85,5 @@ def _of_log(log: Log) -> tuple[Finding, ...]:
     found: list[Finding] = []
     for run in log.runs:
         subject, _ = subject_of(run, space)
-        rates = differences(run, subject) if subject else []
-        found += audit_run(run, [Contradiction(one.iteration, one.printed, one.counted, one.reason) for one in rates])
+        found += audit_run(run, differences(run, subject) if subject else [])
     return tuple(found)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tuner.audit.delivery import Delivery, delivered, mismatch, read_expected
+from tuner.audit.logged import Contradiction
 from tuner.audit.subject import Subject, subject_of
 from tuner.core.columns import Columns
 from tuner.core.outcomes import Measurement
@@ -71,17 +72,6 @@ class LogIteration:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FlopsDiscrepancy:
-    """Logged TFLOPs that differ from those that the time gives."""
-
-    iteration: int
-    printed: float
-    counted: float
-    reason: str
-    """The known formula or mistake that gives the logged figure; else empty."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LogMeasurement:
     """The result of `tuner measure`."""
 
@@ -94,7 +84,7 @@ class LogMeasurement:
     """FLOP/s per GPU in the measured iterations, by the corrected formula."""
     memory_kind: str
     failure: Sighting | None
-    difference: FlopsDiscrepancy | None
+    difference: Contradiction | None
     notes: tuple[str, ...]
     nothing: str
     """Why there is no measurement; empty if there is one."""
@@ -186,7 +176,8 @@ def measure_run(
     if iterations is None:
         steady, note = first_steady(picked[0], [row.iteration for row in rows])
         picked, made = (steady,), replace(made, notes=(*made.notes, *filter(None, (note,))))
-    taken = [row for row in rows if row.iteration.number in picked]
+    wanted = set(picked)
+    taken = [row for row in rows if row.iteration.number in wanted]
     peak, kind = _peak(source, subject, taken)
     measurement = Measurement(
         seconds=statistics.median(row.seconds for row in taken),
@@ -286,7 +277,7 @@ def _peak(run: LogRun, subject: Subject | None, taken: Sequence[LogIteration]) -
     return run.peak.allocated, "allocated" if run.peak.allocated else ""
 
 
-def _difference(row: LogIteration, subject: Subject) -> FlopsDiscrepancy | None:
+def _difference(row: LogIteration, subject: Subject) -> Contradiction | None:
     """Return how logged and recomputed TFLOPs differ, if by more than rounding."""
     iteration, printed = row.iteration, row.iteration.tflops
     if not printed or not row.flops or not row.global_batch:
@@ -295,7 +286,7 @@ def _difference(row: LogIteration, subject: Subject) -> FlopsDiscrepancy | None:
     if abs(printed * 1e12 / row.flops - 1) <= max(rounding, _MIN_TFLOPS_DIFFERENCE):
         return None
     columns = _columns(subject, row.global_batch, iteration.seq)
-    return FlopsDiscrepancy(
+    return Contradiction(
         iteration=iteration.number,
         printed=printed,
         counted=row.flops / 1e12,
@@ -303,8 +294,8 @@ def _difference(row: LogIteration, subject: Subject) -> FlopsDiscrepancy | None:
     )
 
 
-def differences(run: LogRun, subject: Subject) -> list[FlopsDiscrepancy]:
-    """Return the discrepancies of a run; of a long run, from an evenly spread sample of its iterations."""
+def differences(run: LogRun, subject: Subject) -> list[Contradiction]:
+    """Return the contradictions of a run; of a long run, from an evenly spread sample of its iterations."""
     rows = _rows(run, subject, None)
     step = -(-len(rows) // _MAX_COMPARED) or 1
     return [found for row in rows[::step] if (found := _difference(row, subject))]

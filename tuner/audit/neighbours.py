@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from tuner.audit.evidence import Evidence, about, figures
@@ -80,35 +81,24 @@ def swapped(evidence: Evidence) -> Iterator[Finding]:
             if (text_of(other.row, "sec_per_iter"), text_of(other.row, "tflops")) == tuple(cells.values())
         ]
         expected = evidence.expected.get(index)
+        exchanged = partial(about, row, check="swapped", severity="error", suggestion=_exchange(cells), cells=cells)
         if mirrored:
             if not _odd_one(evidence, case, mirrored[0]):
                 continue
             message = f"{_both(case)} are swapped compared with line {mirrored[0].line}, the same run"
-            yield about(
-                row,
-                check="swapped",
-                severity="error",
-                message=message,
-                suggestion=_exchange(cells),
-                others=[mirrored[0].row],
-                cells=cells,
-            )
+            yield exchanged(message=message, others=[mirrored[0].row])
         elif expected is None and usual:
             printed, turned = (abs(math.log(value * 1e12 / case.peak / usual)) for value in (rate, seconds))
             if printed > _SWAP_FAR and turned < _SWAP_NEAR:
                 rate_words = f"{usual * case.peak / 1e12:.3g} TFLOPs"
-                message = f"{_both(case)} are probably swapped: the rows of the table reach about {rate_words}"
-                yield about(
-                    row, check="swapped", severity="error", message=message, suggestion=_exchange(cells), cells=cells
-                )
+                words = f"the rows of the table reach about {rate_words}"
+                yield exchanged(message=f"{_both(case)} are probably swapped: {words}")
         elif expected:
             printed, turned = (abs(math.log(value / expected.seconds)) for value in (seconds, rate))
             fits = _SWAP_FITS if expected.nearest < 0.2 else max(0.1, 2 * expected.spread)
             if turned <= fits and printed >= max(3 * fits, 0.05, 4 * expected.spread if expected.nearest else 0.0):
-                message = f"{_both(case)} are probably swapped: similar rows take about {expected.seconds:.4g} s"
-                yield about(
-                    row, check="swapped", severity="error", message=message, suggestion=_exchange(cells), cells=cells
-                )
+                words = f"similar rows take about {expected.seconds:.4g} s"
+                yield exchanged(message=f"{_both(case)} are probably swapped: {words}")
 
 
 def _both(case: PrintedRow) -> str:

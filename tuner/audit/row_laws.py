@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Final
 
 from tuner.audit.evidence import Evidence, about, short
@@ -19,6 +20,7 @@ _DECIMAL_SLACK: Final = 2**30 / 1e9
 """80 GiB print as 85.9 GB in decimal units."""
 _MIN_SHARE_OF_PEAK: Final = 0.001
 """Below this share of the peak, the seconds must be milliseconds."""
+_FASTER: Final = "faster than the GPU's peak"
 _SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "lora", "frozen")
 
 
@@ -66,32 +68,18 @@ def degrees(evidence: Evidence) -> Iterator[Finding]:
         if product == available or (product < available and _agrees(evidence, row)):
             continue
         words = f"{_product(row)} = {product} GPUs, but {_machines(row)} {available}"
+        finding = partial(about, row, check="degrees")
         if product < available and "tflops" not in row.cells:
-            yield about(
-                row,
-                check="degrees",
-                severity="advice",
-                message=f"{words}: the others are idle",
-                suggestion="state how many nodes were used",
-            )
-            continue
-        choices = _choices(evidence, row, available)
-        if choices:
+            idle = f"{words}: the others are idle"
+            yield finding(severity="advice", message=idle, suggestion="state how many nodes were used")
+        elif choices := _choices(evidence, row, available):
             column, value, sure = choices[0]
             why = "which matches the number of GPUs" + (" and the printed TFLOPs" if sure else "")
             message = f"{words}{_rate_words(row, available)}"
-            yield about(
-                row,
-                check="degrees",
-                severity="error",
-                message=message,
-                suggestion=f"{column}={value}, {why}",
-                cells={column: value},
-            )
+            suggestion = f"{column}={value}, {why}"
+            yield finding(severity="error", message=message, suggestion=suggestion, cells={column: value})
         else:
-            yield about(
-                row,
-                check="degrees",
+            yield finding(
                 severity="error",
                 message=words,
                 suggestion="correct a degree or the number of nodes",
@@ -271,28 +259,16 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
     """No GPU computes faster than its peak, and no training runs a thousand times slower."""
     for _, case in evidence.fitting:
         row, peak = case.row, case.peak
+        error = partial(about, row, severity="error")
         if row.tflops and row.tflops > peak * (1 + case.rounding("tflops")):
             message = f"{text_of(row, 'tflops')} TFLOPs on a GPU with a peak of {peak / 1e12:g}"
             whole = row.tflops / case.gpus
             if case.gpus > 1 and 0.02 * peak < whole < peak and _allowed_as(evidence, case, whole):
-                value = short(whole / 1e12)
-                yield about(
-                    row,
-                    check="peak",
-                    severity="error",
-                    message=f"{message}: they are the total of all {case.gpus} GPUs",
-                    suggestion=f"tflops={value}",
-                    cells={"tflops": value},
-                )
+                value, message = short(whole / 1e12), f"{message}: they are the total of all {case.gpus} GPUs"
+                yield error(check="peak", message=message, suggestion=f"tflops={value}", cells={"tflops": value})
             elif _allowed_as(evidence, case, row.tflops):
-                yield about(
-                    row,
-                    check="peak",
-                    severity="error",
-                    message=message,
-                    suggestion="the seconds are too small or the batch is too large",
-                    exclude="faster than the GPU's peak",
-                )
+                suggestion = "the seconds are too small or the batch is too large"
+                yield error(check="peak", message=message, suggestion=suggestion, exclude=_FASTER)
         elif row.seconds and not row.tflops:
             rate = hardware(case.terms) / case.gpus / row.seconds
             if rate > peak:
@@ -300,25 +276,13 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
                     f"{text_of(row, 'sec_per_iter')} s would mean {rate / 1e12:.4g} TFLOPs on a GPU with a peak of "
                     f"{peak / 1e12:g}"
                 )
-                yield about(
-                    row,
-                    check="peak",
-                    severity="error",
-                    message=message,
-                    suggestion="check the unit of the seconds, the batch and the number of GPUs",
-                    exclude="faster than the GPU's peak",
-                )
+                suggestion = "check the unit of the seconds, the batch and the number of GPUs"
+                yield error(check="peak", message=message, suggestion=suggestion, exclude=_FASTER)
             elif rate < _MIN_SHARE_OF_PEAK * peak and rate * 1000 < 0.9 * peak and rate * 1000 > 0.05 * peak:
                 value = f"{row.seconds / 1000:.6g}"
                 message = f"{text_of(row, 'sec_per_iter')} s would mean {rate / peak:.2%} of the peak: the unit is ms"
-                yield about(
-                    row,
-                    check="milliseconds",
-                    severity="error",
-                    message=message,
-                    suggestion=f"sec_per_iter={value}",
-                    cells={"sec_per_iter": value},
-                )
+                cells, suggestion = {"sec_per_iter": value}, f"sec_per_iter={value}"
+                yield error(check="milliseconds", message=message, suggestion=suggestion, cells=cells)
 
 
 def _allowed_as(evidence: Evidence, case: PrintedRow, tflops: float) -> bool:
@@ -335,27 +299,17 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
         row, card = case.row, case.run.cluster.gpu
         if row.memory is None:
             continue
+        error = partial(about, row, check="memory", severity="error")
         most = card.memory * (1 + case.rounding("mem_gib"))
         printed = text_of(row, "mem_gib")
         if row.memory > most * _DECIMAL_SLACK:
             if 0.02 * card.memory < row.memory / 1024 <= most:
                 value = short(row.memory / 2**30 / 1024)
                 message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}: the unit is MiB"
-                yield about(
-                    row,
-                    check="memory",
-                    severity="error",
-                    message=message,
-                    suggestion=f"mem_gib={value}",
-                    cells={"mem_gib": value},
-                )
+                yield error(message=message, suggestion=f"mem_gib={value}", cells={"mem_gib": value})
             else:
-                message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}"
-                yield about(
-                    row,
-                    check="memory",
-                    severity="error",
-                    message=message,
+                yield error(
+                    message=f"{printed} GiB on a GPU with {card.memory / 2**30:g}",
                     suggestion="check the figure, its unit and the GPU",
                     exclude="more memory than the GPU has",
                     exclude_column="mem_gib",
@@ -364,10 +318,7 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
             message = (
                 f"{printed} GiB cannot hold weights, gradients and optimizer states of {least / 2**30:.3g} GiB per GPU"
             )
-            yield about(
-                row,
-                check="memory",
-                severity="error",
+            yield error(
                 message=message,
                 suggestion="check the figure, the degrees and the model's size",
                 exclude="less memory than the model's states",

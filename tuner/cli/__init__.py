@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import itertools
 import os
+import re
 import sys
 import warnings
 from collections.abc import Mapping, Sequence
@@ -46,6 +47,8 @@ __all__ = ["app", "main"]
 _INTERRUPTED: Final = 130
 """Exit code after Ctrl-C."""
 
+_NUMBERS: Final = {"integer": "a whole number", "float": "a number"}
+"""The words for click's types of numbers."""
 
 _SECTIONS: Final[Mapping[str, tuple[click.Command, ...]]] = {
     "Search": (optimize, list_, stop, recover, report, export, dashboard),
@@ -150,8 +153,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def _usage_message(error: click.UsageError) -> str:
-    """Return click's message with the command whose help explains it: `missing argument 'KEY'. Run 'tuner ...'.`"""
-    message = error.format_message()
+    """Return click's message with the command whose help explains it: `missing argument 'KEY'. Run 'tuner ...'.`
+
+    What click calls a valid integer range is a whole number.
+    """
+    message = re.sub(r"a valid (integer|float)( range)?", lambda match: _NUMBERS[match[1]], error.format_message())
     message = message[:1].lower() + message[1:].rstrip()
     if not message.endswith((".", "?")):
         message += "."

@@ -80,11 +80,12 @@ def _axes(_: click.Context) -> list[str]:
 
 def _keys(context: click.Context) -> list[str]:
     """Return the keys that `tuner plan` ranks first, for the model and cluster on the command line."""
-    from tuner.cli.options import described_space
     from tuner.planning.plan import plan
+    from tuner.space.build import SpaceArguments, space_for
 
-    given: dict[str, Any] = dict(context.params)
-    return [row.topology.key for row in plan(described_space(given), top=MAX_KEYS).top]
+    params = context.params
+    given: Any = {name: params[name] for name in SpaceArguments.__annotations__ if params.get(name) is not None}
+    return [row.topology.key for row in plan(space_for(**given), top=MAX_KEYS).top]
 
 
 models: Final = completes(_models, or_file=True)

@@ -27,6 +27,8 @@ def print_answer_json(made: MaxBatchResult) -> None:
 
 def answer_document(made: MaxBatchResult) -> dict[str, Any]:
     """Return the result for JSON."""
+    from dataclasses import asdict
+
     found, line = made.found, made.fit
     return {
         "topology": made.topology.key,
@@ -59,26 +61,8 @@ def answer_document(made: MaxBatchResult) -> dict[str, Any]:
         "card_gib": made.card / _GIB,
         "usable_gib": made.usable / _GIB,
         "headroom_gib": (made.card - made.peak) / _GIB if made.peak else None,
-        "allocator_pressure": [
-            {
-                "micro_batch": pressure.micro_batch,
-                "slower": pressure.slower,
-                "share": pressure.share,
-                "near_limit": pressure.near_limit,
-            }
-            for pressure in made.pressures
-        ],
-        "worth": [
-            {
-                "micro_batch": value.micro_batch,
-                "step_batch": value.step_batch,
-                "acc_steps": value.acc_steps,
-                "exact": value.exact,
-                "tokens_per_second": value.tokens_per_second,
-                "days": value.days,
-            }
-            for value in made.worth
-        ],
+        "allocator_pressure": [asdict(one) | {"near_limit": one.near_limit} for one in made.pressures],
+        "worth": [asdict(value) for value in made.worth],
     }
 
 

@@ -78,8 +78,9 @@ def _answer(study: StudyResult) -> list[str]:
         lines = [f"No topology with the model's own {study.workload.model.heads} heads was measured."]
     else:
         which = f" with {_model(study, own)}" if study.trains_other_models else ""
+        finishes = "is predicted to finish" if own.extrapolated else "finishes"
         lines = [
-            f"{own.key} {_finishes(own)} soonest{which}: {seconds(own.seconds)} s per iteration, "
+            f"{own.key} {finishes} soonest{which}: {seconds(own.seconds)} s per iteration, "
             f"{between(own.days, own.low, own.high)} for {tokens}."
         ]
     if own is best and study.ties:
@@ -89,19 +90,13 @@ def _answer(study: StudyResult) -> list[str]:
         lines += _gain(study, own)
     if own is not best:
         gain = f", {1 - best.days / own.days:.1%} sooner" if own is not None else ""
+        takes = "is predicted to take" if best.extrapolated else "takes"
         lines.append(
-            f"As another model: {best.key}, with {_model(study, best)}, {_finishes(best, 'takes')} "
+            f"As another model: {best.key}, with {_model(study, best)}, {takes} "
             f"{seconds(best.seconds)} s per iteration, "
             f"{between(best.days, best.low, best.high)}{gain}."
         )
     return lines
-
-
-def _finishes(ranked: RankedTrial, measured: str = "finishes") -> str:
-    """Return the verb of a sentence about a topology's time, by whether that was measured at full size."""
-    if not ranked.extrapolated:
-        return measured
-    return f"is predicted to {measured.removesuffix('es') if measured == 'finishes' else measured.removesuffix('s')}"
 
 
 def _gain(study: StudyResult, own: RankedTrial) -> list[str]:

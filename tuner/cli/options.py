@@ -33,6 +33,14 @@ takes_log: Final = click.option(
     "--log", metavar="FILE", help="Log file that --command writes; may use fields: 'logs/{key}/rank0.log'."
 )
 
+takes_site_profile: Final = click.option(
+    "--site-profile",
+    "--slurm-site",
+    "site_profile",
+    metavar="FILE",
+    help="What your site's Slurm requires: account, partition, time limit. [default: none]",
+)
+
 LARGEST_NUMBER: Final = 1e30
 """Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""
 

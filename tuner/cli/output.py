@@ -90,7 +90,7 @@ def space_lines(space: Space) -> list[str]:
     An axis with one value shows that value; the number of values of the others follows as "searched".
     """
     from tuner.core.documents import model_notes
-    from tuner.core.quantity import format_count, parameter_count
+    from tuner.core.quantity import format_count
     from tuner.core.text import counted
 
     workload, cluster = space.workload, space.cluster
@@ -100,7 +100,7 @@ def space_lines(space: Space) -> list[str]:
     batch = batches[0] if len(batches) == 1 else workload.global_batch
     searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
     return [
-        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{parameter_count(model.parameters)} parameters"
+        f"{'' if own.name == 'unnamed' else f'{own.name}: '}{format_count(model.parameters, digits=4)} parameters"
         f"{_experts(model)}, {counted(model.layers, 'layer')}, hidden {model.hidden}, "
         f"{counted(model.heads, 'head')}, sequence {model.seq}{_seq_origin(model)}, "
         f"global batch {batch}, {workload.precision}, {workload.attention} attention"
@@ -113,13 +113,12 @@ def space_lines(space: Space) -> list[str]:
 
 
 def _experts(model: Model) -> str:
-    from tuner.core.quantity import parameter_count
+    from tuner.core.quantity import format_count
 
     if model.experts is None:
         return ""
-    return (
-        f" ({parameter_count(model.active_parameters)} active, {model.experts.top_k} of {model.experts.count} experts)"
-    )
+    active = format_count(model.active_parameters, digits=4)
+    return f" ({active} active, {model.experts.top_k} of {model.experts.count} experts)"
 
 
 def _domain(cluster: Cluster) -> str:

@@ -42,29 +42,17 @@ def whole(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
 
 
-def format_count(count: float) -> str:
+def format_count(count: float, *, digits: int = 3) -> str:
     """Return a count with its unit: `366B`, `3.62T`, `237K`.
 
     >>> format_count(366e9), format_count(3.624e12), format_count(999.9e9)
     ('366B', '3.62T', '1T')
     """
-    for scale, unit, next_unit in ((1e12, "T", ""), (1e9, "B", "T"), (1e6, "M", "B"), (1e3, "K", "M")):
-        if count >= scale:
-            digits = float(f"{count / scale:.3g}")
-            return f"{digits / 1e3:g}{next_unit}" if digits >= 1e3 and next_unit else f"{digits:,.15g}{unit}"
+    rounded = float(f"{count:.{digits}g}")  # first, for 999.9B is 1T
+    for scale, unit in ((1e12, "T"), (1e9, "B"), (1e6, "M"), (1e3, "K")):
+        if rounded >= scale:
+            return f"{rounded / scale:,.15g}{unit}"
     return f"{count:g}"
-
-
-def parameter_count(number: float) -> str:
-    """Return a number of parameters with its unit, to four digits: `70.55B`, `237K`.
-
-    >>> parameter_count(70_553_706_496), parameter_count(236_928)
-    ('70.55B', '237K')
-    """
-    for unit, size in (("B", 1e9), ("M", 1e6)):
-        if number >= size:
-            return f"{number / size:.4g}{unit}"
-    return f"{number / 1e3:.3g}K"
 
 
 _LAST_ITERATION: Final = 9999

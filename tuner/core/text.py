@@ -188,9 +188,10 @@ def node_time(hours: float) -> str:
 
 def token_count(tokens: float) -> str:
     """Return a number of tokens with its scale word: `3.62 trillion`."""
+    rounded = float(f"{tokens:.3g}")
     for unit, scale in (("trillion", 1e12), ("billion", 1e9), ("million", 1e6)):
-        if tokens >= scale:
-            return f"{tokens / scale:.3g} {unit}"
+        if rounded >= scale:
+            return f"{rounded / scale:,.15g} {unit}"
     return f"{tokens:,.0f}"
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from functools import partial
 from typing import Any
 
-from tuner.core.quantity import parameter_count
+from tuner.core.quantity import format_count
 from tuner.core.resources import folder
 from tuner.core.text import counted, markdown_text, seconds, token_count, unit_for
 from tuner.export.production import ProductionRun, run_document
@@ -28,7 +29,7 @@ def rendered(template: str, run: ProductionRun, **values: Any) -> str:
     )
     templates.filters |= {"sh": _shell, "label": label, "literal": repr}
     templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
-    templates.filters |= {"counted": counted, "parameters": parameter_count}
+    templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
     values = {"site": SiteProfile(), "program": None, "fsdp": False, **values}
     document = run_document(run)
     return templates.get_template(f"launch/{template}.j2").render(run=run, document=document, **values)

@@ -8,7 +8,7 @@ import shlex
 import signal
 import string
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
-from tuner.launch.ds_config import with_trainer_values
+from tuner.launch.ds_config import ds_config, with_trainer_values
 from tuner.launch.log_tail import STEPS, TRAINER_LOG
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.logs import StepPattern
@@ -66,20 +66,22 @@ class Program(Protocol):
         """Whether a process writes its stacks to stderr on SIGUSR1, which kills any other."""
 
 
-class Configure(Protocol):
-    """Returns the `ds_config.json` of a job."""
+Configure = Callable[[Job], Mapping[str, Any]]
+"""Returns the `ds_config.json` of a job."""
 
-    def __call__(self, job: Job) -> Mapping[str, Any]:
-        """Return DeepSpeed's configuration."""
+
+def _configured(job: Job) -> Mapping[str, Any]:
+    """Return the configuration in which DeepSpeed runs the job's topology."""
+    return ds_config(job.workload, job.topology)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerProgram:
     """`tuner.worker`, one process for each rank."""
 
-    configure: Configure
     accelerator: str
     """DeepSpeed's name for it: cuda or cpu."""
+    configure: Configure = _configured
     timeout: float = 600.0
     """Seconds that a collective may take before the job fails."""
     seed: int = 0
@@ -168,9 +170,9 @@ _LIVE_OUTPUT: Final = {"PYTHONUNBUFFERED": "1", "TTY_COMPATIBLE": "1", "TTY_INTE
 class CommandTemplate:
     """The user's command, measured by its log; it is split like a shell does, and runs without one."""
 
-    configure: Configure
     words: tuple[str, ...]
     cwd: Path
+    configure: Configure = _configured
     on_host: bool = False
     step_pattern: StepPattern | None = None
     trainer: TrainerCommand | None = None
@@ -193,8 +195,8 @@ class CommandTemplate:
         cls,
         text: str,
         *,
-        configure: Configure,
         cwd: Path,
+        configure: Configure = _configured,
         on_host: bool = False,
         step_pattern: str | None = None,
         log: str | None = None,
@@ -345,7 +347,6 @@ def _check_fields(word: str, option: str = "--command") -> None:
 def program_of(
     command: str | None,
     *,
-    configure: Configure,
     accelerator: str,
     seed: int = 0,
     step_pattern: str | None = None,
@@ -354,10 +355,9 @@ def program_of(
 ) -> Program:
     """Return the user's command, run in the current directory, or the bundled worker if there is none."""
     if command is None:
-        return WorkerProgram(configure=configure, accelerator=accelerator, seed=seed)
+        return WorkerProgram(accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(
         command,
-        configure=configure,
         cwd=Path.cwd(),
         on_host=accelerator == "cpu",
         step_pattern=step_pattern,

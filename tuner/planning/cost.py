@@ -51,6 +51,11 @@ class TopologyCost:
     """Seconds until the workload's tokens are processed."""
 
     @property
+    def days(self) -> float:
+        """Days until the workload's tokens are processed."""
+        return self.training / 86400
+
+    @property
     def fits(self) -> bool:
         """Whether fitting is more likely than running out of memory."""
         return self.out_of_memory < 0.5

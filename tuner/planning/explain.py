@@ -29,28 +29,28 @@ class RuleVerdict:
     rule: str
     level: Level
     word: Word
-    """`open`: cannot be judged before another holds. `allowed`: switched off. `moot`: no business of this workload."""
+    """`open`: cannot be checked until another holds. `allowed`: disabled. `moot`: not applicable to this workload."""
     sentence: str
     message: str = ""
-    """The numbers, where it is broken, or would be if it were not switched off; what must hold first, where open."""
+    """If it is broken, or would be if it were not disabled: the numbers. If it is open: what must hold first."""
     remedies: tuple[Remedy, ...] = ()
-    """The values with which it would hold, all else as asked."""
+    """Values of single axes with which it would hold."""
     hint: str = ""
     """A remedy other than an axis."""
     nearest: Topology | None = None
-    """The closest topology that breaks no rule at all, sought along this rule's own axes."""
+    """The closest legal topology, preferably by a change of the rule's own axes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """A topology under all rules."""
+    """The verdicts of all rules on a topology."""
 
     topology: Topology
     verdicts: tuple[RuleVerdict, ...]
     nearest: tuple[Topology, ...]
-    """The closest legal topologies of the space where it is not one itself."""
+    """The closest legal topologies of the space, if it is not one itself."""
     outside: Mapping[str, tuple[int | str, ...]]
-    """The axes whose values, as the space has them, do not hold this topology's: it is not one that `plan` lists."""
+    """The axes on which the space lacks this topology's value, each with the values that the space has."""
 
     @property
     def legal(self) -> bool:
@@ -63,7 +63,7 @@ class Explanation:
         return [verdict for verdict in self.verdicts if verdict.word == "broken" and verdict.level != "advice"]
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the table that a notebook shows."""
         return self._shown().html()
 
     def _repr_markdown_(self) -> str:
@@ -76,9 +76,9 @@ class Explanation:
             headers=("Rule", "Level", "Verdict", "What must hold"),
             words=frozenset({"Rule", "Level", "Verdict", "What must hold"}),
             rows=[
-                (each.rule, each.level, each.word, each.message or each.sentence)
-                for each in sorted(self.verdicts, key=lambda each: _SHOWN.index(each.word))
-                if each.word != "moot"
+                (verdict.rule, verdict.level, verdict.word, verdict.message or verdict.sentence)
+                for verdict in sorted(self.verdicts, key=lambda verdict: _SHOWN.index(verdict.word))
+                if verdict.word != "moot"
             ],
             notes=(f"Nearest legal: {near}.",) if near else (),
         )
@@ -100,8 +100,8 @@ def explain(space: Space, topology: Topology, *, most: int = 3) -> Explanation:
     judged = Explanation(topology=topology, verdicts=verdicts, nearest=(), outside=outside)
     if judged.legal and not outside:
         return judged
-    led = tuple(_led_out(space, topology, verdict) for verdict in verdicts)
-    return replace(judged, verdicts=led, nearest=tuple(nearest(space, topology, most=most)))
+    completed = tuple(_with_nearest(space, topology, verdict) for verdict in verdicts)
+    return replace(judged, verdicts=completed, nearest=tuple(nearest(space, topology, most=most)))
 
 
 def _outside(space: Space, columns: Columns) -> dict[str, tuple[int | str, ...]]:
@@ -111,14 +111,14 @@ def _outside(space: Space, columns: Columns) -> dict[str, tuple[int | str, ...]]
             found[axis] = tuple(spelt(axis, int(value)) for value in values)
     shape = Shape(hidden=int(columns.hidden[0]), layers=int(columns.layers[0]))
     if shape not in space.axes["shape"]:
-        found["shape"] = tuple(str(each) for each in space.axes["shape"])
+        found["shape"] = tuple(map(str, space.axes["shape"]))
     if space.dp and int(columns.dp[0]) not in space.dp:
         found["dp"] = space.dp
     return found
 
 
 def changes(before: Topology, after: Topology, space: Space) -> dict[str, tuple[int | str, int | str]]:
-    """The axes in which two topologies differ, each with both values."""
+    """Return the axes on which two topologies differ, each with both values."""
     columns = Columns.of([before, after], space.workload, space.cluster)
     moved = {name: array for name, array in columns.arrays.items() if array[0] != array[1]}
     return {name: (spelt(name, int(array[0])), spelt(name, int(array[1]))) for name, array in moved.items()}
@@ -149,8 +149,8 @@ def _verdicts(space: Space, columns: Columns, unused: frozenset[str]) -> Iterato
             yield verdict
 
 
-def _led_out(space: Space, topology: Topology, verdict: RuleVerdict) -> RuleVerdict:
-    """A violation with the nearest legal topology that its own axes lead to."""
+def _with_nearest(space: Space, topology: Topology, verdict: RuleVerdict) -> RuleVerdict:
+    """Return the verdict; of a broken law or policy, with the nearest legal topology along the rule's axes."""
     if verdict.word != "broken" or verdict.level == "advice":
         return verdict
     found = nearest(space, topology, most=1, along=BY_NAME[verdict.rule].vary)

@@ -48,7 +48,7 @@ class FrameworkComparison:
         return self._shown().markdown()
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the table that a notebook shows."""
         return self._shown().html()
 
     def _shown(self) -> ResultTable:
@@ -70,7 +70,7 @@ def cells(row: FrameworkPlan) -> tuple[str, ...]:
     if row.best is None or row.workload is None:
         return (row.framework, "0", "0", "none", "", "", "", "", "")
     best = row.best
-    figures = (f"{best.seconds:.4g}", f"{best.training / 86400:,.1f}", f"{best.memory / 2**30:.1f}")
+    figures = (f"{best.seconds:.4g}", f"{best.days:,.1f}", f"{best.memory / 2**30:.1f}")
     key = best.topology.key if best.fits else f"{best.topology.key} (unlikely to fit)"
     counts = (f"{row.legal:,}", f"{row.fitting:,}")
     return (row.framework, *counts, key, *figures, row.workload.precision, row.workload.attention)

@@ -23,9 +23,6 @@ from tuner.space.space import Space, Tally
 ORDER: Final = "estimated time to train at equal compute divided by the probability of fitting, then grid order"
 """The order of rows: by expected throughput, including the risk of running out of memory, highest first."""
 
-
-DAY: Final = 86400.0
-
 MOST_ROWS: Final = 500_000
 """Rows that are listed at most when all are asked for."""
 
@@ -43,20 +40,20 @@ class Plan:
     """Where nothing fits: the offload with which some topologies would; empty if none does."""
 
     def _repr_html_(self) -> str:
-        """How a notebook shows it."""
+        """Return the table that a notebook shows."""
         return self._shown().html()
 
     def _repr_markdown_(self) -> str:
         return self._shown().markdown()
 
     def _shown(self) -> ResultTable:
-        unit, per_day = column([row.training / DAY for row in self.top])
+        unit, per_day = column([row.days for row in self.top])
         rows = [
             (
                 row.topology.key,
                 f"{row.seconds:.4g}",
                 interval(row.low, row.high),
-                f"{row.training / DAY * per_day:,.1f}",
+                f"{row.days * per_day:,.1f}",
                 f"{row.flops / 1e12:.1f}",
                 f"{row.mfu:.1%}",
                 f"{row.memory / 2**30:.1f}",
@@ -99,7 +96,7 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
         with np.errstate(divide="ignore"):
             expected = training / (1 - scores.out_of_memory)
         keys = np.concatenate([keys, np.stack([training, expected])], axis=1)
-        if len(points) > 2 * keep:  # sorting now and then is what keeps it cheap
+        if len(points) > 2 * keep:  # rarely, because sorting takes time
             first = np.lexsort((points, *keys))[:keep]
             points, keys = points[first], keys[:, first]
     if not tally.legal:
@@ -113,7 +110,7 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
 
 
 def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
-    """What rows are ranked by: seconds of training for each operation of the model, in units of the workload's own.
+    """Return what rows are ranked by: seconds of training per FLOP of the model and token.
 
     Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
     """
@@ -129,7 +126,7 @@ def removal(rule: str, count: int, workload: Workload) -> str:
 
 
 def why_empty(space: Space, tally: Tally) -> str:
-    """One sentence: which rules removed how many, and the nearest changes that open the space."""
+    """Return one sentence: how many topologies each rule removed, and the nearest changes that make some legal."""
     removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
     causes = ", ".join(removal(name, count, space.workload) for count, name in removed)
     found = openings(space)

@@ -49,7 +49,7 @@ def annotate(study: StudyResult, store: Path) -> int:
         publisher.note(study_note(study, rows) + _leader_link(study, publisher.study_id))
         for trial in study.trials:
             publisher.note(trial_note(trial), trial.number)
-            folder = study.folder / "jobs" / f"{trial.number:04d}-{trial.proposal.key}"
+            folder = trial.job_folder(study.folder)
             publisher.files(trial.number, [folder / name for name in FILES], store)
         for name, figure in graphs(study, rows).items():
             publisher.graph(name, figure)

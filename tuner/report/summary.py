@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
+from tuner.core.quantity import format_count
 from tuner.core.text import counted, ends, listed, node_time, seconds, span, token_count
 from tuner.planning.cost import TopologyCost, cost_of, difference
-from tuner.study.leaderboard import LeaderboardRow, size
+from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.ranking import TIE_THRESHOLD
 from tuner.study.result import StudyResult
 
@@ -124,7 +125,7 @@ def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
         f"{simulated_label(study)}{row.key} {is_fastest}: {seconds(leader.seconds)} s per iteration on "
         f"{counted(row.topology.nodes, 'node')} of {row.cluster.gpus_per_node} {row.cluster.gpu.name}, "
         f"{span(leader.days)} for {token_count(study.workload.training_tokens)} tokens with "
-        f"{size(model.parameters)} parameters.{other}"
+        f"{format_count(model.parameters)} parameters.{other}"
     )
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
+from tuner.core.quantity import format_count
 from tuner.core.text import column, interval, markdown_cells, pipe_table, seconds, token_count
 from tuner.report.summary import measured_word
-from tuner.study.leaderboard import GIB, LeaderboardRow, size
+from tuner.study.leaderboard import GIB, LeaderboardRow
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, run_cells, write_csv
@@ -77,7 +78,7 @@ def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list
     runs = f", {ranked.runs} runs" if ranked and ranked.runs > 1 else ""
     return [
         str(topology.nodes),
-        size(row.workload.model.parameters),
+        format_count(row.workload.model.parameters),
         *(
             str(degree)
             for degree in (topology.dp, topology.tp, topology.pp, topology.micro_batch, row.workload.global_batch)

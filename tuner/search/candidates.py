@@ -33,12 +33,12 @@ class CandidatePool:
 
     @classmethod
     def of_space(cls, space: Space) -> CandidatePool:
-        """The whole legal space."""
+        """Return the candidates of the whole legal space."""
         return cls.of_points(space, space.blocks())
 
     @classmethod
     def of_points(cls, space: Space, blocks: Iterable[IntArray]) -> CandidatePool:
-        """These points of a space."""
+        """Return these points of a space as candidates."""
         points = np.concatenate([np.zeros(0, dtype=np.int64), *blocks])
         columns = space.columns(points)
         arrays = {name: np.asarray(columns.arrays[name]) for name in columns.names}
@@ -63,39 +63,39 @@ class CandidatePool:
         return np.cumsum([0, *(len(part.tp) for part in self.parts)])
 
     def at(self, candidate: int) -> tuple[Columns, int]:
-        """The part of a candidate and its row there."""
+        """Return the part of a candidate, and its row in it."""
         part = self.part(candidate)
         return self.parts[part], int(candidate - self.starts[part])
 
     def part(self, candidate: int) -> int:
-        """The number of a candidate's part."""
+        """Return the index of a candidate's part."""
         return int(np.searchsorted(self.starts, candidate, side="right")) - 1
 
     def topology(self, candidate: int) -> Topology:
-        """The candidate as a value."""
+        """Return the topology of a candidate."""
         columns, row = self.at(candidate)
         return columns.topology(row)
 
     def setting(self, candidate: int) -> tuple[Workload, Cluster]:
-        """The candidate's workload and cluster."""
+        """Return the workload and the cluster of a candidate."""
         columns, _ = self.at(candidate)
         return columns.workload, columns.cluster
 
     def column(self, name: str) -> IntArray:
-        """One column of all candidates."""
+        """Return one column of all candidates."""
         return np.concatenate([part.arrays[name] for part in self.parts])
 
     @cached_property
     def splits(self) -> IntArray:
-        """A number for each way to split the model over GPUs, by tensors and by stages."""
+        """A number per combination of tensor and pipeline parallel degrees."""
         return self.column("tp") * (1 + int(self.column("pp").max())) + self.column("pp")
 
     @cached_property
     def work(self) -> FloatArray:
         """Logarithm of the iterations that finish the training at equal compute.
 
-        Heads and shape change the model that is trained, and a bigger one is not worse for taking longer: what counts
-        is how soon as many operations of the model are done as the workload's own training takes.
+        Heads and shape change the model that is trained, so what counts is the time in which as many FLOPs are executed
+        as by the training of the workload's own model.
         """
         own = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
         one = Columns.of([own], self.workload, self.parts[0].cluster)
@@ -106,7 +106,7 @@ class CandidatePool:
 
     @cached_property
     def room(self) -> FloatArray:
-        """Logarithm of the bytes that a process can have of its card."""
+        """Logarithm of the bytes of its GPU that a process can use."""
         return np.concatenate([np.full(len(part.tp), np.log(limit(part))) for part in self.parts])
 
     @cached_property
@@ -126,14 +126,14 @@ class CandidatePool:
 
     @cached_property
     def keys(self) -> dict[str, int]:
-        """Candidates by key; of several with one key the first. Only for pools that are small enough to list."""
+        """The first candidate of each key. Only for pools that are small enough to list."""
         keys: dict[str, int] = {}
         for candidate in range(len(self)):
             keys.setdefault(self.topology(candidate).key, candidate)
         return keys
 
     def find(self, topology: Topology, workload: Workload | None = None) -> int | None:
-        """The candidate that is this topology, if there is one; `workload` tells parts apart."""
+        """Return the candidate with this topology, of this workload if one is given; None if there is none."""
         for part, start in zip(self.parts, self.starts, strict=False):
             if workload is not None and part.workload != workload:
                 continue
@@ -147,15 +147,15 @@ class CandidatePool:
 
 
 def _distinct(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:
-    """Places of the first of each kind of row, and the kind of each row."""
+    """Return the first row of each group of equal rows, and the group of each row."""
     code: IntArray = np.zeros(len(parts[0]), dtype=np.int64)
     codes = 1
     for part in parts:
         least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
         values = most - least + 1
         if codes * values > _MOST_CODES:
-            kinds, code = np.unique(code, return_inverse=True)
-            codes = len(kinds)
+            known, code = np.unique(code, return_inverse=True)
+            codes = len(known)
         code = code * values + (part.astype(np.int64) - least)
         codes *= values
     _, first, back = np.unique(code, return_index=True, return_inverse=True)

@@ -1,7 +1,7 @@
-"""A Gaussian field over kinds of candidates that grows by one observation at a time.
+"""A Gaussian process over groups of candidates, updated one observation at a time.
 
-With L the Cholesky factor of the covariance of what was observed, it keeps W = L^-1 times the covariance of
-observations and kinds, one row for each observation; mean and variance of every kind follow from sums over rows.
+With L the Cholesky factor of the covariance of the observations, it stores W = L^-1 x cov(observations, groups), one
+row per observation; mean and variance of every group are sums over rows.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ SingleArray = npt.NDArray[np.float32]
 
 
 class IncrementalGP:
-    """What observations tell of all kinds; whatever else was given with an observation is whitened along."""
+    """The posterior of all groups; other values given with an observation are whitened (multiplied by L^-1) too."""
 
-    def __init__(self, kinds: int, carried: int) -> None:
-        self._whitened = np.zeros((_ROOM, kinds), dtype=np.float32)
+    def __init__(self, groups: int, carried: int) -> None:
+        self._whitened = np.zeros((_ROOM, groups), dtype=np.float32)
         self._inverse = np.zeros((_ROOM, _ROOM))
         self._carried = np.zeros((_ROOM, carried))
         self._followed = np.zeros((_ROOM, _ROOM))
@@ -29,26 +29,26 @@ class IncrementalGP:
 
     @property
     def carried(self) -> FloatArray:
-        """What was given with the observations, whitened: L^-1 times it."""
+        """The values given with the observations, whitened."""
         return self._carried[: self.rows]
 
     @property
     def whitened(self) -> SingleArray:
-        """One row for each observation, one column for each kind."""
+        """One row per observation, one column per group."""
         return self._whitened[: self.rows]
 
     def solved(self, across: FloatArray) -> FloatArray:
-        """L^-1 times the covariance of the observations with something else."""
+        """Return L^-1 times a covariance with the observations."""
         solved: FloatArray = self._inverse[: self.rows, : self.rows] @ across
         return solved
 
     @property
     def followed(self) -> FloatArray:
-        """`solved` of whatever is followed, one column for each."""
+        """`solved` of each followed covariance, one column each."""
         return self._followed[: self.rows, : self.columns]
 
     def follow(self, across: FloatArray) -> None:
-        """Keep `solved` of this up to date from now on."""
+        """Keep `solved` of this covariance up to date."""
         if self.columns == self._followed.shape[1]:
             self._followed = np.pad(self._followed, ((0, 0), (0, self.columns)))
         self._followed[: self.rows, self.columns] = self.solved(across)
@@ -62,8 +62,11 @@ class IncrementalGP:
         carried: FloatArray,
         followed: FloatArray | None = None,
     ) -> None:
-        """One more observation: its covariance with the kinds, with the observations before it and with itself, its
-        noise included, what is carried along, and its covariance with what is followed."""
+        """Add an observation.
+
+        `across`, `before` and `followed` are its covariances with the groups, with earlier observations and with what
+        is followed; `own` is its variance, noise included; `carried` are the values to whiten along.
+        """
         rows = self.rows
         if rows == len(self._inverse):
             self._grow()
@@ -78,7 +81,7 @@ class IncrementalGP:
         self.rows = rows + 1
 
     def truncate(self, rows: int) -> None:
-        """Forget all but the first observations."""
+        """Remove all but the first observations."""
         self.rows = rows
 
     def precision(self) -> FloatArray:
@@ -88,10 +91,10 @@ class IncrementalGP:
         return diagonal
 
     def left_out(self, shift: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return how far each observation is from what all others predict, and the variance of that.
+        """Return the difference of each observation from the prediction of all others, and its variance.
 
-        The last column of what is carried is the observed value, the others are slopes; `shift` and `spread` are mean
-        and covariance of what they are multiplied by.
+        The last column of `carried` is the observed value, the others are slopes; `shift` and `spread` are mean and
+        covariance of their coefficients.
         """
         slopes = self.unwhitened(self.carried[:, :-1])
         weights = self.unwhitened(self.carried[:, -1] - self.carried[:, :-1] @ shift)
@@ -112,7 +115,7 @@ class IncrementalGP:
 
 
 _ROOM: Final = 16
-"""Observations that there is room for at first."""
+"""Observations for which memory is allocated at first."""
 
 _LEAST: Final = 1e-10
-"""Of a variance: an observation repeated without noise would leave nothing."""
+"""The least variance of an observation given the others: one repeated without noise would have none."""

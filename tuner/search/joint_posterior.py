@@ -41,16 +41,16 @@ class JointPosterior(TimeRecord):
 
     @property
     def apart(self) -> float:
-        """Standard deviation of how two candidates compare for which the model's errors have nothing in common."""
+        """Standard deviation of the difference of two candidates whose model errors are independent."""
         return math.sqrt(2 * (self._shared + self._own))
 
     def joint(self, jobs: Sequence[tuple[int, ReducedSize | None]]) -> tuple[FloatArray, FloatArray]:
-        """Means and covariances of the logarithms of seconds of jobs, each of a candidate at full or at a reduced size.
+        """Return means and covariance of the log seconds of jobs, each of a candidate at full or at a reduced size.
 
-        Those of a reduced size are projected to the full one. Noise of runs is left out.
+        Those of a reduced size are projected to the full one. The noise of runs is excluded.
         """
         rows, sizes = np.array([candidate for candidate, _ in jobs], dtype=np.int64), [size for _, size in jobs]
-        features = joined([self._kind_features(candidate) for candidate in rows.tolist()])
+        features = joined([self._features_of(candidate) for candidate in rows.tolist()])
         own = self._own * (rows[:, None] == rows[None, :])
         together = self._scale * covariance(features, features, self.trust.lengths) + own + gap_covariance(sizes, sizes)
         seen = self._observed
@@ -73,7 +73,7 @@ class JointPosterior(TimeRecord):
         return math.exp(run.log_seconds + float(mean[0] - mean[1]))
 
     def surprises(self) -> list[Surprise]:
-        """Return the candidates that ran once, each with what all other runs predict of it."""
+        """Return the candidates that ran once, each with the prediction of all other runs."""
         counts = Counter(candidate for candidate, _ in self._variances if candidate >= 0)
         if counts.total() < 2:
             return []
@@ -91,7 +91,7 @@ class JointPosterior(TimeRecord):
         ]
 
     def _expected_of(self, before: FloatArray, alone: float, slopes: FloatArray) -> tuple[float, float]:
-        """The mean and variance of a residual, by its covariances with what was observed, and its variance alone."""
+        """Return mean and variance of a residual, by its covariances with the observations and its prior variance."""
         solved, carried = self._time.solved(before), self._time.carried
         shift, spread = self._shift()
         left = slopes - solved @ carried[:, :-1]
@@ -99,7 +99,7 @@ class JointPosterior(TimeRecord):
         return mean, float(alone - solved @ solved + left @ spread @ left)
 
     def _shift(self) -> tuple[FloatArray, FloatArray]:
-        """How far the factors are from the reference, and their covariance."""
+        """Return the posterior mean of the factors, relative to the reference, and their covariance."""
         prior = 1 / self._prior**2
         carried = self._time.carried
         spread = np.linalg.inv(np.diag(prior) + carried[:, :-1].T @ carried[:, :-1])
@@ -107,6 +107,6 @@ class JointPosterior(TimeRecord):
         shift: FloatArray = spread @ (carried[:, :-1].T @ carried[:, -1] - prior * away)
         return shift, spread
 
-    def _kind_features(self, candidate: int) -> Features:
+    def _features_of(self, candidate: int) -> Features:
         """Return the features of a candidate at the present speed."""
         raise NotImplementedError

@@ -60,13 +60,13 @@ class MemoryPosterior:
         return below((beyond[candidates] + needs - self._need[candidates]) / deviation[candidates])
 
     def least_need(self) -> tuple[int, float]:
-        """The candidate that exceeds its GPU's memory least, and its expected need relative to that memory."""
+        """Return the candidate that exceeds its GPU's memory least, and its expected need relative to that memory."""
         beyond, _ = self._overfull()
         candidate = int(np.argmin(beyond))
         return candidate, math.exp(beyond[candidate])
 
     def _overfull(self) -> tuple[FloatArray, FloatArray]:
-        """Logarithms of what candidates need over what their cards hold: means and deviations."""
+        """Return mean and deviation of the logarithm of each candidate's need over the memory of its GPU."""
         mean, variance = self._memory_of(self._memory.whitened)
         beyond = self._need - self.pool.room + MEMORY_MARGIN[0] + (mean * self._memory_deviation)[self._group]
         return beyond, (np.sqrt(variance) * self._memory_deviation)[self._group]
@@ -114,19 +114,19 @@ class MemoryPosterior:
         self._weigh_limit(seen.candidate, features, need, fits=bool(seen.fits))
 
     def _weigh_limit(self, candidate: int, features: Features, need: float, *, fits: bool) -> None:
-        """Take what a job is expected to need, in logarithms of bytes, as less or more than its card holds."""
+        """Observe that a job's expected need, in logarithms of bytes, is less or more than the memory of its GPU."""
         deviation = float(self._memory_deviation[self._group[candidate]])
         edge = (float(self.pool.room[candidate]) - MEMORY_MARGIN[0] - need) / deviation
         self._weigh_side(features, margin=MEMORY_MARGIN[1] / deviation, edge=edge, above=not fits)
 
     def _forget_memory(self, rows: int) -> None:
-        """Forget all but the first observations of memory."""
+        """Remove all but the first observations of memory."""
         self._memory.truncate(rows)
         self._weighed.truncate(rows)
         del self._margins[rows:]
 
     def _weigh_side(self, features: Features, *, margin: float, edge: float, above: bool) -> None:
-        """Take what a job needs, or with a margin that beside what its card holds, as above or below an edge."""
+        """Observe that a job's need, with a margin relative to the memory of its GPU, is above or below an edge."""
         before = self._memory_across(features, margin)
         solved = self._memory.solved(before)
         mean = float(solved @ self._memory.carried[:, 0])
@@ -138,16 +138,16 @@ class MemoryPosterior:
 
     @property
     def _memory_prior(self) -> float:
-        """Variance of a memory residual, in units of the variance that it has at first."""
+        """Variance of a memory residual, relative to its initial one."""
         return (self._memory_common + 2) / 3
 
     def _memory_across(self, features: Features, margin: float) -> FloatArray:
-        """Covariance of an observation of memory with those before it."""
+        """Return the covariance of an observation of memory with the earlier ones."""
         together: FloatArray = memory_covariance(features, self._weighed.features, self._memory_common)[0]
         return together + margin * np.array(self._margins)
 
     def _weigh_in(self, features: Features, *, margin: float, before: FloatArray, value: float, noise: float) -> None:
-        """Take an observation of what a job needs, or with a margin of what it needs beside what its card holds."""
+        """Add an observation of a job's need, with a margin relative to the memory of its GPU."""
         across = memory_covariance(features, self._features, self._memory_common)[0]
         across += margin * MEMORY_MARGIN[1] / self._memory_deviation
         own = self._memory_prior + margin**2 + noise
@@ -179,5 +179,5 @@ class MemoryPosterior:
 
 
 def chunked(parts: Sequence[Columns]) -> list[Columns]:
-    """The parts cut so that the arrays between stay in the processor's cache."""
+    """Return the parts in chunks whose intermediate arrays stay in the processor's cache."""
     return [part.rows(slice(start, start + CHUNK)) for part in parts for start in range(0, len(part.tp), CHUNK)]

@@ -1,4 +1,4 @@
-"""How far the model of a study's cluster is off and how noisy its runs are, by the likelihood of its own record."""
+"""The size of the model's error and of the noise of runs, by the likelihood of a study's own measurements."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def averaged(record: Record, assumed: Trust) -> Trust:
 
 
 def _rounded(ratio: float) -> float:
-    """Return a ratio in steps: a small change would weigh all observations anew for nothing."""
+    """Return a ratio rounded to steps, because every change repeats all observations."""
     return float(TRUST_STEP ** round(math.log(ratio, TRUST_STEP)))
 
 
@@ -186,9 +186,9 @@ class TimeRecord(Residuals):
 
     @property
     def _expected(self) -> FloatArray:
-        """Logarithms of the factors before anything is seen, and of no trend."""
+        """Prior mean of the logarithms of the factors; 0 for trends and levels."""
         raise NotImplementedError
 
     def _noise(self, seen: Observation) -> float:
-        """Variance of a figure by itself."""
+        """Return the variance of an observation's noise."""
         raise NotImplementedError

@@ -98,7 +98,7 @@ class Surprise:
 
 
 class Observations:
-    """Observations by their features and the candidate, or whatever number, that each is of."""
+    """The features and the candidate, or another number, of each observation."""
 
     def __init__(self) -> None:
         self._rows = 0
@@ -113,7 +113,7 @@ class Observations:
 
     @property
     def features(self) -> Features:
-        """Of all observations."""
+        """The features of all observations."""
         numbers = self._numbers[: self._rows]
         kernel, period = self._words
         return Features(smooth=numbers[:, 3:], cliff=numbers[:, :3], kernel=tuple(kernel), period=tuple(period))
@@ -124,7 +124,7 @@ class Observations:
         return self._candidates[: self._rows]
 
     def add(self, features: Features, candidate: int, size: ReducedSize | None = None) -> None:
-        """One more."""
+        """Add an observation."""
         rows = self._rows
         self.sizes.append(size)
         if rows == len(self._numbers):
@@ -137,14 +137,16 @@ class Observations:
         self._rows = rows + 1
 
     def truncate(self, rows: int) -> None:
-        """Forget all but the first rows."""
+        """Remove all but the first rows."""
         self._rows = rows
         for found in (*self._words, self.sizes):
             del found[rows:]
 
     def covariance(self, features: Features, candidate: int, own: float, lengths: Lengths = LENGTHS) -> FloatArray:
-        """Of a candidate's time with each observation; `own` is the variance of what no other candidate has, and what
-        they share fades over these lengths."""
+        """Return the covariance of a candidate's time with each observation.
+
+        `own` is the variance of the residual that no other candidate shares; the shared one fades over `lengths`.
+        """
         across: FloatArray = covariance(features, self.features, lengths)[0]
         across += own * (self._candidates[: self._rows] == candidate)
         return across
@@ -183,7 +185,7 @@ def runs_of(seen: Observation, observations: Sequence[Observation]) -> list[floa
 def gap_of(seen: Observation, observations: Sequence[Observation], variance: float) -> float:
     """Return the distance of a run from the others of its candidate if noise does not explain it, otherwise 0.
 
-    Accidents make a run slower, so that the faster of two runs is believed.
+    Accidents make a run slower, so of two runs the faster one is trusted.
     """
     runs = runs_of(seen, observations)
     if len(runs) < 2 or seen.seconds is None:

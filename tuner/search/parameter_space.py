@@ -1,4 +1,4 @@
-"""A pool's candidates as Optuna sees them: one value on each axis."""
+"""A pool's candidates as points of an Optuna search space: one value on each axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NAMES: Final = (
     *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),
     *("offload", "hsdp", "ep", "etp", "dispatcher", "hidden", "layers", "global_batch"),
 )
-"""In the order in which people read them; `dp` follows."""
+"""Parameters, the most familiar first; `dp` follows from others."""
 
 SETTING: Final = "setting"
 """The part of the pool, where there are several: rows of one table may differ in more than their topology."""
@@ -31,7 +31,7 @@ _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
 
 
 class ParameterSpace:
-    """The axes on which a pool's candidates differ, and the way from candidates to values and back."""
+    """The axes on which a pool's candidates differ; converts candidates to values and back."""
 
     def __init__(self, pool: CandidatePool) -> None:
         self._pool = pool
@@ -49,11 +49,11 @@ class ParameterSpace:
             self.distributions[SETTING] = CategoricalDistribution(tuple(range(len(sizes))))
 
     def values(self, candidate: int) -> dict[str, Any]:
-        """What a candidate has on each axis."""
+        """Return a candidate's value on each axis."""
         return {name: _word(name, int(column[candidate])) for name, column in self._columns.items()}
 
     def agreeing(self, values: Mapping[str, Any]) -> IntArray:
-        """On how many axes each candidate has these values."""
+        """Return the number of axes on which each candidate has these values."""
         agreed = np.zeros(len(self._pool), dtype=np.int64)
         for name, column in self._columns.items():
             if name in values:
@@ -62,12 +62,12 @@ class ParameterSpace:
 
     @property
     def axes(self) -> int:
-        """How many axes there are."""
+        """Number of axes."""
         return len(self._columns)
 
 
 def _distribution(name: str, values: list[int]) -> BaseDistribution:
-    """Whole numbers if all values in the range are open, otherwise choices."""
+    """Return integers if all values in the range are possible, otherwise choices."""
     if name == "nodes" and values == list(range(values[0], values[-1] + 1)):
         return IntDistribution(values[0], values[-1])
     return CategoricalDistribution(tuple(_word(name, value) for value in values))

@@ -14,8 +14,9 @@ class CannotWin(BasePruner):
         self.allowance = allowance
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Whether the trial can no longer be the best one."""
-        done = [each.value for each in study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,)) if each.value]
+        """Return whether the trial can no longer be the best one."""
+        complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        done = [measured.value for measured in complete if measured.value]
         if not done or not trial.intermediate_values:
             return False
         last = trial.intermediate_values[max(trial.intermediate_values)]
@@ -23,7 +24,7 @@ class CannotWin(BasePruner):
 
 
 class Referee:
-    """Asks the pruner about jobs that are not over yet."""
+    """Applies the pruner to running jobs."""
 
     def __init__(self, allowance: float) -> None:
         self._pruner = CannotWin(allowance)
@@ -31,7 +32,7 @@ class Referee:
         self._study = optuna.create_study(pruner=self._pruner)
 
     def measured(self, days: float, *, allowance: float) -> None:
-        """The best one known finishes in so many days; `allowance` is the share by which others may be behind."""
+        """Set the days in which the best topology finishes, and the share by which others may be behind."""
         self._pruner.allowance = allowance
         if days != self._best:
             self._best = days

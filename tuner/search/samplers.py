@@ -46,7 +46,7 @@ class Proposer(Protocol):
 def proposer(
     name: str, surrogate: Surrogate, space: ParameterSpace, *, seed: int, memory_filter: bool = False
 ) -> Proposer:
-    """The sampler of that name; with the filter it proposes no candidate that is likely to run out of memory."""
+    """Return the sampler of that name; with `memory_filter`, none of its candidates is likely to run out of memory."""
     if memory_filter:
         return _MemoryFiltered(proposer(name, surrogate, space, seed=seed), surrogate)
     if name == "guided":
@@ -86,7 +86,7 @@ class _Guided:
 
 
 class _MemoryFiltered:
-    """Another sampler, shown only the candidates that are likely to fit by all that the study knows of memory."""
+    """Another sampler, restricted to candidates that are likely to fit given the study's measurements."""
 
     def __init__(self, sampler: Proposer, surrogate: Surrogate) -> None:
         self._sampler, self._surrogate = sampler, surrogate
@@ -99,7 +99,7 @@ class _MemoryFiltered:
 
 
 class _Ordered:
-    """One after the other."""
+    """Suggests candidates in a fixed order."""
 
     def __init__(self, order: IntArray) -> None:
         self._order = order
@@ -113,7 +113,7 @@ class _Ordered:
 
 
 class _Random:
-    """Any open candidate, each as likely."""
+    """Suggests a random open candidate."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.default_rng(seed)
@@ -127,7 +127,7 @@ class _Random:
 
 
 class _Optunas:
-    """One of Optuna's own."""
+    """Adapts a sampler of Optuna."""
 
     def __init__(self, sampler: optuna.samplers.BaseSampler, space: ParameterSpace, seed: int) -> None:
         self._study, self._space = optuna.create_study(sampler=sampler), space
@@ -178,7 +178,7 @@ class GuidedSampler(BaseSampler):
         self.suggestion: Suggestion | None = None
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """All axes together: no axis is chosen by itself."""
+        """Return all axes: they are sampled jointly."""
         return dict(self._space.distributions)
 
     def sample_relative(

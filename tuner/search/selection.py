@@ -119,7 +119,7 @@ def _thinned(scored: _Scored, most: int, sampled: int) -> _Scored:
     best, others = np.split(np.argpartition(bounds, most - sampled), [most - sampled])
     by_region = others[np.lexsort((points[others], bounds[others], regions[others]))]
     first = np.flatnonzero(np.diff(regions[by_region], prepend=regions[by_region[0]] - 1))
-    place = np.arange(len(by_region)) - np.repeat(first, np.diff(first, append=len(by_region)))
-    sample = by_region[np.lexsort((bounds[by_region], place))[:sampled]]
+    rank = np.arange(len(by_region)) - np.repeat(first, np.diff(first, append=len(by_region)))
+    sample = by_region[np.lexsort((bounds[by_region], rank))[:sampled]]
     rows = np.sort(np.concatenate([best, sample]))
     return points[rows], bounds[rows], regions[rows]

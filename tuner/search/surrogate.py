@@ -125,8 +125,8 @@ class Surrogate(MemoryPosterior, JointPosterior):
             point = tuple(self._reference)
             if point in visited:
                 points = list(visited)
-                circle = [(visited[each][0], each) for each in points[points.index(point) :]]
-                self._refer(visited[min(circle)[1]][1])
+                cycle = points[points.index(point) :]
+                self._refer(visited[min(cycle, key=lambda known: (visited[known][0], known))][1])
                 return
             move = float(np.abs(self._shift()[0][: len(TIME_FACTORS)]).max())
             if move <= MAX_FACTOR_MOVE:
@@ -136,14 +136,14 @@ class Surrogate(MemoryPosterior, JointPosterior):
 
     @contextmanager
     def imagining(self, candidates: Sequence[int]) -> Iterator[None]:
-        """Treat these candidates as measured, each with the seconds that are expected of it.
+        """Treat these candidates as measured, each with its expected seconds.
 
-        Those that may run out of memory count as if they had: what shares their risk can wait until they have ended.
+        Those that may run out of memory count as if they had, so that candidates with the same risk wait for them.
         """
         rows, weighed = self._time.rows, self._memory.rows
         risk = self.out_of_memory() if candidates else np.zeros(0)
         for candidate in candidates:
-            features = self._kind_features(candidate)
+            features = self._features_of(candidate)
             if risk[candidate] >= MIN_SHARED_RISK:
                 self._weigh_limit(candidate, features, float(self._need[candidate]), fits=False)
             mean, _ = self.measured([candidate])
@@ -194,7 +194,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
         return mean
 
     def deviation(self, candidates: IntArray) -> FloatArray:
-        """Standard deviation of these candidates' logarithms of seconds, measuring noise left out."""
+        """Return the standard deviation of these candidates' log seconds, without the noise of runs."""
         groups, back = np.unique(self._group[candidates], return_inverse=True)
         whitened = self._time.whitened[:, groups]
         explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
@@ -205,15 +205,15 @@ class Surrogate(MemoryPosterior, JointPosterior):
         return deviation
 
     def most_deviation(self) -> FloatArray:
-        """Return an upper bound of `deviation` for every candidate, whatever is observed."""
+        """Return an upper bound of `deviation` for every candidate, before any observation."""
         most: FloatArray = self._most
         return most
 
     def measured(self, candidates: Sequence[int]) -> tuple[FloatArray, FloatArray]:
-        """Means and deviations of the logarithms of seconds of single candidates, with what is each one's own."""
+        """Return mean and standard deviation of the log seconds of single candidates, their own residuals included."""
         for candidate in candidates:
             if candidate not in self._followed:
-                features = self._kind_features(candidate)
+                features = self._features_of(candidate)
                 self._time.follow(self._together(self._observed, features, candidate))
                 self._followed[candidate] = len(self._followed)
                 self._followed_as.add(features, candidate)
@@ -234,7 +234,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
         return np.append(first + step * np.round((now - first) / step), np.zeros(_STEADY))
 
     def _refer(self, site: SiteFactors) -> None:
-        """Evaluate the model near these factors, and add all observations again."""
+        """Evaluate the model near these factors, and repeat all observations."""
         self._reference, self._sizes = self._nearest(site), {}
         self.reference_site = site = self._site_of(self._reference)
         chunks = list(chunked(self.pool.parts))
@@ -285,11 +285,11 @@ class Surrogate(MemoryPosterior, JointPosterior):
         return most
 
     def _noise(self, seen: Observation) -> float:
-        """Variance of a figure by itself."""
+        """Return the variance of an observation's noise."""
         return max(FORECAST_DEVIATION, self.trust.repeat) ** 2 if seen.forecast else self.trust.repeat**2
 
     def _corrects(self, seen: Observation) -> bool:
-        """Whether a repeat changes how far an earlier run of its candidate is believed."""
+        """Return whether a repeat changes the weight of an earlier run of its candidate."""
         if seen.seconds is None or len(runs_of(seen, self._observations)) < 2:
             return False
         alike = (run for run in self._observations if (run.candidate, run.period) == (seen.candidate, seen.period))
@@ -302,7 +302,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
 
     def _take(self, seen: Observation) -> None:
         candidate = seen.candidate
-        features = self._kind_features(candidate)
+        features = self._features_of(candidate)
         if seen.timed:
             residual, slopes, gap = self._residual(seen)
             own = replace(features, period=(seen.period,))
@@ -345,7 +345,7 @@ class Surrogate(MemoryPosterior, JointPosterior):
         noise = max(noise, REPEAT_DEVIATION**2)
         if doubted:
             noise += variance * ((far / OUTLIER_DEVIATIONS) ** 2 - 1)
-        across = self._to_kinds(features)
+        across = self._across_groups(features)
         followed = self._together(self._followed_as, features, candidate)
         self._time.add(across, before, alone + noise, np.append(slopes, residual), followed)
         self._observed.add(features, candidate, size)
@@ -357,31 +357,31 @@ class Surrogate(MemoryPosterior, JointPosterior):
         return not any(seen >= 0 for seen, _ in self._variances)
 
     def _is_elsewhere(self, seen: Observation) -> bool:
-        """Whether the first run is far from the calibration's prediction: the machines have changed."""
+        """Return whether the first run is far from the calibration's prediction: the machines have changed."""
         if self._elsewhere or self._calibration.known is None or not self._has_no_run:
             return False
         residual, slopes, gap = self._residual(seen)
-        before = self._together(self._observed, self._kind_features(seen.candidate), seen.candidate)
+        before = self._together(self._observed, self._features_of(seen.candidate), seen.candidate)
         alone = self._shared + self._own + self._noise(seen) + gap
         expected, variance = self._expected_of(before, alone, slopes)
         return abs(residual - expected) > OUTLIER_DEVIATIONS * math.sqrt(variance)
 
     @property
     def _expected(self) -> FloatArray:
-        """The factors before anything is seen: the catalog's, or those of a calibration that remembers no rows."""
+        """The prior mean of the factors: the catalog's, or that of a calibration without rows."""
         expected = np.zeros(len(TIME_FACTORS) + _STEADY)
         if self._calibration.known is None:
             expected[: len(TIME_FACTORS)] = np.log([getattr(self._calibration.site, name) for name in TIME_FACTORS])
         return expected
 
-    def _kind_features(self, candidate: int) -> Features:
+    def _features_of(self, candidate: int) -> Features:
         return replace(row_of(self._features, int(self._group[candidate])), period=(self.period,))
 
     def _together(self, others: Observations, features: Features, candidate: int) -> FloatArray:
-        """Covariance of a candidate's time with those of others."""
+        """Return the covariance of a candidate's time with those of others."""
         return others.covariance(features, candidate, self._own / self._scale, self.trust.lengths) * self._scale
 
-    def _to_kinds(self, features: Features) -> SingleArray:
+    def _across_groups(self, features: Features) -> SingleArray:
         period = PERIOD_DEVIATION**2 if features.period[0] == self.period else 0.0
         unlabelled = replace(features, period=("\0",))
         across: SingleArray = (
@@ -391,10 +391,10 @@ class Surrogate(MemoryPosterior, JointPosterior):
 
 
 _RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
-"""Variance of what candidates share."""
+"""Variance of the residual that candidates share."""
 
 _STEADY: Final = len(TRENDS) + 2
-"""Trends of the model's error, its level, and what the study's runs take more than a calibration's rows."""
+"""Further coefficients: trends and level of the model's error, and the offset from a calibration's rows."""
 
 _MOST_MOVES: Final = 5
-"""Evaluations of the model after which its factors count as settled."""
+"""Maximum evaluations of the model until its factors count as settled."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError, NothingUsable, UnknownName
 from tuner.core.quantity import duration, iterations_of
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import cost_model
-from tuner.launch.ds_config import ds_config
 from tuner.launch.machine_defaults import space_on
 from tuner.sizing.compare import Comparison, by_estimate, by_model, by_table
 from tuner.sizing.fit import BatchResult, Source
@@ -87,16 +88,7 @@ def max_batch(
     launcher = launcher or ("replay" if table is not None else "local" if command else "estimate")
     if strategy not in STRATEGIES:
         raise UnknownName("strategy", strategy, STRATEGIES)
-    if launcher not in LAUNCHERS:
-        raise UnknownName("launcher", launcher, LAUNCHERS)
-    if (table is not None) != (launcher == "replay"):
-        raise InputError("--launcher replay and --table FILE require each other.")
-    if command and launcher not in ("local", "slurm"):
-        raise InputError("--command runs real jobs and requires --launcher local or slurm.")
-    if step_pattern is not None and not command:
-        raise InputError("--step-pattern reads the output of your own trainer: add --command.")
-    if site_profile is not None and launcher != "slurm":
-        raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
+    _check_launcher(launcher, table=table, command=command, step_pattern=step_pattern, site_profile=site_profile)
     if table is None and (group is not None or tuple(defaults)):
         raise InputError("--group and --default select and complete the rows of a table: add --table.")
     _check_numbers(margin=margin, start=start, most=most, increment=increment, limit=limit)
@@ -106,83 +98,92 @@ def max_batch(
     described = _unless_named(
         space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
     )
-
-    def search(
-        probe: Callable[[int], BatchResult],
-        batches: Sequence[int],
-        source: Source,
-        topology: Topology,
-        workload: Workload,
-        left_out: dict[str, float],
-    ) -> MaxBatchResult:
-        usable = limit * 2**30 if limit else usable_bytes(described.cluster)
-        grid = grid_for(batches, start=start, strategy=strategy, increment=increment, room=usable, **left_out)
+    with ExitStack() as jobs:
+        if table is not None:
+            tried = _rows_of(_table(table, defaults), described, group=group, step=step, most=most)
+        elif launcher == "estimate":
+            tried = _estimates_of(described, stack, cost_model(calibration), batch_steps(step, most))
+        else:
+            topology, framework = only_option(described, zero=0), described.workload.framework
+            layers = stacked(described.workload, stack if framework else stack or "megatron", zero=topology.zero)
+            probe = jobs.enter_context(
+                jobs_of(
+                    launcher,
+                    workload=layers,
+                    cluster=described.cluster,
+                    topology=topology,
+                    command=command,
+                    step_pattern=step_pattern,
+                    folder=Path(runs) / "max-batch",
+                    iterations=iterations_of(iterations),
+                    timeout=seconds,
+                    site_profile=None if site_profile is None else Path(site_profile),
+                    on_attempt=on_attempt or (lambda _result: None),
+                )
+            )
+            steps = batch_steps(step, most)
+            tried = _Candidates(probe, steps, "jobs", topology, described.workload, described.cluster)
+        usable = limit * 2**30 if limit else usable_bytes(tried.cluster)
+        grid = grid_for(
+            tried.batches, start=start, strategy=strategy, increment=increment, room=usable, **tried.held_back
+        )
         return answer(
-            look_for(strategy, grid, probe),
-            source=source,
+            look_for(strategy, grid, tried.probe),
+            source=tried.source,
             strategy=strategy,
-            batches=batches,
-            card=described.cluster.gpu.memory,
+            batches=tried.batches,
+            card=tried.cluster.gpu.memory,
             usable=usable,
             margin=margin,
-            topology=topology,
-            workload=workload,
+            topology=tried.topology,
+            workload=tried.workload,
             global_batch=described.arguments.get("global_batch"),
         )
 
-    if launcher == "replay":
-        assert table is not None  # noqa: S101 - checked above
-        table = _table(table, defaults)
-        rows = asked_rows(
-            table.rows,
-            group=group,
-            model=described.workload.model if "model" in described.arguments else None,
-            settings=described.arguments.get("settings", ()),
-        )
-        series = only_series(table, rows)
-        batches: Sequence[int] = series.batches
-        if step or most:
-            kept = set(batch_steps(step, most or max(batches)))
-            batches = [batch for batch in batches if batch in kept]
-            if not batches:
-                raise InputError(f"{table.name} has no batch that --step {step} allows; it has {series.batches}.")
-        run = series.first
-        described = replace(described, cluster=run.cluster)
-        workload = replace(run.workload, tokens=described.arguments.get("tokens", 0.0))
-        if global_batch := described.arguments.get("global_batch"):
-            workload = replace(workload, global_batch=global_batch)
-        return search(series, batches, "table", run.topology, workload, held_back(series.kind))
-    batches = batch_steps(step, most)
-    if launcher == "estimate":
-        topology = only_option(described)
-        workload = stacked(described.workload, stack, zero=topology.zero)
-        model = cost_model(calibration)
-        estimates = EstimateProbe(
-            workload=workload,
-            cluster=described.cluster,
-            topology=topology,
-            model=model,
-            global_batch=described.arguments.get("global_batch"),
-        )
-        return search(estimates, batches, "estimate", topology, described.workload, {})
-    topology = only_option(described, zero=0)
-    with jobs_of(
-        launcher,
-        workload=stacked(
-            described.workload, stack if described.workload.framework else stack or "megatron", zero=topology.zero
-        ),
-        cluster=described.cluster,
+
+class _Candidates(NamedTuple):
+    """The micro batches of one topology that a search may try, and the probe that returns their results."""
+
+    probe: Callable[[int], BatchResult]
+    batches: Sequence[int]
+    source: Source
+    topology: Topology
+    workload: Workload
+    cluster: Cluster
+    held_back: Mapping[str, float] = {}
+    """The memory that the results omit, as arguments of a grid."""
+
+
+def _rows_of(table: Table, space: Space, *, group: str | None, step: int | str | None, most: int | None) -> _Candidates:
+    """Return the batches of the one series of a table's rows that matches the space's arguments."""
+    arguments = space.arguments
+    named = space.workload.model if "model" in arguments else None
+    rows = asked_rows(table.rows, group=group, model=named, settings=arguments.get("settings", ()))
+    series = only_series(table, rows)
+    batches: Sequence[int] = series.batches
+    if step or most:
+        kept = set(batch_steps(step, most or max(batches)))
+        batches = [batch for batch in batches if batch in kept]
+        if not batches:
+            raise InputError(f"{table.name} has no batch that --step {step} allows; it has {series.batches}.")
+    run = series.first
+    workload = replace(run.workload, tokens=arguments.get("tokens", 0.0))
+    if global_batch := arguments.get("global_batch"):
+        workload = replace(workload, global_batch=global_batch)
+    return _Candidates(series, batches, "table", run.topology, workload, run.cluster, held_back(series.kind))
+
+
+def _estimates_of(space: Space, stack: Stack | None, model: CostModel, batches: Sequence[int]) -> _Candidates:
+    """Return the batches of the space's one topology, with their estimates."""
+    topology = only_option(space)
+    probe = EstimateProbe(
+        workload=stacked(space.workload, stack, zero=topology.zero),
+        cluster=space.cluster,
         topology=topology,
-        configure=lambda job: ds_config(workload=job.workload, topology=job.topology),
-        command=command,
-        step_pattern=step_pattern,
-        folder=Path(runs) / "max-batch",
-        iterations=iterations_of(iterations),
-        timeout=seconds,
-        site_profile=None if site_profile is None else Path(site_profile),
-        on_attempt=on_attempt or (lambda _result: None),
-    ) as jobs:
-        return search(jobs, batches, "jobs", topology, described.workload, {})
+        model=model,
+        global_batch=space.arguments.get("global_batch"),
+    )
+    return _Candidates(probe, batches, "estimate", topology, space.workload, space.cluster)
 
 
 def compare(
@@ -226,10 +227,9 @@ def compare(
     else:
         if not settings:
             space = space.where(tp=tuple(dict.fromkeys((1, space.cluster.gpus_per_node))))
-        made = []
-        for topology in options(space):
-            made += by_estimate(
-                [topology],
+        made = [
+            by_estimate(
+                topology,
                 stacked(space.workload, stack, zero=topology.zero),
                 space.cluster,
                 model,
@@ -238,6 +238,8 @@ def compare(
                 global_batch=global_batch,
                 margin=margin,
             )
+            for topology in options(space)
+        ]
     if not any(option.best for option in made):
         raise NothingUsable(f"no option fits a batch of one sample; {SMALLER}.")
     return Comparison(
@@ -267,6 +269,22 @@ def batch_steps(step: int | str | None, most: int | None) -> Sequence[int]:
 
 def _table(table: str | Path | Table, defaults: Iterable[str]) -> Table:
     return table if isinstance(table, Table) else read_table(table, Defaults.parse(defaults))
+
+
+def _check_launcher(
+    launcher: str, *, table: object, command: str | None, step_pattern: object, site_profile: object
+) -> None:
+    """Raise an `InputError` for arguments that the launcher does not use, or lacks."""
+    if launcher not in LAUNCHERS:
+        raise UnknownName("launcher", launcher, LAUNCHERS)
+    if (table is not None) != (launcher == "replay"):
+        raise InputError("--launcher replay and --table FILE require each other.")
+    if command and launcher not in ("local", "slurm"):
+        raise InputError("--command runs real jobs and requires --launcher local or slurm.")
+    if step_pattern is not None and not command:
+        raise InputError("--step-pattern reads the output of your own trainer: add --command.")
+    if site_profile is not None and launcher != "slurm":
+        raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
 
 
 def _check_numbers(*, margin: float, limit: float | None = None, **counts: int | None) -> None:

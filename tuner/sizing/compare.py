@@ -15,7 +15,7 @@ from tuner.sizing.max_batch import MaxBatchResult, answer
 from tuner.sizing.options import distinguishing
 from tuner.sizing.probes import EstimateProbe, TableProbe, grid_for, one_batch, series, usable_bytes
 from tuner.sizing.strategies import BatchSearch, look_for
-from tuner.tables import Row
+from tuner.tables import MeasuredRun, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +104,7 @@ def label_of(topology: Topology, axes: Sequence[str]) -> str:
 
 
 def by_estimate(
-    topologies: Iterable[Topology],
+    topology: Topology,
     workload: Workload,
     cluster: Cluster,
     model: CostModel,
@@ -113,39 +113,29 @@ def by_estimate(
     batches: Sequence[int],
     global_batch: int | None,
     margin: float,
-) -> list[Option]:
-    """Return every topology with its largest batch by the cost model."""
-    options = []
-    for topology in topologies:
-        probe = EstimateProbe(
-            workload=workload, cluster=cluster, topology=topology, model=model, global_batch=global_batch
-        )
-        usable = usable_bytes(cluster)
-        found = look_for("ramp", grid_for(batches, start=1, strategy="ramp", increment=1, room=usable), probe)
-        largest = _result(found, topology, workload, cluster, batches, global_batch, margin, estimated=True)
-        options.append(
-            Option(
-                label=label_of(topology, axes), topology=topology, workload=workload, cluster=cluster, answer=largest
-            )
-        )
-    return options
+) -> Option:
+    """Return a topology with its largest batch by the cost model."""
+    probe = EstimateProbe(workload=workload, cluster=cluster, topology=topology, model=model, global_batch=global_batch)
+    grid = grid_for(batches, start=1, strategy="ramp", increment=1, room=usable_bytes(cluster))
+    run = MeasuredRun(workload=workload, cluster=cluster, topology=topology)
+    found = look_for("ramp", grid, probe)
+    return _option(run, found, "estimate", axes=axes, batches=batches, global_batch=global_batch, margin=margin)
 
 
 def by_table(rows: Iterable[Row], *, axes: Sequence[str], global_batch: int | None, margin: float) -> list[Option]:
     """Return every series of a table with its largest batch, labelled by these axes and those that tell them apart."""
-    options, found_series = [], series(rows).values()
-    axes = distinguishing([probe.first.topology for probe in found_series], axes or ["tp"])
-    for probe in found_series:
-        run = probe.first
-        found = _all_rows(probe)
-        largest = _result(
-            found, run.topology, run.workload, run.cluster, probe.batches, global_batch, margin, estimated=False
+    probes = series(rows).values()
+    axes = distinguishing([probe.first.topology for probe in probes], axes or ["tp"])
+    return [
+        _option(
+            *(probe.first, _all_rows(probe), "table"),
+            axes=axes,
+            batches=probe.batches,
+            global_batch=global_batch,
+            margin=margin,
         )
-        label = label_of(run.topology, axes)
-        options.append(
-            Option(label=label, topology=run.topology, workload=run.workload, cluster=run.cluster, answer=largest)
-        )
-    return options
+        for probe in probes
+    ]
 
 
 def _all_rows(probe: TableProbe) -> BatchSearch:
@@ -153,20 +143,21 @@ def _all_rows(probe: TableProbe) -> BatchSearch:
     return BatchSearch(attempts=attempts, open_end=attempts[-1].fits)
 
 
-def _result(
+def _option(
+    run: MeasuredRun,
     found: BatchSearch,
-    topology: Topology,
-    workload: Workload,
-    cluster: Cluster,
+    source: Literal["estimate", "table"],
+    *,
+    axes: Sequence[str],
     batches: Sequence[int],
     global_batch: int | None,
     margin: float,
-    *,
-    estimated: bool,
-) -> MaxBatchResult:
-    return answer(
+) -> Option:
+    """Return the topology of a run as an option, with what was found about its batches."""
+    topology, workload, cluster = run.topology, run.workload, run.cluster
+    largest = answer(
         found,
-        source="estimate" if estimated else "table",
+        source=source,
         strategy="ramp",
         batches=batches,
         card=cluster.gpu.memory,
@@ -176,6 +167,8 @@ def _result(
         workload=workload,
         global_batch=global_batch,
     )
+    label = label_of(topology, axes)
+    return Option(label=label, topology=topology, workload=workload, cluster=cluster, answer=largest)
 
 
 def matched(first: Option, second: Option) -> list[Matched]:

@@ -11,7 +11,7 @@ from tuner.core.errors import InputError
 from tuner.launch.contract import Launcher
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Configure, axes_not_passed, program_of
+from tuner.launch.program import axes_not_passed, program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.sizing.fit import BatchResult
@@ -25,7 +25,6 @@ def jobs_of(
     workload: Workload,
     cluster: Cluster,
     topology: Topology,
-    configure: Configure,
     command: str | None,
     step_pattern: str | None,
     folder: Path,
@@ -42,7 +41,7 @@ def jobs_of(
     accelerator = this_machine().accelerator if local else "cpu" if computes_on_host() else "cuda"
     if local and command is None:
         check_jobs_can_run()
-    program = program_of(command, configure=configure, accelerator=accelerator, step_pattern=step_pattern)
+    program = program_of(command, accelerator=accelerator, step_pattern=step_pattern)
     if command is not None and axes_not_passed(command, ["micro_batch"]):
         raise InputError(
             "--command does not pass the micro batch, so every job would run the same one: add {micro_batch}."

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, get_args
 
 import numpy as np
@@ -26,6 +26,7 @@ from tuner.costmodel.constants import FRAGMENT_SHARE, OPTIMIZER_STATE_BYTES
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
+from tuner.space.build import model_of
 
 OVERHEAD: Final = 0.08
 """Fraction of the GPU for the CUDA context, kernels, communicators and fragmentation, as in the LatentWire budget.
@@ -71,7 +72,6 @@ class MemoryRequest:
     checkpointing: bool = True
     sample: float = 0.0
     """Bytes of activations of one sample; 0: estimated from the shapes of the frozen models."""
-    seq: int | None = None
     overhead: float = OVERHEAD
     zero: int = 0
     multiple: int = BATCH_MULTIPLE
@@ -186,13 +186,12 @@ def memory(
         multiple=multiple,
     )
     request = MemoryRequest(
-        frozen=tuple(part(text) for text in texts_of("frozen", frozen)),
+        frozen=tuple(part(text, seq) for text in texts_of("frozen", frozen)),
         trainable=parameters_of(trainable),
         optimizer=optimizer,
         precision=precision,
         checkpointing=checkpointing,
         sample=bytes_of(sample) if sample else 0.0,
-        seq=seq,
         overhead=overhead,
         zero=zero,
         multiple=multiple,
@@ -241,18 +240,20 @@ def claimed(texts: Iterable[str]) -> dict[str, float]:
     return found
 
 
-def part(text: str) -> Part:
-    """Parse a preset such as `llama-3-8b`, or a size such as `7b`, which gets the shape of the nearest preset."""
+def part(text: str, seq: int | None = None) -> Part:
+    """Parse a preset such as `llama-3-8b`, or a size such as `7b`, which gets the shape of the nearest preset.
+
+    Its samples have `seq` tokens, by default the model's own sequence length.
+    """
     if size := re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([kmbt])", text.strip().lower()):
         number = float(size[1]) * _UNITS[size[2]]
         if not 0 < number < 1e15:
             raise InputError(f"--frozen {shown(text)} is not a size such as 7b or 350M.")
         nearest = min(_presets(), key=lambda preset: abs(np.log(preset.parameters / number)))
-        return Part(
-            name=text.strip(), parameters=number, model=nearest if 0.5 < nearest.parameters / number < 2 else None
-        )
+        alike = 0.5 < nearest.parameters / number < 2
+        return Part(name=text.strip(), parameters=number, model=model_of(nearest, seq) if alike else None)
     try:
-        model = catalog_model(text)
+        model = model_of(text, seq)
     except UnknownName as error:
         raise InputError(f"{error} Or give a size: --frozen 7b.") from None
     return Part(name=model.name, parameters=float(model.parameters), model=model)
@@ -310,10 +311,9 @@ def sample_bytes(request: MemoryRequest, gpu: Gpu) -> float:
 
 
 def _activations(model: Model, request: MemoryRequest, gpu: Gpu) -> float:
-    seq = request.seq or model.seq
     attention = "eager" if request.precision == "fp32" else gpu.attention
     workload = Workload(
-        model=replace(model, seq=seq, max_positions=0 if model.max_positions == model.seq else model.max_positions),
+        model=model,
         global_batch=1,
         precision=request.precision,
         attention=attention,

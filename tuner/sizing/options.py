@@ -11,7 +11,9 @@ from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
+from tuner.core.model import Model
 from tuner.core.text import listed
+from tuner.space.axes import parse_setting
 from tuner.space.rules import RULES
 from tuner.space.space import Space
 from tuner.tables import Row
@@ -137,10 +139,8 @@ def stacked(workload: Workload, stack: Stack | None, *, zero: int) -> Workload:
     return replace(workload, plain_layers=plain, parallel_loss=not plain)
 
 
-def asked_rows(rows: Sequence[Row], *, group: str | None, model: Any, settings: Sequence[str]) -> list[Row]:
+def asked_rows(rows: Sequence[Row], *, group: str | None, model: Model | None, settings: Sequence[str]) -> list[Row]:
     """Return the rows of a table that match a group, a model and values of axes."""
-    from tuner.space.axes import parse_setting
-
     pinned = dict(parse_setting(text) for text in settings)
     found = []
     for row in rows:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from tuner.core.atomic_write import read_object
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
-from tuner.core.errors import InputError, NothingUsable
+from tuner.core.errors import InputError, LaunchError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either
 from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
@@ -21,7 +21,7 @@ from tuner.launch.memory_probe import memory_of
 from tuner.sizing.fit import BatchOutcome, BatchResult
 from tuner.sizing.options import distinguishing
 from tuner.sizing.strategies import BatchGrid
-from tuner.tables import Row, Table
+from tuner.tables import MeasuredRun, Row, Table
 
 MAX_MICRO_BATCH: Final = 4096
 """The largest micro batch to try by default."""
@@ -70,9 +70,11 @@ class TableProbe:
     rows: tuple[Row, ...]
 
     @property
-    def first(self) -> Any:
+    def first(self) -> MeasuredRun:
         """Return the run of the first row."""
-        return self.rows[0].run
+        run = self.rows[0].run
+        assert run is not None  # noqa: S101 - `series` checks it
+        return run
 
     @property
     def kind(self) -> MemoryKind:
@@ -164,8 +166,7 @@ class JobProbe:
 
     def __call__(self, micro_batch: int) -> BatchResult:
         """Run one micro batch."""
-        self._count += 1
-        folder = self.folder / f"{self._count:04d}-mbs{micro_batch}"
+        folder = self._new_folder(micro_batch)
         job = Job(
             number=self._count,
             tag=f"maxbatch-{self.folder.resolve().name}-{time.time_ns()}",
@@ -178,6 +179,19 @@ class JobProbe:
         result = self._run(job, micro_batch)
         self.on_attempt(result)
         return result
+
+    def _new_folder(self, micro_batch: int) -> Path:
+        """Create the job's folder, which no job of another or an earlier search has."""
+        while True:
+            self._count += 1
+            folder = self.folder / f"{self._count:04d}-mbs{micro_batch}"
+            try:
+                folder.mkdir(mode=0o700, parents=True)
+            except FileExistsError:
+                continue
+            except OSError as error:
+                raise LaunchError(f"{folder} cannot be created: {error.strerror or error}.") from None
+            return folder
 
     def _run(self, job: Job, micro_batch: int) -> BatchResult:
         handle = self.launcher.submit(job)

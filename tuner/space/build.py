@@ -96,7 +96,7 @@ def space_for(
     cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
     arguments = given_arguments(locals())
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu, nvlink_domain=nvlink_domain)
-    described = _model(model, seq)
+    described = model_of(model, seq)
     trained_with = {} if isinstance(model, Model) else catalog.trained_with(DEFAULT_MODEL if model is None else model)
     runs_on = _framework(framework, trained_with, precision, attention)
     defaults = _usual(trained_with, described, machines.gpu, precision, runs_on)
@@ -219,7 +219,8 @@ def _cluster(
     )
 
 
-def _model(source: str | Model | None, seq: int | None) -> Model:
+def model_of(source: str | Model | None, seq: int | None) -> Model:
+    """Return a model with sequences of this length; raise `InputError` if its learned positions are fewer."""
     model = source if isinstance(source, Model) else catalog.model(DEFAULT_MODEL if source is None else source)
     if seq is None:
         return model

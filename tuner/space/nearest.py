@@ -33,7 +33,7 @@ _STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5, "offlo
 """Cost of one step along an axis of choices."""
 
 
-_OFF_THE_WAY: Final = 8.0
+_UNPREFERRED_FACTOR: Final = 8.0
 """Cost multiplier of axes that are not preferred; each step on a preferred axis costs 1."""
 
 
@@ -59,10 +59,10 @@ def distance(columns: Columns, asked: Columns, *, along: Collection[str] = ()) -
     for name, weight in {**_DOUBLINGS, **_STEPS}.items():
         values, target = (side.arrays[name].astype(np.float64) for side in (columns, asked))
         steps = np.log2(values / target) if name in _DOUBLINGS else values - target
-        total += np.abs(steps) * (_led(name, weight, along) if along else weight)
+        total += np.abs(steps) * (_step_cost(name, weight, along) if along else weight)
     return total
 
 
-def _led(name: str, weight: float, along: Collection[str]) -> float:
+def _step_cost(name: str, weight: float, along: Collection[str]) -> float:
     """Return the cost of a step when some axes are preferred; dp, being derived, is not penalized."""
-    return 1.0 if name in along else weight * (1.0 if name == "dp" else _OFF_THE_WAY)
+    return 1.0 if name in along else weight * (1.0 if name == "dp" else _UNPREFERRED_FACTOR)

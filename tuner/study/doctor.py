@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.launch.contract import JobResult
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 from tuner.launch.preflight import (
     CheckResult,
@@ -29,7 +31,7 @@ from tuner.launch.preflight import (
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.study.api import study_settings
 from tuner.study.setup import open_loop
-from tuner.study.store.storage import sqlite_url
+from tuner.study.store.storage import open_storage, sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
 
@@ -74,22 +76,29 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
 def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
     """Run one job of two iterations with the topology that is predicted to be fastest; return whether it is measured.
 
-    The arguments are those of `study_settings`. The job's files are deleted if it is measured, and otherwise named.
+    The arguments are those of `study_settings`. The files of a job that fails are kept and named.
     """
     runs = Path(tempfile.mkdtemp(prefix="tuner-doctor-"))
-    settings = study_settings(launcher=launcher, study="doctor", runs=runs, budget=1, **given)
-    with open_loop(settings, lambda _event: None) as loop:
-        loop.run()
-        trial = loop.state.trials[0] if loop.state.trials else None
-    if trial is None or trial.result is None:
+    with ExitStack() as files:
+        files.callback(shutil.rmtree, runs, ignore_errors=True)
+        settings = study_settings(launcher=launcher, study="doctor", runs=runs, budget=1, **given)
+        with open_loop(settings, lambda _event: None) as loop:
+            loop.run()
+            trial = loop.state.trials[0] if loop.state.trials else None
+        result = trial.result if trial is not None else None
+        if result is None or result.outcome is not Outcome.MEASURED:
+            files.pop_all()
+    if trial is None or result is None:
         return CheckResult(name="job", verdict="missing", evidence="no job could be started", remedy=SEE_LOGS)
-    result, key = trial.result, trial.proposal.key
-    if result.outcome is Outcome.MEASURED:
-        shutil.rmtree(runs, ignore_errors=True)
-        note = f" ({result.note})" if result.note else ""
-        took = f"{key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
-        return CheckResult(name="job", verdict="ok", evidence=took)
-    folder = next((settings.folder / "jobs").glob("*"), settings.folder)
+    if result.outcome is not Outcome.MEASURED:
+        return _failed(trial.proposal.key, result, trial.job_folder(settings.folder))
+    note = f" ({result.note})" if result.note else ""
+    took = f"{trial.proposal.key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
+    return CheckResult(name="job", verdict="ok", evidence=took)
+
+
+def _failed(key: str, result: JobResult, folder: Path) -> CheckResult:
+    """Return the check of a job that was not measured, whose logs are in a folder."""
     # What tuner says itself of an unreadable log ends with the remedy.
     evidence = result.evidence if result.outcome is Outcome.UNREADABLE else result.evidence[:200]
     said = f"{result.reason} ({evidence})" if result.evidence != result.reason else result.reason
@@ -127,8 +136,6 @@ def _storage(url: str | None) -> CheckResult:
     """Check the storage: open the given one, or else create and read a study in a temporary SQLite file."""
     try:
         if url is not None:
-            from tuner.study.store.storage import open_storage
-
             open_storage(url).close()
             return CheckResult(name="storage", verdict="ok", evidence="the database answers")
         with tempfile.TemporaryDirectory() as folder:

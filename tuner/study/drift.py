@@ -106,6 +106,13 @@ def labels(trials: Sequence[Trial], periods: Sequence[SpeedPeriod], first: str =
     return {trial.number: label(trial.number, periods, first) for trial in trials}
 
 
+def slowdowns(trials: Sequence[Trial], periods: Sequence[SpeedPeriod]) -> dict[int, float]:
+    """Return by what factor the cluster has slowed down since each trial, by trial number."""
+    return {
+        trial.number: math.prod(period.factor for period in periods if period.first > trial.number) for trial in trials
+    }
+
+
 def detect(
     trials: Sequence[Trial],
     periods: Sequence[SpeedPeriod],

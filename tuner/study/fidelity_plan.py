@@ -389,7 +389,7 @@ def job_of(trial: Trial, pool: CandidatePool, folder: Path, iterations: tuple[in
     return Job(
         number=trial.number,
         tag=trial.proposal.tag,
-        folder=folder / "jobs" / f"{trial.number:04d}-{trial.proposal.key}",
+        folder=trial.job_folder(folder),
         workload=workload,
         cluster=cluster,
         topology=topology,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from tuner.study.fidelity_plan import DEFAULT_START_SECONDS
@@ -11,21 +9,21 @@ from tuner.study.state import StudyState
 from tuner.study.store.trial import Proposal
 
 
-def job_node_hours(*, seconds: float, starts: Sequence[float], iterations: int, nodes: int) -> float:
-    """Return `nodes * (start + (iterations - 1) * seconds) / 3600`.
+def job_node_hours(state: StudyState, *, seconds: float, nodes: int, iterations: int, risk: float = 0.0) -> float:
+    """Return `(start + (1 - risk) * (iterations - 1) * seconds) * nodes / 3600`, the expected cost of a job.
 
-    `start`, the time until the first iteration is over, is the median of earlier jobs' `starts`.
+    A job that runs out of memory, with probability `risk`, ends with its first iteration. `start`, the time until that
+    is over, is the median of measured jobs, or else of how long the others took.
     """
+    ended = [trial.result.elapsed for trial in state.trials if trial.launched and trial.result is not None]
+    starts = state.start_seconds(iterations) or ended
     start = float(np.median(starts)) if starts else DEFAULT_START_SECONDS
-    return (start + seconds * (iterations - 1)) * nodes / 3600
+    return (start + (1 - risk) * seconds * (iterations - 1)) * nodes / 3600
 
 
 def proposal_node_hours(proposal: Proposal, state: StudyState, iterations: int) -> float:
-    """Return the expected node-hours of a proposal; until a job was measured, it starts as long as others took."""
-    ended = [trial.result.elapsed for trial in state.trials if trial.launched and trial.result is not None]
-    starts = state.start_seconds(iterations) or ended
-    seconds = proposal.estimate_sec or 0.0
-    return job_node_hours(seconds=seconds, starts=starts, iterations=iterations, nodes=proposal.nodes)
+    """Return the expected node-hours of a proposal."""
+    return job_node_hours(state, seconds=proposal.estimate_sec or 0.0, nodes=proposal.nodes, iterations=iterations)
 
 
 def running_node_hours(state: StudyState, iterations: int) -> float:

@@ -139,11 +139,3 @@ def _outcome(ranked: RankedTrial | None, last: JobResult | None) -> str:
 def _words(labels: Iterable[str]) -> str:
     """Return the names of speed periods, in order; the first has no label."""
     return ", ".join(dict.fromkeys(label or "era 1" for label in labels))
-
-
-def size(parameters: int) -> str:
-    """Return a count as reports name models: `181B`."""
-    for unit, scale in (("T", 1e12), ("B", 1e9), ("M", 1e6)):
-        if parameters >= scale:
-            return f"{parameters / scale:.3g}{unit}"
-    return f"{parameters / 1e3:.3g}K"

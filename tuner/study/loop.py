@@ -30,7 +30,7 @@ from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, this_worker
-from tuner.study.store.trial import Proposal, Trial, record_ending, write_job_file
+from tuner.study.store.trial import Proposal, Trial, record_ending, retry_folder, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.streaks import Streaks
 from tuner.study.watchdog import Watchdog, verdict
@@ -185,7 +185,6 @@ class StudyLoop:
             for running in list(self.running.values()):
                 self._stop(running, Outcome.CANCELLED, "cancelled by the user", None)
         self.running.clear()
-        self.state.trials = self.store.trials()  # the last of them may have been claimed a moment ago
 
     def result(self) -> StudyResult:
         """Return the current state of the study, as later readers will see it."""
@@ -339,8 +338,8 @@ class StudyLoop:
         """Retry a job that hung, with synchronous kernels; return whether it runs."""
         if result.outcome is not Outcome.HUNG or not self.settings.retry_hang_sync or running.hung is not None:
             return False
-        folder = running.job.folder.with_name(f"{running.job.folder.name}-sync")
-        job = replace(running.job, folder=folder, environment={**running.job.environment, **SYNCHRONOUS})
+        environment = {**running.job.environment, **SYNCHRONOUS}
+        job = replace(running.job, folder=retry_folder(running.job.folder), environment=environment)
         try:
             write_job_file(job, running.trial.proposal)
             handle = self.launcher.submit(job)

@@ -7,20 +7,21 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from tuner.core.documents import cluster_of, topology_of, workload_of
+from tuner.core.documents import cluster_of
 from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import ResultTable, node_time, shown, span
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
-from tuner.launch.ds_config import ds_config
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
-from tuner.study.result import read_result
+from tuner.study.fidelity_plan import job_of
+from tuner.study.result import pool_of_tried, read_result
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import open_storage
+from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial, record_ending
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
@@ -45,11 +46,13 @@ class StudySummary:
     node_hours: float
     changed: datetime | None
     """When a trial last began or ended."""
+    simulated: bool
+    """Whether the measurements come from the simulated cluster, if only through a table of it that was replayed."""
 
-    @property
-    def simulated(self) -> bool:
-        """Whether the measurements come from the simulated cluster."""
-        return self.launcher == "simulated"
+
+HEADERS: Final = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
+WORDS: Final = frozenset({"Study", "State", "Launcher", "Best", "Changed"})
+"""The columns of text."""
 
 
 class StudyList(list[StudySummary]):
@@ -62,21 +65,15 @@ class StudyList(list[StudySummary]):
         return self._table().html()
 
     def _table(self) -> ResultTable:
-        headers = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
-        return ResultTable(
-            title="Studies",
-            headers=headers,
-            words=frozenset({"Study", "State", "Launcher", "Best", "Changed"}),
-            rows=[cells_of(summary) for summary in self],
-        )
+        return ResultTable(title="Studies", headers=HEADERS, words=WORDS, rows=[cells_of(summary) for summary in self])
 
 
 def cells_of(summary: StudySummary) -> tuple[str, ...]:
-    """Return a study as the cells of a table row."""
+    """Return a study as the texts of `HEADERS`."""
     return (
         summary.name,
         summary.state,
-        summary.launcher.upper() if summary.simulated else summary.launcher,
+        "SIMULATED" if summary.launcher == "simulated" else summary.launcher + " (SIMULATED)" * summary.simulated,
         str(summary.trials),
         summary.best or "-",
         "-" if summary.days is None else span(summary.days),
@@ -131,6 +128,7 @@ def _summary(store: TrialStore, folder: Path) -> StudySummary:
         days=study.best.days if study.best else None,
         node_hours=study.node_hours,
         changed=store.changed,
+        simulated=study.simulated,
     )
 
 
@@ -153,6 +151,7 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
     Jobs are found by their tags and are gone when this returns. A job that has finished meanwhile is left for the next
     `optimize` to read. Raise a `StudyError` while a tuner process still runs the study.
     """
+    folder = Path(runs) / name
     store = existing(name, runs=Path(runs), storage=storage)
     try:
         store.close_finished()
@@ -163,16 +162,16 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
                     f"study {name} is being run by process {owner.get('pid')} on {owner.get('host')}: stop that one "
                     "with Ctrl-C first."
                 )
-        launcher = _launcher(store.settings, Path(runs) / name)
+        launcher = _launcher(store.settings, folder)
         if launcher is not None:
-            store.keep_folder(Path(runs) / name, moves=storage is None)
+            store.keep_folder(folder, moves=storage is None)
         try:
             stopped = [
                 trial
                 for trial in store.trials()
                 if trial.number in owners
                 and store.take_over(trial, owners[trial.number], this_worker())
-                and _stop(store, launcher, trial, Path(runs))
+                and _stop(store, launcher, trial, folder)
             ]
             if isinstance(launcher, SlurmLauncher):
                 launcher.cancel_left(trial.proposal.tag for trial in store.trials() if trial.result is not None)
@@ -184,39 +183,36 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
         store.close()
 
 
-def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, runs: Path) -> bool:
+def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, folder: Path) -> bool:
     """Cancel a trial's job and close the trial; return False for a job that has finished by itself."""
-    handle, clock = None, 0.0
-    job = _job(store, trial, runs)
-    if launcher is not None:
-        handle = launcher.adopt(job, trial.handle)
-        clock = launcher.now()
-    if handle is not None and launcher is not None:
-        if launcher.poll([handle])[handle].state is JobState.ENDED:
+    job = _job(store, trial, folder)
+    handle = None if launcher is None else launcher.adopt(job, trial.handle)
+    elapsed = 0.0
+    if launcher is not None and handle is not None:
+        status = launcher.poll([handle])[handle]
+        if status.state is JobState.ENDED:
             return False
         launcher.cancel(handle)
+        elapsed = launcher.now() - status.began if status.began is not None else 0.0
     elif store.withdraw_second(trial):
         return True
     reason = "cancelled by tuner stop" if handle is not None else "stopped; its job is gone"
-    failure = Failure.because(reason)
-    result = JobResult(outcome=Outcome.CANCELLED, failure=failure, clock=clock)
+    result = JobResult(
+        outcome=Outcome.CANCELLED,
+        failure=Failure.because(reason),
+        elapsed=elapsed,
+        node_hours=elapsed * trial.proposal.nodes / 3600,
+        clock=0.0 if launcher is None else launcher.now(),
+    )
     record_ending(job.folder, result)
     store.end(trial, result)
     return True
 
 
-def _job(store: TrialStore, trial: Trial, runs: Path) -> Job:
+def _job(store: TrialStore, trial: Trial, folder: Path) -> Job:
     settings = store.settings
-    part = settings if "workload" in settings else settings["parts"][trial.proposal.setting]
-    return Job(
-        number=trial.number,
-        tag=trial.proposal.tag,
-        folder=runs / store.name / "jobs" / f"{trial.number:04d}-{trial.proposal.key}",
-        workload=workload_of(part["workload"]),
-        cluster=cluster_of(part["cluster"]),
-        topology=topology_of(trial.proposal.topology),
-        iterations=tuple(settings.get("iterations", (2,))),
-    )
+    pool, (tried,) = pool_of_tried(parts_of(settings, store.name), [trial])
+    return job_of(tried, pool, folder, tuple(settings.get("iterations", (2,))))
 
 
 def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
@@ -226,7 +222,6 @@ def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
     cluster = cluster_of(settings["cluster"])
     program = program_of(
         settings.get("command"),
-        configure=lambda job: ds_config(job.workload, job.topology),
         accelerator=settings["accelerator"],
         seed=settings["seed"],
         step_pattern=settings.get("step_pattern"),

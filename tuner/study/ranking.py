@@ -17,7 +17,6 @@ from tuner.study.store.trial import Trial
 
 if TYPE_CHECKING:
     from tuner.search.candidates import CandidatePool
-    from tuner.study.drift import SpeedPeriod
 
 PRIOR_REPEATS: Final = 6.0
 """Repeats that the noise assumed beforehand counts for."""
@@ -63,8 +62,14 @@ class RankedTrial:
     """Whether it ran at a reduced size only, so that its times are predicted."""
 
 
-def rank(surrogate: Surrogate, trials: Sequence[Trial], *, extrapolates: bool = False) -> list[RankedTrial]:
-    """Return all measured topologies, the leader first.
+def rank(
+    surrogate: Surrogate,
+    trials: Sequence[Trial],
+    periods: Mapping[int, str] | None = None,
+    *,
+    extrapolates: bool = False,
+) -> list[RankedTrial]:
+    """Return all measured topologies, the leader first; `periods` names the speed period of each trial.
 
     Where none was measured at full size, or if the study `extrapolates`, those of reduced sizes are ranked too.
     """
@@ -74,7 +79,7 @@ def rank(surrogate: Surrogate, trials: Sequence[Trial], *, extrapolates: bool = 
     runs |= reduced
     if not runs:
         return []
-    candidates, spread = list(runs), noise(trials, usual=surrogate.usual_noise)
+    candidates, spread = list(runs), noise(trials, periods, usual=surrogate.usual_noise)
     mean, deviation = surrogate.measured(candidates)
     counts = np.array([len(own) for own in runs.values()])
     finish = mean + surrogate.pool.work[candidates]
@@ -110,14 +115,17 @@ def _runs(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
     return runs
 
 
-def rank_by_own_runs(pool: CandidatePool, trials: Sequence[Trial], periods: Sequence[SpeedPeriod]) -> list[RankedTrial]:
-    """Rank topologies by their own runs alone, each scaled to the present speed."""
+def rank_by_own_runs(
+    pool: CandidatePool, trials: Sequence[Trial], slowdowns: Mapping[int, float], spread: float
+) -> list[RankedTrial]:
+    """Rank topologies by their own runs alone, each scaled to the present speed.
+
+    `slowdowns` has the factor since each trial, `spread` is the noise of runs.
+    """
     runs = _runs(trial for trial in trials if trial.measured)
-    spread = noise(trials)
     found = []
     for candidate, own in runs.items():
-        since = [math.prod(period.factor for period in periods if period.first > trial.number) for trial in own]
-        mean = sum(math.log(trial.seconds * factor) for trial, factor in zip(own, since, strict=True)) / len(own)
+        mean = sum(math.log(trial.seconds * slowdowns[trial.number]) for trial in own) / len(own)
         finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
         ranked = RankedTrial(
             candidate=candidate,

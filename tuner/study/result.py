@@ -55,12 +55,7 @@ SHOWN_NAMES: Final = 8
 """Nodes, and trials, that a sentence names."""
 
 
-_FORMER_NAMES: Final = {
-    "places": "ranking",
-    "equals": "ties",
-    "eras": "speed_periods",
-    "place_of": "ranked",
-}
+_FORMER_NAMES: Final = {"places": "ranking", "equals": "ties", "eras": "speed_periods", "place_of": "ranked"}
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -287,24 +282,26 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
     point and differ by a ten-thousandth.
     """
     settings, attributes = store.settings, store.attributes
-    pool, trials = _tried(parts_of(settings, store.name), store.trials())
+    pool, trials = pool_of_tried(parts_of(settings, store.name), store.trials())
     periods = drift.periods_of(attributes.get("eras", []))
     calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
+    labels = drift.labels(trials, periods, calibration.period)
+    spread = noise(trials, labels, usual=trust.repeat)
     ranking: list[RankedTrial] = []
     extrapolated: list[RankedTrial] = []
     leading = _leading(trials)
     own = [trial for trial in trials if trial.proposal.candidate in leading]
     if own:
         surrogate = Surrogate(pool, calibration, period=drift.present(periods, calibration.period), trust=trust)
-        labels = drift.labels(own, periods, calibration.period)
         surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number], pool)])
         surrogate.adapt(lambda usual: noise(own, labels, usual=usual))
-        ranking = rank(surrogate, own, extrapolates=bool(attributes.get(EXTRAPOLATES)))
+        ranking = rank(surrogate, own, labels, extrapolates=bool(attributes.get(EXTRAPOLATES)))
         ranked = {trial.candidate for trial in ranking}
-        extrapolated = [trial for trial in rank(surrogate, own, extrapolates=True) if trial.candidate not in ranked]
+        predicted = rank(surrogate, own, labels, extrapolates=True)
+        extrapolated = [trial for trial in predicted if trial.candidate not in ranked]
         others = [trial for trial in trials if trial.proposal.candidate not in leading]
-        ranking += rank_by_own_runs(pool, others, periods)
+        ranking += rank_by_own_runs(pool, others, drift.slowdowns(others, periods), spread)
     return StudyResult(
         name=store.name,
         url=store.url,
@@ -317,7 +314,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
         extrapolated=tuple(extrapolated),
         speed_periods=tuple(periods),
         calibration=calibration,
-        noise=noise(trials, usual=trust.repeat),
+        noise=spread,
         excluded_nodes=excluded_nodes(folder),
         ended=ended,
     )
@@ -365,7 +362,9 @@ def _calibrated(study: StudyResult) -> CostModel:
     return CostModel(calibration=replace(calibrate(measured), period=drift.present(study.speed_periods, "")))
 
 
-def _tried(parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]) -> tuple[CandidatePool, list[Trial]]:
+def pool_of_tried(
+    parts: Sequence[tuple[Workload, Cluster]], trials: Sequence[Trial]
+) -> tuple[CandidatePool, list[Trial]]:
     """Return a pool of the topologies that were tried, each once, and the trials with indices into it."""
     topologies: list[dict[str, Topology]] = [{} for _ in parts]
     for trial in trials:

@@ -177,14 +177,13 @@ class Scheduler:
     def _verification(self, saving: float) -> Proposal | None:
         """Return a repeat of a run that an accident may have slowed down, or of a surprisingly fast leader.
 
-        A repeat is worth the probability of an accident times the improvement that the other runs predict, and goes
-        before a job that saves less. A budget without a final round is too small for repeats: each of its jobs tries
-        another topology.
+        A repeat goes before a job that saves less. A budget without a final round is too small for repeats: each of its
+        jobs tries another topology.
         """
         if self._sampler != "guided" or not self._limits.final or (best := self._state.log_best) is None:
             return None
         pending, leader = self._state.pending, self._state.ranking[0].candidate
-        work, chosen, worth = self._state.pool.work, None, max(saving, MIN_EXPECTED_GAIN)
+        chosen, worth = None, max(saving, MIN_EXPECTED_GAIN)
         for surprise in self._state.surrogate.surprises():
             if surprise.candidate in pending:
                 continue
@@ -192,8 +191,7 @@ class Scheduler:
                 if surprise.deviations < -OUTLIER_DEVIATIONS:
                     return self._repeat(surprise)
                 continue
-            finish = np.array([surprise.mean + work[surprise.candidate]])
-            gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+            gain = self._gain_of_repeat(surprise, best)
             if gain >= worth:
                 chosen, worth = surprise, gain
         return None if chosen is None else self._repeat(chosen)
@@ -213,11 +211,15 @@ class Scheduler:
         for surprise, size in zip(surprises, sizes, strict=True):
             if size is None:
                 continue
-            finish = np.array([surprise.mean + state.pool.work[surprise.candidate]])
-            gain = surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+            gain = self._gain_of_repeat(surprise, best)
             if gain >= plan.least_gain(surprise.candidate, size) and gain / size.node_hours >= rate:
                 chosen, rate = surprise, gain / size.node_hours
         return None if chosen is None else self._repeat(chosen)
+
+    def _gain_of_repeat(self, surprise: Surprise, best: float) -> float:
+        """Return the probability of an accident times the improvement that the other runs predict."""
+        finish = np.array([surprise.mean + self._state.pool.work[surprise.candidate]])
+        return surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
 
     def _repeat(self, surprise: Surprise) -> Proposal | None:
         direction = "longer" if surprise.away > 0 else "less"
@@ -318,28 +320,22 @@ class Scheduler:
             return None
         leader = self._state.ranking[0]
         nodes = pool.topology(leader.candidate).nodes
-        saved, cost = gain * (1 - risk) * leader.days * 24 * nodes, self._cost(suggestion.candidate, risk)
+        share, cost = gain * (1 - risk), self._cost(suggestion.candidate, risk)
         if choice is not None:
-            saved, cost = choice.gain * leader.days * 24 * nodes, choice.size.node_hours
+            share, cost = choice.gain, choice.size.node_hours
+        saved = share * leader.days * 24 * nodes
         if saved >= cost:
             return None
         return (
             f"{best_remaining} is expected to save {saved:,.1f} node-hours and costs {cost:,.1f} "
-            f"({saved / (leader.days * 24 * nodes):.2%} of {span(leader.days)} on {counted(nodes, 'node')})"
+            f"({share:.2%} of {span(leader.days)} on {counted(nodes, 'node')})"
         )
 
     def _cost(self, candidate: int, risk: float = 0.0) -> float:
-        """Return the expected node-hours of a job; one that runs out of memory ends with its first iteration."""
-        whole, failed = (
-            job_node_hours(
-                seconds=math.exp(float(self._state.surrogate.log_seconds()[candidate])),
-                starts=self._state.start_seconds(self._iterations),
-                iterations=iterations,
-                nodes=self._state.pool.topology(candidate).nodes,
-            )
-            for iterations in (self._iterations, 1)
-        )
-        return (1 - risk) * whole + risk * failed
+        """Return the expected node-hours of a job at full size."""
+        seconds = math.exp(float(self._state.surrogate.log_seconds()[candidate]))
+        nodes = self._state.pool.topology(candidate).nodes
+        return job_node_hours(self._state, seconds=seconds, nodes=nodes, iterations=self._iterations, risk=risk)
 
     def _proposal(
         self,

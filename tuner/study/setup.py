@@ -21,8 +21,7 @@ from tuner.core.interrupts import remember_interrupts
 from tuner.core.text import either
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_text
-from tuner.launch.contract import Job, Launcher
-from tuner.launch.ds_config import ds_config
+from tuner.launch.contract import Launcher
 from tuner.launch.local.hostfile import PROGRAMS, HostfileProgram, read_hostfile
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
@@ -163,7 +162,7 @@ def _hosts(settings: StudySettings) -> tuple[Launcher, dict[str, Any]]:
     assert settings.hostfile is not None  # noqa: S101 - `StudySettings.check` has refused it
     machine, cluster = this_machine(), settings.space.cluster
     check_jobs_can_run(reached_by=PROGRAMS.get(settings.over))
-    worker = WorkerProgram(configure=_configure, accelerator=machine.accelerator, seed=settings.seed)
+    worker = WorkerProgram(accelerator=machine.accelerator, seed=settings.seed)
     program = HostfileProgram(worker=worker, hosts=read_hostfile(settings.hostfile), over=settings.over)
     identity = {"over": settings.over, "accelerator": machine.accelerator, "seed": settings.seed}
     return LocalLauncher(program, ranks=cluster.gpus_per_node, nodes=cluster.nodes, name="hostfile"), identity
@@ -195,7 +194,6 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
     """Return the program of a job: tuner's worker or the user's command."""
     program = program_of(
         settings.command,
-        configure=_configure,
         accelerator=accelerator,
         seed=settings.seed,
         step_pattern=settings.step_pattern,
@@ -209,10 +207,6 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
         if getattr(settings, name) is not None:
             identity[name] = getattr(settings, name)
     return program, identity
-
-
-def _configure(job: Job) -> dict[str, Any]:
-    return ds_config(job.workload, job.topology)
 
 
 def _legal(settings: StudySettings, tally: Tally | None) -> CandidatePool:

@@ -101,7 +101,7 @@ class StudyState:
         self._close_tried()
         if not fresh:
             return None
-        labels = drift.labels(self.trials, self.speed_periods)
+        labels = self._period_labels
         self.surrogate.adapt(lambda usual: noise(self._known, labels, usual=usual))
         self._rank()
         return self._detect_drift()
@@ -129,10 +129,13 @@ class StudyState:
         ]
 
     @property
+    def _period_labels(self) -> dict[int, str]:
+        return drift.labels(self.trials, self.speed_periods)
+
+    @property
     def noise(self) -> float:
         """Standard deviation of log seconds between runs of one topology."""
-        labels = drift.labels(self.trials, self.speed_periods)
-        return noise(self._known, labels, usual=self.surrogate.usual_noise)
+        return noise(self._known, self._period_labels, usual=self.surrogate.usual_noise)
 
     @property
     def pending(self) -> list[int]:
@@ -261,7 +264,7 @@ class StudyState:
         self._rank()
 
     def _rank(self) -> None:
-        self.ranking = rank(self.surrogate, self._known, extrapolates=self._extrapolates)
+        self.ranking = rank(self.surrogate, self._known, self._period_labels, extrapolates=self._extrapolates)
 
     def prospects(self) -> list[Prospect]:
         """Return all topologies that were measured at some size and have not failed at full size, the soonest first."""

@@ -10,7 +10,10 @@ from tuner.cli.options import as_json, takes_description, takes_log, takes_step_
 from tuner.cli.progress import progress
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tuner.launch.preflight import CheckResult
+    from tuner.study.doctor import Examined
 
 
 @click.command(short_help="Check what this machine can launch.", epilog="Example: tuner doctor")
@@ -47,8 +50,8 @@ def doctor(
     from dataclasses import asdict
     from pathlib import Path
 
-    from tuner.cli.output import print_json, print_table
-    from tuner.core.errors import InputError
+    from tuner.cli.output import print_json
+    from tuner.core.errors import InputError, NothingUsable
     from tuner.costmodel.site_file import write_site
     from tuner.study.doctor import examine, try_command
 
@@ -64,25 +67,29 @@ def doctor(
             job = try_command(command=command, step_pattern=step_pattern, log=log, trainer=trainer, **description)
     with progress("measuring" if measure else "checking"):
         examined = examine(Path(runs), storage=storage, measure=measure)
-    findings = [*examined.findings, *([job] if job else [])]
     file = Path(output) if output else Path(runs) / "site.toml"
     if examined.calibration is not None:
         file.parent.mkdir(parents=True, exist_ok=True)
         write_site(file, examined.calibration, source="tuner doctor --measure")
     if as_json:
-        print_json(
-            "doctor",
-            {
-                "findings": [asdict(finding) for finding in findings],
-                "speeds": examined.speeds,
-                "site": str(file) if examined.calibration is not None else None,
-            },
-        )
-        _raise_for(job)
-        return
-    rows = [(finding.name, finding.verdict, finding.evidence, finding.remedy) for finding in findings]
+        findings = [asdict(finding) for finding in (*examined.findings, *([job] if job else []))]
+        site = str(file) if examined.calibration is not None else None
+        print_json("doctor", {"findings": findings, "speeds": examined.speeds, "site": site})
+    else:
+        _print_text(examined, job, file)
     if job is not None and job.verdict == "missing":
-        rows[-1] = (job.name, job.verdict, "no study could measure the command", "see the last line")
+        raise NothingUsable(f"no study could measure this command: {job.evidence}; {job.remedy}.")
+
+
+def _print_text(examined: Examined, job: CheckResult | None, file: Path) -> None:
+    """Print all checks and speeds; `file` has the calibration, if there is one."""
+    from tuner.cli.output import print_table
+
+    rows = [(finding.name, finding.verdict, finding.evidence, finding.remedy) for finding in examined.findings]
+    if job is not None and job.verdict == "missing":
+        rows.append((job.name, job.verdict, "no study could measure the command", "see the last line"))
+    elif job is not None:
+        rows.append((job.name, job.verdict, job.evidence, job.remedy))
     print_table(("Check", "Verdict", "Evidence", "Remedy"), rows, left=("Check", "Verdict", "Evidence", "Remedy"))
     units = {"product_flops": ("matrix product", 1e12, "TFLOP/s"), "copy_bytes": ("memory copy", 1e9, "GB/s")}
     for name, speed in examined.speeds.items():
@@ -90,16 +97,7 @@ def doctor(
         print(f"{label}: {speed / scale:,.3g} {unit}")
     if examined.calibration is not None:
         print(f"wrote {file}; pass it to other commands with --calibration")
-    _raise_for(job)
 
 
 def _was_given(value: Any) -> bool:
     return value not in (None, False, ())
-
-
-def _raise_for(job: CheckResult | None) -> None:
-    """Exit with 1 if the job of --command shows that no study could work."""
-    from tuner.core.errors import NothingUsable
-
-    if job is not None and job.verdict == "missing":
-        raise NothingUsable(f"no study could measure this command: {job.evidence}; {job.remedy}.")

@@ -128,7 +128,7 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
     print(
         f"estimate: {cost.seconds:.4g} s per iteration (80% interval {interval(cost.low, cost.high)}), "
-        f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.training / 86400)}"
+        f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.days)}"
     )
     print(
         f"memory: {cost.memory / _GIB:.1f} of {cost.limit / _GIB:.1f} GiB usable, on stage {cost.stage}: "
@@ -213,7 +213,7 @@ def _cost_document(cost: TopologyCost) -> dict[str, Any]:
         "sec_per_iter_high": cost.high,
         "terms": dict(cost.estimate.time.terms),
         "tflops": cost.flops / 1e12,
-        "days": cost.training / 86400,
+        "days": cost.days,
         "memory_gib": cost.memory / _GIB,
         "usable_gib": cost.limit / _GIB,
         "memory_terms_gib": {name: size / _GIB for name, size in cost.estimate.memory.terms.items()},

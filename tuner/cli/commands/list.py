@@ -22,7 +22,7 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_json, print_table
-    from tuner.study.manage import cells_of, list_studies
+    from tuner.study.manage import HEADERS, WORDS, cells_of, list_studies
     from tuner.study.store.storage_url import masked
 
     studies = list_studies(runs=runs, storage=storage)
@@ -34,6 +34,4 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
     if not studies:
         print(f"No studies in {masked(storage) if storage else runs}. Start one with 'tuner optimize'.")
         return
-    headers = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
-    left = ("Study", "State", "Launcher", "Best", "Changed")
-    print_table(headers, map(cells_of, studies), left=left, spare=("Changed", "Cost", "Launcher", "Finishes in"))
+    print_table(HEADERS, map(cells_of, studies), left=WORDS, spare=("Changed", "Cost", "Launcher", "Finishes in"))

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
-from tuner.cli.options import Positive, as_json, calibration_option, takes_description, takes_step_pattern
+from tuner.cli.options import (
+    Positive,
+    as_json,
+    calibration_option,
+    takes_description,
+    takes_site_profile,
+    takes_step_pattern,
+)
 
 if TYPE_CHECKING:
     from tuner.sizing.fit import BatchResult
@@ -53,13 +60,7 @@ if TYPE_CHECKING:
 @click.option("--limit", type=Positive(), metavar="GIB", help="Memory that a run may use. [default: the GPU's]")
 @click.option("--claim", type=Positive(), metavar="GIB", help="Check a published slope of memory per sample.")
 @click.option("--iterations", default="2", metavar="N[-M]", help="Iteration or range that a job measures. [default: 2]")
-@click.option(
-    "--site-profile",
-    "--slurm-site",
-    "site_profile",
-    metavar="FILE",
-    help="What your site's Slurm requires: account, partition, time limit. [default: none]",
-)
+@takes_site_profile
 @click.option("--timeout", default="10m", metavar="TIME", help="Time limit per job: 90s, 10m. [default: 10m]")
 @click.option("--runs", default="runs", metavar="DIR", help="Folder for job files. [default: runs]")
 @click.option("--plot", metavar="FILE", help="Plot memory against batch size, with fit and limit (PNG or SVG).")

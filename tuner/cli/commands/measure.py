@@ -203,7 +203,6 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
 
 def _print_text(log: str, made: LogMeasurement) -> None:
     from tuner.audit import UNEXPLAINED_TFLOPS
-    from tuner.cli.output import print_table
     from tuner.core.text import counted, listed
 
     subject = made.subject
@@ -213,30 +212,8 @@ def _print_text(log: str, made: LogMeasurement) -> None:
         print(f"TFLOPs are not recomputed: {made.lacks}; pass the topology's KEY, such as tp8-pp12-dp4-mbs2-z1.")
     measurement, difference = made.measurement, made.difference
     chosen = measurement.iterations if measurement else ()
-    shown = [row for row in made.rows if row.iteration.number in chosen]
-    shown += [row for row in made.rows if row not in shown]
-    rows = sorted(shown[:_MAX_ROWS], key=lambda row: row.iteration.number)
-    if rows:
-        print()
-        print_table(
-            ("Iteration", "Seconds", "TFLOPs logged", "TFLOPs", "Batch", "Loss", "Measured"),
-            [
-                (
-                    row.iteration.number,
-                    f"{row.seconds:.6g}",
-                    "" if row.iteration.tflops is None else f"{row.iteration.tflops:.2f}",
-                    f"{row.flops / 1e12:.2f}" if row.flops else "",
-                    row.global_batch or "",
-                    "" if row.iteration.loss is None else f"{row.iteration.loss:.4f}",
-                    "*" if row.iteration.number in chosen else "",
-                )
-                for row in rows
-            ],
-            left=("Measured",),
-            spare=("Loss", "Batch"),
-        )
-        if len(rows) < len(made.rows):
-            print(f"... {len(made.rows) - len(rows):,} more; list them with --json")
+    if made.rows:
+        _print_iterations(made, set(chosen))
     if measurement:
         which = f"the median of iterations {listed(chosen)}" if len(chosen) > 1 else f"iteration {chosen[0]}"
         rate = made.flops / 1e12 if made.flops else measurement.tflops
@@ -260,3 +237,32 @@ def _print_text(log: str, made: LogMeasurement) -> None:
         print(f"note: {note}")
     for sentence in made.delivery.sentences if made.delivery and not made.delivery.mismatch else ():
         print(sentence)
+
+
+def _print_iterations(made: LogMeasurement, chosen: set[int]) -> None:
+    """Print the chosen iterations, marked, and the first of the others."""
+    from tuner.cli.output import print_table
+
+    shown = [row for row in made.rows if row.iteration.number in chosen]
+    shown += [row for row in made.rows if row.iteration.number not in chosen]
+    rows = sorted(shown[:_MAX_ROWS], key=lambda row: row.iteration.number)
+    print()
+    print_table(
+        ("Iteration", "Seconds", "TFLOPs logged", "TFLOPs", "Batch", "Loss", "Measured"),
+        [
+            (
+                row.iteration.number,
+                f"{row.seconds:.6g}",
+                "" if row.iteration.tflops is None else f"{row.iteration.tflops:.2f}",
+                f"{row.flops / 1e12:.2f}" if row.flops else "",
+                row.global_batch or "",
+                "" if row.iteration.loss is None else f"{row.iteration.loss:.4f}",
+                "*" if row.iteration.number in chosen else "",
+            )
+            for row in rows
+        ],
+        left=("Measured",),
+        spare=("Loss", "Batch"),
+    )
+    if len(rows) < len(made.rows):
+        print(f"... {len(made.rows) - len(rows):,} more; list them with --json")

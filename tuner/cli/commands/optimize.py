@@ -8,7 +8,15 @@ from typing import Any
 import click
 
 from tuner.cli.arguments import takes_defaults
-from tuner.cli.options import Positive, as_json, takes_description, takes_log, takes_step_pattern, takes_trainer
+from tuner.cli.options import (
+    Positive,
+    as_json,
+    takes_description,
+    takes_log,
+    takes_site_profile,
+    takes_step_pattern,
+    takes_trainer,
+)
 
 
 @click.command(
@@ -47,13 +55,7 @@ from tuner.cli.options import Positive, as_json, takes_description, takes_log, t
 @takes_step_pattern
 @takes_log
 @takes_trainer
-@click.option(
-    "--site-profile",
-    "--slurm-site",
-    "site_profile",
-    metavar="FILE",
-    help="What your site's Slurm requires: account, partition, time limit. [default: none]",
-)
+@takes_site_profile
 @click.option("--within-allocation", is_flag=True, help="Run jobs as steps of the surrounding Slurm allocation.")
 @click.option("--table", metavar="FILE", help="Table of measurements for --launcher replay.")
 @click.option("--group", metavar="NAME", help="Group of the table's rows to search. [default: the only group]")

@@ -72,7 +72,7 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
             "fitting": row.fitting,
             "key": row.best.topology.key if row.best else None,
             "sec_per_iter": row.best.seconds if row.best else None,
-            "days": row.best.training / 86400 if row.best else None,
+            "days": row.best.days if row.best else None,
             "memory_gib": row.best.memory / 2**30 if row.best else None,
             "fits": row.best.fits if row.best else False,
             "precision": row.workload.precision if row.workload else None,
@@ -132,7 +132,7 @@ def _print_json(space: Space, made: Plan) -> None:
                     "fits": row.fits,
                     "tflops": row.flops / 1e12,
                     "mfu": row.mfu,
-                    "days": row.training / 86400,
+                    "days": row.days,
                     "terms": dict(row.estimate.time.terms),
                     "memory_terms_gib": {name: size / 2**30 for name, size in row.estimate.memory.terms.items()},
                 }
@@ -156,7 +156,7 @@ def _print_csv(space: Space, made: Plan) -> None:
         values = [document.get(name, OPT_IN.get(name)) for name in fields]
         cells = [int(value) if isinstance(value, bool) else value for value in values]
         estimated = (row.seconds, row.low, row.high, row.memory / 2**30, row.out_of_memory, row.flops / 1e12)
-        figures = [f"{figure:.6g}" for figure in (*estimated, row.training / 86400, row.mfu)]
+        figures = [f"{figure:.6g}" for figure in (*estimated, row.days, row.mfu)]
         rows.append([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", " ".join(row.advice), *figures])
     print_csv(["key", *axes, "microbatches", "bubble", "advice", *_ESTIMATED], rows)
 
@@ -176,7 +176,7 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     causes += [f"{counted(rest, 'other rule')} (--json lists them)"] if rest else []
     print(f"removed by {', '.join(causes)}" if causes else "")
     print(f"{tally.advice()}\n" if tally.unused else "")
-    unit = column([row.training / 86400 for row in made.top])
+    unit = column([row.days for row in made.top])
     fitting = [row for row in made.top if row.fits]
     unlikely = [row for row in made.top if not row.fits]
     if fitting:
@@ -211,7 +211,7 @@ def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
             row.topology.nodes,
             f"{row.seconds:.4g}",
             interval(row.low, row.high),
-            f"{row.training / 86400 * per_day:,.1f}",
+            f"{row.days * per_day:,.1f}",
             f"{row.flops / 1e12:.1f}",
             f"{100 * row.mfu:.1f}%",
             f"{row.memory / 2**30:.1f}",

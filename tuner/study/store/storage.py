@@ -73,8 +73,13 @@ def refuse_lost(file: Path) -> None:
         )
 
 
-class _ReadOnlyConnection(sqlite3.Connection):
-    """A connection to a database that this process may not write, whose journal mode therefore stays what it is."""
+class _WalConnection(sqlite3.Connection):
+    """A connection in WAL mode, in which readers and the writer do not block each other."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.execute("PRAGMA journal_mode=WAL")
+        self.execute("PRAGMA synchronous=NORMAL")
 
 
 def _read_only(url: sqlalchemy.URL) -> sqlalchemy.URL | None:
@@ -97,7 +102,7 @@ class Storage:
 
     url: str = field(repr=False)
     database: RDBStorage
-    kept: BaseStorage
+    cached: BaseStorage
     """The same database, with finished trials cached in memory."""
     patient: Patient = field(repr=False)
     """Runs a transaction of the caller's, waiting for a server that is away as the storages do."""
@@ -124,7 +129,7 @@ class Storage:
 
 
 def open_storage(url: str) -> Storage:
-    """Open the storage at a URL. SQLite uses WAL mode, so that readers and the writer do not block each other."""
+    """Open the storage at a URL, a SQLite file in WAL mode unless this process may not write it."""
     read_only = _read_only(parse(url))
     if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
         raise InputError(f"--storage {url} is in memory and would lose the study; use a file: sqlite:///study.db.")
@@ -132,8 +137,8 @@ def open_storage(url: str) -> Storage:
     arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
         arguments["connect_args"] = {"timeout": PATIENCE}
-    if read_only is not None:
-        arguments["connect_args"]["factory"] = _ReadOnlyConnection
+        if read_only is None:
+            arguments["connect_args"]["factory"] = _WalConnection
     with understood(url):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
@@ -207,13 +212,6 @@ def understood(url: str) -> Iterator[None]:
         raise StudyError(f"the study's storage {masked(url)} refused: {cause}{remedy}.") from None
     except RuntimeError as error:
         raise StudyError(f"the study's storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
-
-
-@sqlalchemy.event.listens_for(sqlalchemy.Engine, "connect")
-def _tune_sqlite(connection: Any, _record: Any) -> None:
-    if isinstance(connection, sqlite3.Connection) and not isinstance(connection, _ReadOnlyConnection):
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
 
 
 def _cause(error: BaseException, url: str) -> str:

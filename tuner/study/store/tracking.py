@@ -13,6 +13,7 @@ from typing import Any, Final
 import optuna
 
 from tuner.core.errors import InputError, MissingDependency, UnknownName
+from tuner.study.store.storage import understood
 from tuner.study.store.trial_store import TrialStore
 
 TRACKERS: Final = ("mlflow", "wandb")
@@ -42,9 +43,10 @@ class Tracker:
 
     def log(self, store: TrialStore, number: int) -> str | None:
         """Log a finished trial; return the problem as a sentence if that fails, else None."""
-        if self._study is None:
-            self._study = optuna.load_study(study_name=store.name, storage=store.storage)
-        trial = next(frozen for frozen in self._study.get_trials(deepcopy=False) if frozen.number == number)
+        with understood(store.url):
+            if self._study is None:
+                self._study = optuna.load_study(study_name=store.name, storage=store.storage)
+            trial = next(frozen for frozen in self._study.get_trials(deepcopy=False) if frozen.number == number)
         try:
             self._log(self._study, trial)
         except Exception as error:  # whatever the tracker raises, the study continues

@@ -78,6 +78,11 @@ class Trial:
     handle: str | None = None
     """The launcher's handle of the job, once there is one."""
 
+    def job_folder(self, study: Path) -> Path:
+        """Return the folder of its job, or of the retry of one that hung, in that of the study."""
+        folder = study / "jobs" / f"{self.number:04d}-{self.proposal.key}"
+        return retry if (retry := retry_folder(folder)).is_dir() else folder
+
     @property
     def launched(self) -> bool:
         """Whether the trial counts against the budget."""
@@ -108,6 +113,11 @@ class Trial:
         if self.result is None or self.result.seconds is None:
             raise ValueError(f"trial {self.number} has no measured time")
         return self.result.seconds
+
+
+def retry_folder(job: Path) -> Path:
+    """Return the folder of the retry of a job that hung, given that of the job."""
+    return job.with_name(f"{job.name}-sync")
 
 
 def result_document(result: JobResult) -> dict[str, Any]:

@@ -70,7 +70,7 @@ class TrialStore:
     def __init__(self, storage: Storage, name: str) -> None:
         self.name = name
         self.url = storage.url
-        self.storage, self._database, self._select = storage.kept, storage.database, storage.select
+        self.storage, self._database, self._select = storage.cached, storage.database, storage.select
         self._close, self._patient = storage.close, storage.patient
         with understood(self.url):
             self._id = self.storage.get_study_id_from_name(name)
@@ -90,8 +90,8 @@ class TrialStore:
         with ExitStack() as refused:
             refused.callback(storage.close)
             with understood(url), suppress(optuna.exceptions.DuplicatedStudyError):
-                created = storage.kept.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
-                storage.kept.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
+                created = storage.cached.create_new_study([optuna.study.StudyDirection.MINIMIZE], name)
+                storage.cached.set_study_user_attr(created, _SETTINGS, {"schema": SCHEMA, **settings})
             study = cls(storage, name)
             study._continues = True
             study._complete_creation(settings)
@@ -339,7 +339,8 @@ class TrialStore:
         self._close()
 
     def _trial_id(self, trial: Trial) -> int:
-        return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
+        with understood(self.url):
+            return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
