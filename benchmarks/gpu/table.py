@@ -13,8 +13,7 @@ from benchmarks.gpu.results import Results
 from benchmarks.gpu.searches import findings
 from tuner.core.domain import MemoryKind
 from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
-from tuner.tables import read_table
-from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS, write_csv
+from tuner.tables import columns_of, read_table, write_csv
 
 TABLE: Final = "table.csv"
 STAGES: Final = ("rows", "moe", "searches")
@@ -74,7 +73,7 @@ def write_table(results: Results, path: Path, kind: MemoryKind = "reserved") -> 
     """Write the table of all rows that ran; return their number."""
     rows = measured_rows(results, kind)
     used = {column for row in rows for column in row}
-    columns = [*COLUMNS, *(column for column in (*OPTIONAL_COLUMNS, *EXTRA) if column in used)]
+    columns = [*columns_of(rows), *(column for column in EXTRA if column in used)]
     path.write_text(write_csv(columns, rows))
     return len(rows)
 

@@ -12,7 +12,7 @@ from tuner.report.summary import measured_word
 from tuner.study.leaderboard import GIB, LeaderboardRow
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
-from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, run_cells, write_csv
+from tuner.tables import columns_of, run_cells, write_csv
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
@@ -121,8 +121,7 @@ _STUDY_COLUMNS: Final = (
 def measurements(study: StudyResult) -> str:
     """Return every job that has ended as a row of a measurement table (CSV)."""
     rows = [_cells(study, trial) for trial in study.launched if trial.result]
-    needed = (column for column in OPTIONAL_COLUMNS if any(column in row for row in rows))
-    return write_csv((*COLUMNS, *needed, *_STUDY_COLUMNS), rows)
+    return write_csv((*columns_of(rows), *_STUDY_COLUMNS), rows)
 
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:

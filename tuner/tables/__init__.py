@@ -1,7 +1,18 @@
 """The measurement table: one row per run, read from CSV or Markdown, written as CSV."""
 
 from tuner.tables.reading import format_columns, read_table, table_of
-from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS, Defaults, MeasuredRun, Row, RowBlock, Table, blocks, write_csv
+from tuner.tables.row import (
+    COLUMNS,
+    OPTIONAL_COLUMNS,
+    Defaults,
+    MeasuredRun,
+    Row,
+    RowBlock,
+    Table,
+    blocks,
+    columns_of,
+    write_csv,
+)
 from tuner.tables.run import run_of
 from tuner.tables.writing import run_cells
 
@@ -14,6 +25,7 @@ __all__ = [
     "RowBlock",
     "Table",
     "blocks",
+    "columns_of",
     "format_columns",
     "read_table",
     "run_cells",

@@ -171,6 +171,12 @@ def _block_key(run: MeasuredRun) -> object:
     return repr((follows, replace(run.workload, model=alone, global_batch=1), cluster))
 
 
+def columns_of(rows: Iterable[Mapping[str, str]]) -> tuple[str, ...]:
+    """Return the columns of the format that rows need, in the order in which they are written."""
+    filled = {column for row in rows for column in row}
+    return (*COLUMNS, *(column for column in OPTIONAL_COLUMNS if column in filled))
+
+
 def write_csv(columns: Sequence[str], rows: Iterable[Mapping[str, str]]) -> str:
     """Return the rows as CSV text; missing cells stay empty."""
     text = io.StringIO()

@@ -178,7 +178,7 @@ def _finite(value: float | None) -> float | None:
 def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool) -> None:
     """Print the job as a row of the measurement table; values that neither the log nor the user gave stay empty."""
     from tuner.cli.output import print_csv
-    from tuner.tables import run_cells
+    from tuner.tables import columns_of, run_cells
 
     measurement = made.measurement
     taken = [row for row in made.rows if measurement and row.iteration.number in measurement.iterations]
@@ -198,7 +198,8 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "note": made.failure.failure.evidence if made.failure else "",
         "source": log,
     }
-    print_csv(list(row), [list(row.values())])
+    columns = columns_of([row])
+    print_csv(columns, [[row.get(column, "") for column in columns]])
 
 
 def _print_text(log: str, made: LogMeasurement) -> None:
