@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,3 +137,17 @@ def test_recover_prints_a_summary_and_explains_errors(lost: Path) -> None:
     again = run_tuner("recover", "lost", folder=there)
     assert again.code == 2
     assert again.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("number", [10**9, 0, -1, "2", True])
+def test_a_job_file_with_the_number_of_another_trial_is_damaged(lost: Path, number: Any) -> None:
+    """The number of a job's folder counts: one file with a billion would otherwise make a billion trials."""
+    (*before, damaged) = job_files(lost)[:3]
+    after = job_files(lost)[3:]
+    damaged.write_text(json.dumps({**json.loads(damaged.read_text()), "number": number}))
+    with pytest.warns(TunerWarning, match="job.json cannot be read"):
+        found = recover(lost)
+    assert found.unreadable == (damaged,)
+    assert [trial.number for trial in found.trials] == [
+        json.loads(file.read_text())["number"] for file in before + after
+    ]

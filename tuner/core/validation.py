@@ -33,6 +33,13 @@ _LARGEST: Final[Mapping[str, int]] = {
 A size without an entry may be up to a million."""
 
 _LARGEST_OTHER: Final = 1_000_000
+
+_RANGES: Final[Mapping[str, tuple[float, float]]] = {
+    **dict.fromkeys(("attention_dropout", "hidden_dropout", "embedding_dropout"), (0.0, 1.0)),
+    "rotary_base": (1.0, 1e30),
+    "factor": (1e-6, 1e30),
+}
+"""The ranges of numbers that are not just anything from 0 to 1e30."""
 _LONGEST_TEXT: Final = 200
 
 
@@ -79,7 +86,12 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, mi
         return ""
     if hint is float or hint == float | None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        return "" if number and 0 <= value < 1e30 else f"a number from 0 to 1e30, not {shown(value)}"
+        least, most = _RANGES.get(name, (0.0, 1e30))
+        return (
+            ""
+            if number and least <= value <= most and value < 1e30
+            else f"a number from {least:g} to {most:g}, not {shown(value)}"
+        )
     if hint is str:
         plain = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_TEXT
         return "" if plain else f"a string of 1 to {_LONGEST_TEXT} printable characters, not {shown(value)}"

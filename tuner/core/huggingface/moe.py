@@ -339,7 +339,7 @@ def _experts(
     keys.expects("router_jitter_noise", 0, 0.0)
     groups = fields.pop("router_groups", 0)
     top_groups, scores = fields.pop("router_top_groups", 0), fields.pop("router_group_scores", 0)
-    if groups > top_groups:
+    if groups != top_groups:
         fields |= {"router_groups": groups, "router_top_groups": top_groups, "router_group_scores": scores}
     width = width or keys.sizes["ffn"]
     experts = Experts(

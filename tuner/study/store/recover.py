@@ -106,6 +106,8 @@ def _trials(jobs: Path, distributions: Mapping[str, BaseDistribution]) -> tuple[
     for path in sorted(jobs.glob("*/job.json")):
         try:
             trial = _trial(read_object(path), distributions)
+            if not path.parent.name.startswith(f"{trial.number:04d}-"):
+                raise ValueError("the number is not that of the folder")
         except (AttributeError, KeyError, TypeError, ValueError):
             unreadable.append(path)
             continue
