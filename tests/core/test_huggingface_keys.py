@@ -118,7 +118,7 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
         ("deepseek_v3", "first_k_dense_replace", 99, r"none of its \d+ layers has experts"),
         ("deepseek_v3", "topk_group", 9, "router_top_groups must be at most router_groups=8, not 9"),
         ("llama", "attention_dropout", 2, "attention_dropout must be a number from 0 to 1, not 2"),
-        ("llama", "rope_theta", 0, "rotary_base must be a number from 1 to 1e"),
+        ("llama", "rope_theta", 0, "rotary_base must be a number from 1 to 1e30, not 0"),
         ("llama", "rope_scaling", {"type": "linear", "factor": 0}, "rotary scaling field factor must be a number"),
         ("llama", "rope_scaling", {"type": "linear", "factor": -1}, "rotary scaling field factor must be a number"),
     ],

@@ -34,12 +34,13 @@ A size without an entry may be up to a million."""
 
 _LARGEST_OTHER: Final = 1_000_000
 
+_ANY: Final = (0.0, 1e30)
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     **dict.fromkeys(("attention_dropout", "hidden_dropout", "embedding_dropout"), (0.0, 1.0)),
-    "rotary_base": (1.0, 1e30),
-    "factor": (1e-6, 1e30),
+    "rotary_base": (1.0, _ANY[1]),
+    "factor": (1e-6, _ANY[1]),
 }
-"""The ranges of numbers that are not just anything from 0 to 1e30."""
+"""Ranges of numbers; a number without an entry has the range `_ANY`, whose end is excluded."""
 _LONGEST_TEXT: Final = 200
 
 
@@ -86,12 +87,9 @@ def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, mi
         return ""
     if hint is float or hint == float | None:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        least, most = _RANGES.get(name, (0.0, 1e30))
-        return (
-            ""
-            if number and least <= value <= most and value < 1e30
-            else f"a number from {least:g} to {most:g}, not {shown(value)}"
-        )
+        least, most = _RANGES.get(name, _ANY)
+        valid = number and least <= value <= most and value < _ANY[1]
+        return "" if valid else f"a number from {least:g} to {most:g}, not {shown(value)}".replace("e+", "e")
     if hint is str:
         plain = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_TEXT
         return "" if plain else f"a string of 1 to {_LONGEST_TEXT} printable characters, not {shown(value)}"
