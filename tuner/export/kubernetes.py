@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tuner.export.production import ProductionRun
 from tuner.export.program import TrainingProgram
-from tuner.export.rendering import as_yaml, label
+from tuner.export.rendering import as_yaml
 from tuner.launch.slurm.site_profile import SiteProfile
 
 CONFIG: Final = "/config"
@@ -118,7 +118,7 @@ def _pod(
     if program.worker:
         command = [*torchrun, "-m", "tuner.worker", "--job", f"{CONFIG}/assignment.json"]
     else:
-        words = [word.replace("$(", "$$(") for word in program.plain(CONFIG)]  # Kubernetes expands $(NAME)
+        words = [_literal(word) for word in program.plain(CONFIG)]
         command = words if program.starts_ranks else [*torchrun, "--no-python", *words]
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     environment |= {**dict(program.environment), **dict(site.environment)}
@@ -140,13 +140,24 @@ def _pod(
         "name": "pytorch",
         "image": site.image,
         "command": command,
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "env": [{"name": name, "value": _literal(value)} for name, value in environment.items()],
         "resources": {"limits": {**gpus, **dict(site.resources)}},
         "volumeMounts": mounts,
     }
     if any(re.search("rdma|hca|ib|efa", name) for name, _ in site.resources):
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}  # RDMA locks memory
     return {"containers": [container], "volumes": volumes}
+
+
+def _literal(text: str) -> str:
+    """Return a text in which Kubernetes expands no $(NAME)."""
+    return text.replace("$(", "$$(")
+
+
+def label(text: str) -> str:
+    """Return a valid name of a Kubernetes service, which starts with a letter (RFC 1035)."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower())[:50].strip("-") or "run"
+    return name if name[0].isalpha() else f"run-{name}"
 
 
 def _metadata(run: ProductionRun) -> Document:
