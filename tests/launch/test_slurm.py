@@ -85,7 +85,7 @@ SCRIPTS = {
         job(HOSTILE, 'a "tag"\n$(x)'), start(HOSTILE), SiteProfile(gres=""), accelerators=True
     ),
     "slurm-nodes.sh": lambda: batch_script(
-        job(), start(ranks=False), SiteProfile(tasks="nodes"), accelerators=True
+        job(), start(ranks=False), SiteProfile(tasks="nodes", cpus_per_task=6), accelerators=True
     ),
     "slurm-step.sh": lambda: step_script(job(), start(), FULL, accelerators=True),
     "slurm-step-hostile.sh": lambda: step_script(

@@ -42,6 +42,7 @@ class SiteProfile:
     gres: str | None = None
     """Resources of each node. None: `gpu:8` with 8 GPUs a node; empty: request none."""
     cpus_per_task: int = 0
+    """Cores of each rank; a task that starts all ranks of a node gets those of all. 0: Slurm's choice."""
     exclusive: bool = True
     """Whether a job has its nodes to itself; other jobs on them distort measurements."""
     requeue: bool = True
