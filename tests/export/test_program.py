@@ -195,6 +195,15 @@ def test_deepspeeds_launcher_passes_only_plain_values_to_other_machines(nodes: i
         assert (".deepspeed_env" in exported(run, "hostfile", site=site)) is False
 
 
+@pytest.mark.parametrize(("nodes", "refused"), [(1, False), (2, True)])
+@pytest.mark.parametrize("word", ["'$HOME'", "'a;b'", "'a(b)'", '"it\'s"', "''", "%n"])
+def test_deepspeeds_launcher_passes_only_plain_words_to_other_machines(word: str, nodes: int, refused: bool) -> None:
+    """pdsh joins the words of a command, and a shell on each machine expands them."""
+    run = bloom("tp8-pp1-mbs2-z1", model="gpt-1.3b", nodes=nodes, global_batch=64)
+    with pytest.raises(InputError, match="launcher cannot pass") if refused else nullcontext():
+        exported(run, "hostfile", command=f"train.py {{key}} 'a b' {word}")
+
+
 FAKE_SLURM = {
     "scontrol": """
 case "$*" in
