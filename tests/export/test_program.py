@@ -177,13 +177,29 @@ def test_a_command_accepts_only_the_models_own_value_of_an_axis_it_lacks() -> No
 def test_an_export_has_the_command_of_the_study_by_default() -> None:
     """The working directory is the current one."""
     study: Any = SimpleNamespace(settings={"command": "train.py"})
-    assert [export_options(study).command, export_options(study, command="other.py").command] == [
-        "train.py",
-        "other.py",
-    ]
-    assert export_options(study).workdir == str(Path.cwd())
+    for name in ("slurm", "accelerate"):
+        options = export_options(study, FORMATS[name])
+        assert (options.command, options.workdir) == ("train.py", str(Path.cwd()))
+        assert export_options(study, FORMATS[name], command="other.py").command == "other.py"
     worker: Any = SimpleNamespace(settings={})
-    assert (export_options(worker).command, export_options(worker).workdir) == (None, "")
+    options = export_options(worker, FORMATS["slurm"])
+    assert (options.command, options.workdir) == (None, "")
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "megatron-core"])
+def test_a_format_with_a_trainer_of_its_own_ignores_the_command_of_the_study(name: str) -> None:
+    study: Any = SimpleNamespace(settings={"command": "train.py", "trainer": name})
+    assert export_options(study, FORMATS[name]).command is None
+    with pytest.raises(InputError, match="own trainer; leave --command out"):
+        export_options(study, FORMATS[name], command="other.py")
+
+
+def test_a_command_is_not_exported_without_the_flags_that_its_trainer_kind_added() -> None:
+    """The jobs of the study had the micro batch of each topology, and the command has that of the user."""
+    study: Any = SimpleNamespace(settings={"command": "train.py --per_device_train_batch_size 1", "trainer": "hf"})
+    with pytest.raises(InputError, match="--trainer hf added the topology"):
+        export_options(study, FORMATS["slurm"])
+    assert export_options(study, FORMATS["slurm"], command="train.py {key}").command == "train.py {key}"
 
 
 @pytest.mark.parametrize(("nodes", "refused"), [(1, False), (2, True)])

@@ -104,4 +104,5 @@ ACCELERATE: Final = Format(
     launch_files=("launch.sh",),
     render=_render,
     treatments=_treatments,
+    runs_command=True,
 )

@@ -10,11 +10,11 @@ from typing import Final
 from tuner.core.atomic_write import write_files
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework
-from tuner.core.errors import NothingUsable
+from tuner.core.errors import InputError, NothingUsable
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
-from tuner.export.bundle import bundle
-from tuner.export.formats import ExportOptions, Fork, ZeroPlusPlus
+from tuner.export.bundle import FORMATS, bundle
+from tuner.export.formats import ExportOptions, Fork, Format, ZeroPlusPlus, find
 from tuner.export.production import ExpectedPerformance, ProductionRun
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.study.leaderboard import rows_of
@@ -69,6 +69,7 @@ _DEFAULTS: Final[Mapping[Framework, str]] = {
 
 def export_options(
     study: StudyResult,
+    chosen: Format,
     *,
     command: str | None = None,
     site_profile: str | Path | None = None,
@@ -76,7 +77,10 @@ def export_options(
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> ExportOptions:
     """Return the options of an export: the given command or that of the study, and the site profile."""
-    command = study.settings.get("command") if command is None else command
+    if command is not None and not chosen.runs_command:
+        raise InputError(f"--format {chosen.name} runs {chosen.title}'s own trainer; leave --command out.")
+    if command is None and chosen.runs_command:
+        command = _command_of(study)
     return ExportOptions(
         fork=fork,
         command=command,
@@ -84,6 +88,17 @@ def export_options(
         site=SiteProfile() if site_profile is None else SiteProfile.read(Path(site_profile)),
         zero_plus_plus=tuple(zero_plus_plus),
     )
+
+
+def _command_of(study: StudyResult) -> str | None:
+    """Return the command of a study; raise if only the flags of its `--trainer` set the topology."""
+    if trainer := study.settings.get("trainer"):
+        raise InputError(
+            f"--trainer {trainer} added the topology to the study's command, which an export does not; give --command "
+            "with a field for each of its settings, such as --micro-batch {micro_batch}."
+        )
+    command: str | None = study.settings.get("command")
+    return command
 
 
 def write_export(
@@ -104,8 +119,9 @@ def write_export(
     ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
+    chosen = find(format or default_format(study, ranked), FORMATS)
     options = export_options(
-        study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+        study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )
-    files = bundle(production_run(study, ranked), format or default_format(study, ranked), options)
+    files = bundle(production_run(study, ranked), chosen.name, options)
     return write_files(Path(folder), files)

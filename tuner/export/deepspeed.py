@@ -137,6 +137,7 @@ def _format(
         launch_files=launch_files,
         render=files_of,
         treatments=program_treatments,
+        runs_command=True,
         zero_plus_plus=True,
         remedy="give a program that does with --command 'template', export another topology or choose another --format",
     )

@@ -105,6 +105,8 @@ class Format:
     variants: tuple[ExportOptions, ...] = (ExportOptions(),)
     """Options under which the format treats properties differently, for documentation."""
     remedy: str = "export another topology or choose another --format"
+    runs_command: bool = False
+    """Whether it runs the user's command instead of the framework's own trainer."""
     zero_plus_plus: bool = False
     """Whether DeepSpeed's ZeRO++ can be switched on."""
 

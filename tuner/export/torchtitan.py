@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Model
@@ -57,8 +56,6 @@ def flavor_of(model: Model) -> str:
 
 
 def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[str, str]:
-    if options.command is not None:
-        raise InputError("torchtitan's own trainer runs the recipe; leave --command out.")
     return {
         "recipe.py": rendered("torchtitan.recipe.py", run, values=_values(run)),
         "launch.sh": rendered("torchtitan.launch.sh", run, site=options.site, fsdp=True),
