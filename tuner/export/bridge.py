@@ -316,8 +316,11 @@ def mixed_precision(run: ProductionRun) -> str:
 
 
 _OPTIMIZER: Final = ("optimizer", "lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps")
-_FUSIONS: Final = ("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm")
-"""Fusions that pretrain_gpt.py enables and MLAModelProvider does not; they change memory, but not results."""
+_SWITCHED_ON: Final = (
+    *("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm"),
+    "deallocate_pipeline_outputs",
+)
+"""Fields that pretrain_gpt.py switches on and MLAModelProvider does not; they change memory, but not results."""
 
 
 def _optimizer(run: ProductionRun) -> Settings:
@@ -341,7 +344,7 @@ def _optimizer(run: ProductionRun) -> Settings:
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
     settings, precision = chosen.settings(run, options), mixed_precision(run)
     given = {name for name, _ in settings}
-    settings += [(name, "True") for name in _FUSIONS if name not in given]
+    settings += [(name, "True") for name in _SWITCHED_ON if name not in given]
     return {
         "recipe.py": rendered(
             "megatron-bridge.recipe.py",
