@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Workload
-from tuner.core.errors import InputError
 from tuner.core.worker_refusals import refusals
 from tuner.export.formats import ExportOptions, Treatment, by_the_program, expressed, trains_only
 from tuner.export.identity import PROPERTIES
@@ -186,10 +185,6 @@ def worker_workload(run: ProductionRun) -> Workload:
 
 def assignment_text(run: ProductionRun, result: str = "result.json") -> str:
     """Return `assignment.json`, from which the worker builds the model and the topology."""
-    if run.topology.gpus % run.topology.nodes:
-        raise InputError(
-            f"{run.topology.key} has {run.topology.gpus} ranks, which {run.topology.nodes} nodes cannot share."
-        )
     assignment = Assignment(
         workload=worker_workload(run),
         topology=run.topology,
