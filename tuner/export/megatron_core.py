@@ -52,7 +52,6 @@ from tuner.launch.trainers.megatron_lm import (
     context_parallelism,
     distributed_optimizer,
     recomputation,
-    split_units,
     stage_split,
     virtual_stages,
 )
@@ -202,16 +201,12 @@ def attention_backend(run: ProductionRun) -> str:
     return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "flash"
 
 
-def _units(run: ProductionRun) -> int:
-    return split_units(run.workload.model, run.topology)
-
-
 def _splits(run: ProductionRun) -> bool:
     """Return whether the stages have equal size, or a layout leaves a layer for the last stage."""
     chunks = run.topology.pp * run.topology.vpp
     if run.topology.partition == "layout":
         return chunks > 1 and layout_chunks(run.workload.model.layers, chunks)[1] > 0
-    return _units(run) % chunks == 0
+    return run.topology.split_units(run.workload.model.layers) % chunks == 0
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
@@ -301,7 +296,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),
-    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.topology, _units(r))),
+    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.workload.model, r.topology)),
     "cp": expressed(
         "--context-parallel-size, --cp-comm-type",
         lambda r: context_parallelism(r.workload, r.topology),

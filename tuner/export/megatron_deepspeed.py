@@ -246,7 +246,7 @@ _BLOOM: Final[Mapping[str, Treatment]] = {
         "--pp-partition-method",
         lambda r: [("--pp-partition-method", "type:transformer|embedding")] * (r.topology.partition == "embedding"),
         only="stages of equal size",
-        accepts=lambda r: (r.workload.model.layers + 2 * (r.topology.partition == "embedding")) % r.topology.pp == 0,
+        accepts=lambda r: r.topology.split_units(r.workload.model.layers) % r.topology.pp == 0,
     ),
 }  # fmt: skip
 

@@ -65,7 +65,7 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
 def _values(run: ProductionRun) -> dict[str, Any]:
     """Return the values of the recipe, each as a Python literal."""
     model, topology, workload = run.workload.model, run.topology, run.workload
-    settings = parallelism(topology, model.layers + 2 * (topology.partition == "embedding"))
+    settings = parallelism(topology, topology.split_units(model.layers))
     if topology.pp > 1:
         settings["num_pp_microbatches"] = run.microbatches
     converter = ""
@@ -294,9 +294,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         "pipeline_parallel_degree",
         only="degrees that divide the layers, 1 with tied embeddings",
         accepts=lambda run: (
-            (run.workload.model.layers + 2 * (run.topology.partition == "embedding"))
-            % (run.topology.pp * run.topology.vpp)
-            == 0
+            run.topology.split_units(run.workload.model.layers) % (run.topology.pp * run.topology.vpp) == 0
             and (run.topology.pp == 1 or RECORDS["torchtitan"].pipelines(run.workload.model))
         ),
         because=lambda run: "with tied embeddings" if run.workload.model.tied_embeddings else "",

@@ -56,7 +56,7 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
         [
             ("--context-parallel-size", str(topology.cp)),
             *([("--sequence-parallel",)] * topology.sequence_parallel),
-            *virtual_stages(topology, split_units(workload.model, topology)),
+            *virtual_stages(workload.model, topology),
             *stage_split(workload.model, topology),
             *distributed_optimizer(topology),
             *recomputation(topology),
@@ -111,16 +111,12 @@ def recomputation(topology: Topology) -> list[tuple[str, ...]]:
     return []
 
 
-def virtual_stages(topology: Topology, units: int) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flag of interleaved stages, which a layout implies; `units` are divided among them."""
+def virtual_stages(model: Model, topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flag of interleaved stages, which a layout implies."""
     if topology.vpp == 1 or topology.partition == "layout":
         return []
-    return [("--num-layers-per-virtual-pipeline-stage", str(units // (topology.pp * topology.vpp)))]
-
-
-def split_units(model: Model, topology: Topology) -> int:
-    """Return the number of units divided among stages: layers, and embedding and output layer if they count."""
-    return model.layers + 2 * (topology.partition == "embedding")
+    chunk = topology.split_units(model.layers) // (topology.pp * topology.vpp)
+    return [("--num-layers-per-virtual-pipeline-stage", str(chunk))]
 
 
 def stage_split(model: Model, topology: Topology) -> list[tuple[str, ...]]:

@@ -69,7 +69,7 @@ def has_no_cuda_graphs(topology: Topology) -> bool:
 def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[object]:
     """Return the flags of a job; releases differ in the batch, in checkpointing and in sequence parallelism."""
     model, reads_toml = workload.model, _reads_toml(flags)
-    settings = parallelism(topology, model.layers + 2 * (topology.partition == "embedding"))
+    settings = parallelism(topology, topology.split_units(model.layers))
     has_sequence_parallel = settings.pop("enable_sequence_parallel")
     microbatches = workload.global_batch // (topology.micro_batch * topology.dp)
     if model.experts:
