@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -140,7 +140,7 @@ class Format:
     def check(self, run: ProductionRun, options: ExportOptions) -> None:
         """Raise `InputError` if this format cannot train the model of a run exactly."""
         if options.zero_plus_plus:
-            _check_zero_plus_plus(self, run)
+            _check_zero_plus_plus(self, run, options.zero_plus_plus)
         found = self.refusals(run, options)
         if found:
             raise InputError(f"{self.title} does not support {listed(found, last='or')}; {self.remedy}.")
@@ -152,7 +152,12 @@ class Format:
         return [setting for name in PROPERTIES for setting in treatments[name].settings(run)]
 
 
-def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: A002
+_GROUPED: Final[Collection[ZeroPlusPlus]] = ("hpz", "qgz")
+"""Parts of ZeRO++ that exchange among consecutive ranks, whatever parameters these have (DeepSpeed 0.19.8,
+utils/groups.py)."""
+
+
+def _check_zero_plus_plus(format: Format, run: ProductionRun, parts: Collection[ZeroPlusPlus]) -> None:  # noqa: A002
     """Raise `InputError` unless format and topology support ZeRO++ (DeepSpeed 0.19.8, runtime/zero/config.py)."""
     topology = run.topology
     if not format.zero_plus_plus:
@@ -161,6 +166,13 @@ def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: 
         raise InputError(
             f"--zero-plus-plus needs ZeRO 3 on several nodes; {topology.key} has ZeRO {topology.zero} on "
             f"{topology.nodes}: leave it out, or export another topology."
+        )
+    grouped = [part for part in parts if part in _GROUPED]
+    if grouped and (topology.tp > 1 or topology.ep > 1):
+        raise InputError(
+            f"--zero-plus-plus {listed(grouped)} would mix the shards of different parameters, because DeepSpeed "
+            f"groups consecutive ranks and {topology.key} has tensor or expert parallelism: leave it out, or export "
+            "another topology."
         )
 
 
