@@ -107,6 +107,22 @@ def test_a_script_matches_its_golden_file(name: str) -> None:
     assert text == (GOLDEN / name).read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("words", "tasks"),
+    [
+        (("torchrun", "train.py"), 2),
+        (("/opt/python", "-m", "torch.distributed.run", "train.py"), 2),
+        (("accelerate", "launch", "train.py"), 2),
+        (("python", "train.py"), 16),
+    ],
+)
+def test_a_command_that_starts_the_ranks_of_a_node_is_started_once_per_node(words: tuple[str, ...], tasks: int) -> None:
+    """Once per rank, eight launchers on each node would compete for its port."""
+    asked = replace(start(ranks=False), arguments=words)
+    text = batch_script(job(), asked, SiteProfile(), accelerators=True)
+    assert f"srun --nodes=2 --ntasks={tasks} --ntasks-per-node={tasks // 2} " in text
+
+
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_shellcheck_has_no_findings_in_a_script(name: str) -> None:
     if not shutil.which("shellcheck"):

@@ -60,7 +60,8 @@ class SiteProfile:
     srun: tuple[str, ...] = ()
     """Further arguments of srun."""
     tasks: str = "ranks"
-    """How often to start --command: `ranks`, once per rank; `nodes`, once per node; `once`, without srun."""
+    """How often to start --command: `ranks`, once per rank, or per node if it is a launcher such as torchrun; `nodes`,
+    once per node; `once`, without srun."""
     python: str = ""
     """Python interpreter on the nodes, if it differs from the tuner's."""
     environment: tuple[tuple[str, str], ...] = ()
