@@ -282,6 +282,7 @@ def test_a_slurm_script_requests_the_cores_of_all_ranks(
     assert f"#SBATCH --ntasks-per-node={per_node}\n#" in text
     assert f"#SBATCH --cpus-per-task={cores}\n" in text
     assert ("\nsrun --kill-on-bad-exit=1 --cpus-per-task=96 " in text) == (per_node == 1)
+    assert ("export WORLD_SIZE=384 LOCAL_WORLD_SIZE=8\n" in text) == (per_node == 8)  # as in the measured job
 
 
 @pytest.mark.parametrize(("format_name", "words"), [("slurm", "gpus-per-node"), ("kubernetes", "nvidia.com/gpu")])
