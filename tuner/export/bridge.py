@@ -19,7 +19,7 @@ from tuner.core.model import Model
 from tuner.core.precision import recipe_of
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
-from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
+from tuner.export.megatron_common import BASE_TREATMENTS, is_llama3, is_rotary, is_windowed, training_flags
 from tuner.export.megatron_core import DELAYED_SCALING, MEGATRON_CORE, RECIPE_FORMATS, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
@@ -288,7 +288,7 @@ def _accepted_as_in_core(name: str) -> Treatment:
 _EXPERTS: Final = ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
-    **base_treatments(),
+    **BASE_TREATMENTS,
     **_FIELDS,
     **{name: _from_flags(name) for name in _EXPERTS},
     **{name: _accepted_as_in_core(name) for name in _SAME},

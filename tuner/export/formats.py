@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -182,28 +182,22 @@ UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_u
 """How every format treats properties that tuner does not understand."""
 
 
-def without_experts() -> dict[str, Treatment]:
-    """Return the treatments of a format without experts and their related properties."""
-    return {
-        "experts": trains_only("none", lambda run: run.workload.model.experts is None),
-        "latent": trains_only("none", lambda run: run.workload.model.latent is None),
-        "mtp_layers": trains_only("0", lambda run: run.workload.model.mtp_layers == 0),
-        "attention_sinks": trains_only("none", lambda run: not run.workload.model.attention_sinks),
-        "glu_clamp": trains_only(
-            "none", lambda run: not (run.workload.model.glu_clamp or run.workload.model.glu_offset)
-        ),
-        **without_expert_parallelism(),
-    }
+WITHOUT_EXPERT_PARALLELISM: Final[Mapping[str, Treatment]] = {
+    "ep": trains_only("1", lambda run: run.topology.ep == 1),
+    "etp": trains_only("1", lambda run: run.topology.etp == 1),
+    "dispatcher": trains_only("alltoall", lambda run: run.topology.dispatcher == "alltoall"),
+}
+"""The treatments of a format that has no expert parallelism."""
 
-
-def without_expert_parallelism() -> dict[str, Treatment]:
-    """Return the treatments of a format that has no expert parallelism."""
-    return {
-        "ep": trains_only("1", lambda run: run.topology.ep == 1),
-        "etp": trains_only("1", lambda run: run.topology.etp == 1),
-        "dispatcher": trains_only("alltoall", lambda run: run.topology.dispatcher == "alltoall"),
-    }
-
+WITHOUT_EXPERTS: Final[Mapping[str, Treatment]] = {
+    "experts": trains_only("none", lambda run: run.workload.model.experts is None),
+    "latent": trains_only("none", lambda run: run.workload.model.latent is None),
+    "mtp_layers": trains_only("0", lambda run: run.workload.model.mtp_layers == 0),
+    "attention_sinks": trains_only("none", lambda run: not run.workload.model.attention_sinks),
+    "glu_clamp": trains_only("none", lambda run: not (run.workload.model.glu_clamp or run.workload.model.glu_offset)),
+    **WITHOUT_EXPERT_PARALLELISM,
+}
+"""The treatments of a format without experts and their related properties."""
 
 OFFLOADS_OF_FSDP: Final = "none, or optimizer and parameters together, with ZeRO 3"
 
@@ -213,10 +207,11 @@ def offloads_as_fsdp(run: ProductionRun) -> bool:
     return run.topology.offload == "none" or (run.topology.offload == "optimizer+parameters" and run.topology.zero == 3)
 
 
-def by_the_program(names: Iterable[str] = tuple(PROPERTIES)) -> dict[str, Treatment]:
-    """Return the treatments of properties that the user's own training program decides."""
-    mine = expressed("your program")
-    return dict.fromkeys(names, mine) | {"not_understood": UNDERSTOOD}
+BY_THE_PROGRAM: Final[Mapping[str, Treatment]] = {
+    **dict.fromkeys(PROPERTIES, expressed("your program")),
+    "not_understood": UNDERSTOOD,
+}
+"""The treatments of properties that the user's own training program decides."""
 
 
 def find(name: str, formats: Mapping[str, Format]) -> Format:

@@ -32,7 +32,7 @@ from tuner.export.formats import (
     trains_only,
 )
 from tuner.export.megatron_common import (
-    base_treatments,
+    BASE_TREATMENTS,
     flash_in_half_precision,
     half_precision,
     is_llama3,
@@ -210,7 +210,7 @@ def _splits(run: ProductionRun) -> bool:
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
-    **base_treatments(),
+    **BASE_TREATMENTS,
     **EXPERT_TREATMENTS,
     "kv_heads": expressed(
         "--group-query-attention, --num-query-groups",

@@ -19,13 +19,13 @@ from tuner.core.model import Model
 from tuner.core.text import listed
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
+    WITHOUT_EXPERTS,
     ExportOptions,
     Format,
     Treatment,
     expressed,
     offloads_as_fsdp,
     trains_only,
-    without_experts,
 )
 from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
@@ -238,7 +238,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         )
         for name, value in _LLAMA.items()
     },
-    **without_experts(),
+    **WITHOUT_EXPERTS,
     **dict.fromkeys(_SIZES, expressed("model_registry", only=_REGISTERED, accepts=_registered, because=_REGISTERED)),
     "activation": trains_only(
         "SwiGLU", lambda run: run.workload.model.gated_mlp and run.workload.model.mlp_activation == "silu"
