@@ -109,44 +109,47 @@ def _pod(
     data: Sequence[str],
     rendezvous: Sequence[str],
 ) -> Document:
-    ranks = run.ranks_per_node
-    gpus = {} if run.cluster.gpu.is_host else {"nvidia.com/gpu": ranks}
-    torchrun = [
-        *(site.python or "python3", "-m", "torch.distributed.run"),
-        *(f"--nnodes={run.topology.nodes}", f"--nproc-per-node={ranks}", *rendezvous, "--max-restarts=0"),
-    ]
-    if program.worker:
-        command = [*torchrun, "-m", "tuner.worker", "--job", f"{CONFIG}/assignment.json"]
-    else:
-        words = [_literal(word) for word in program.plain(CONFIG)]
-        command = words if program.starts_ranks else [*torchrun, "--no-python", *words]
+    gpus = {} if run.cluster.gpu.is_host else {"nvidia.com/gpu": run.ranks_per_node}
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     environment |= {**dict(program.environment), **dict(site.environment)}
-    volumes: list[Document] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - NCCL's and the data loaders' shared memory
-    if data:
-        volumes.append({"name": "config", "configMap": {"name": _config_map(run)}})
-        mounts.append({"name": "config", "mountPath": CONFIG})
-    for number, volume in enumerate(site.volumes):
-        source, _, mount = volume.partition(":")
-        kind = (
-            {"hostPath": {"path": source}}
-            if source.startswith("/")
-            else {"persistentVolumeClaim": {"claimName": source}}
-        )
-        volumes.append({"name": f"volume{number}", **kind})
-        mounts.append({"name": f"volume{number}", "mountPath": mount})
+    volumes = _volumes(run, site, data)
     container: Document = {
         "name": "pytorch",
         "image": site.image,
-        "command": command,
+        "command": _command(run, program, site, rendezvous),
         "env": [{"name": name, "value": _literal(value)} for name, value in environment.items()],
         "resources": {"limits": {**gpus, **dict(site.resources)}},
-        "volumeMounts": mounts,
+        "volumeMounts": [{"name": volume["name"], "mountPath": path} for path, volume in volumes],
     }
     if any(re.search("rdma|hca|ib|efa", name) for name, _ in site.resources):
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}  # RDMA locks memory
-    return {"containers": [container], "volumes": volumes}
+    return {"containers": [container], "volumes": [volume for _, volume in volumes]}
+
+
+def _command(run: ProductionRun, program: TrainingProgram, site: SiteProfile, rendezvous: Sequence[str]) -> list[str]:
+    """Return the command of a container: torchrun, or a command that starts the ranks itself."""
+    words = [_literal(word) for word in program.plain(CONFIG)]
+    if program.starts_ranks:
+        return words
+    torchrun = [
+        *(site.python or "python3", "-m", "torch.distributed.run"),
+        *(f"--nnodes={run.topology.nodes}", f"--nproc-per-node={run.ranks_per_node}", *rendezvous, "--max-restarts=0"),
+    ]
+    worker = ["-m", "tuner.worker", "--job", f"{CONFIG}/assignment.json"]
+    return [*torchrun, *(worker if program.worker else ["--no-python", *words])]
+
+
+def _volumes(run: ProductionRun, site: SiteProfile, data: Sequence[str]) -> list[tuple[str, Document]]:
+    """Return the volumes of a pod, each with the path that it is mounted at."""
+    found: list[tuple[str, Document]] = [("/dev/shm", {"name": "shm", "emptyDir": {"medium": "Memory"}})]  # noqa: S108 - NCCL's and the data loaders' shared memory
+    if data:
+        found.append((CONFIG, {"name": "config", "configMap": {"name": _config_map(run)}}))
+    for number, volume in enumerate(site.volumes):
+        source, _, mount = volume.partition(":")
+        is_folder = source.startswith("/")
+        kind = {"hostPath": {"path": source}} if is_folder else {"persistentVolumeClaim": {"claimName": source}}
+        found.append((mount, {"name": f"volume{number}", **kind}))
+    return found
 
 
 def _literal(text: str) -> str:
