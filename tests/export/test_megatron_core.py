@@ -327,8 +327,8 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
         assert config["no_rope_freq"] == (pattern if model.rotary_skip else None)
         built = answer["model"]
         assert built["share_embeddings_and_output_weights"] == model.tied_embeddings
-        assert built["should_pad_vocab"] == (model.vocab_multiple > 0)
-        assert built["vocab_size"] == model.vocab
+        assert built["should_pad_vocab"] is False
+        assert built["vocab_size"] == model.padded_vocab(run.topology.tp)
         if model.latent:
             yarn = model.rotary_scaling
             assert (config["rotary_base"], config["rope_type"]) == (model.rotary_base, "yarn" if yarn else "rope")
@@ -361,3 +361,10 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
             if run.workload.precision == "fp8"
             else None
         )
+
+
+def test_the_rows_of_the_embedding_do_not_depend_on_the_tokenizer() -> None:
+    """Megatron pads the tokenizer's tokens unless `--padded-vocab-size` is given, and Qwen3's tokenizer has 151,669."""
+    for tp, rows in ((1, "151936"), (8, "152576")):
+        flags = megatron_core_flags(bloom(f"tp{tp}-pp1-dp1-mbs1-z1", model="qwen3-8b", nodes=1, global_batch=8))
+        assert ("--padded-vocab-size", rows) in flags

@@ -11,6 +11,8 @@ What the flags mean was read from Megatron's code at that commit, where a name a
 - `--window-size` counts the tokens before a position, itself excluded.
 - `--position-embedding-type yarn` rotates whole heads, whatever `--rotary-percent` says, and halves only.
 - Experts know no fused GELU.
+- Without `--padded-vocab-size`, the embedding has the rows of the tokenizer, whatever `--vocab-size` says. Qwen3's and
+  DeepSeek-V3's tokenizers have fewer tokens than the models have rows.
 - Megatron's dropouts, rotary base and norm epsilon have defaults other than most models', so they are always written.
 """
 
@@ -169,9 +171,8 @@ def _window(run: ProductionRun) -> Settings:
 
 def _vocabulary(run: ProductionRun) -> Settings:
     model = run.workload.model
-    if not model.vocab_multiple:
-        return [("--vocab-size", str(model.vocab)), ("--padded-vocab-size", str(model.vocab))]
-    return [("--vocab-size", str(model.vocab)), ("--make-vocab-size-divisible-by", str(model.vocab_multiple))]
+    rows = model.padded_vocab(run.topology.tp)
+    return [("--vocab-size", str(model.vocab)), ("--padded-vocab-size", str(rows))]
 
 
 def _precision(run: ProductionRun) -> Settings:
@@ -285,8 +286,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
-    "vocab": expressed("--vocab-size", _vocabulary),
-    "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by, --padded-vocab-size"),
+    "vocab": expressed("--padded-vocab-size", _vocabulary),
+    "vocab_multiple": vocab_multiple("--padded-vocab-size"),
     "precision": expressed(
         "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*, --fp4-format, --fp4-recipe",
         _precision,
