@@ -102,6 +102,15 @@ def number(flags: Flags, flag: str) -> int:
     return int(text)
 
 
+def real(flags: Flags, flag: str, default: float) -> float:
+    """Return the value of a flag; the default if it is missing."""
+    text = flags.get(flag)
+    try:
+        return default if text is None else float(text)
+    except ValueError:
+        raise InputError(f"{flag} {shown(text)} of --command is not a number.") from None
+
+
 def is_on(flags: Flags, flag: str) -> bool:
     """Whether a switch is on."""
     return flags.get(flag, "false").lower() in TRUE

@@ -7,6 +7,7 @@ BLOOM, has others for stages, positions and recomputation and is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -90,12 +91,13 @@ def _model(flags: Flags) -> Model:
             f"--trainer megatron-deepspeed does not understand {listed(unknown)}; describe the model with --model."
         )
     positions: Positions = "rotary" if "--use-rotary-position-embeddings" in flags else "learned"
-    return dense_model(
+    model = dense_model(
         flags,
         kv_heads=_KV_HEADS,
         positions="none" if "--no-position-embedding" in flags else positions,
         norm="rmsnorm" if flags.get("--normalization") == "rmsnorm" else "layernorm",
     )
+    return replace(model, activation="gelu_tanh") if "--openai-gelu" in flags else model
 
 
 def _check(flags: Flags, model: Model) -> None:

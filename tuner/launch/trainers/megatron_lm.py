@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
-from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
+from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, real, refuse_unset
 
 MEGATRON_SHARED: Final = (
     *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"),
@@ -37,6 +37,14 @@ _CHANGES_MODEL: Final = (
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
 )
 """Flags of models that the arguments describe only in part."""
+_NOT_EXPRESSED: Final = (
+    *("--activation-func-clamp-value", "--apply-residual-connection-post-layernorm", "--attention-output-gate"),
+    *("--calculate-per-token-loss", "--embedding-init-method-std", "--enable-mhc-connections", "--glu-linear-offset"),
+    *("--experimental-attention-variant", "--init-method-xavier-uniform", "--mrope-section", "--no-rope-freq"),
+    *("--qk-clip", "--qk-l2-norm", "--rotary-seq-len-interpolation-factor", "--softmax-type", "--use-mup"),
+    *("--use-rope-scaling", "--window-attn-skip-freq"),
+)
+"""Flags that change what is trained and that no field of the model is read from: it is not exported."""
 FIRST_LOSS_SCALE: Final = "4096"
 """Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
@@ -175,7 +183,8 @@ def megatron_model(flags: Flags) -> Model:
         raise InputError(
             f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model with --model."
         )
-    positions = flags.get("--position-embedding-type", "learned_absolute")
+    default = "rope" if "--use-rotary-position-embeddings" in flags else "learned_absolute"
+    positions = flags.get("--position-embedding-type", default)
     if positions not in _POSITIONS:
         raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
     model = dense_model(
@@ -196,7 +205,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
     hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
     channels = number(flags, "--kv-channels")
-    gated = "--swiglu" in flags
+    gated = "--swiglu" in flags or "--quick-geglu" in flags
     biased = "--disable-bias-linear" not in flags
     return Model(
         name="megatron-arguments",
@@ -206,7 +215,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         kv_heads=number(flags, kv_heads),
         head_size=channels if channels * heads != hidden else 0,
         # arguments.py: 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that
-        ffn=number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if gated else 4 * hidden),
+        ffn=number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if "--swiglu" in flags else 4 * hidden),
         gated_mlp=gated,
         vocab=number(flags, "--vocab-size"),
         vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
@@ -217,7 +226,35 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         qkv_bias=biased,
         attention_bias=biased,
         mlp_bias=biased,
+        **_identity(flags),
     )
+
+
+def _identity(flags: Flags) -> dict[str, Any]:
+    """Return the fields that determine what is trained besides its sizes, with Megatron's defaults for missing flags.
+
+    Megatron approximates GELU by tanh where bias and activation are fused.
+    """
+    epsilon = "--layernorm-epsilon" if "--layernorm-epsilon" in flags else "--norm-epsilon"
+    theta = "--rotary-position-embeddings-theta"
+    exact = "--no-bias-gelu-fusion" in flags or "--disable-bias-linear" in flags
+    named = {"--swiglu": "silu", "--quick-geglu": "quick_gelu", "--squared-relu": "relu2"}
+    dropout = real(flags, "--hidden-dropout", 0.1)
+    return {
+        "activation": next((name for flag, name in named.items() if flag in flags), "gelu" if exact else "gelu_tanh"),
+        "max_positions": number(flags, "--max-position-embeddings"),
+        "norm_epsilon": real(flags, epsilon, 1e-5),
+        "norm_offset": "--apply-layernorm-1p" in flags,
+        "qk_norm": "--qk-layernorm" in flags,
+        "rotary_base": real(flags, theta if theta in flags else "--rotary-base", 10_000.0),
+        "rotary_fraction": real(flags, "--rotary-percent", 1.0),
+        "rotary_interleaved": "--rotary-interleaved" in flags,
+        "attention_dropout": real(flags, "--attention-dropout", 0.1),
+        "hidden_dropout": dropout,
+        "embedding_dropout": dropout,
+        "init_std": real(flags, "--init-method-std", 0.02),
+        "not_understood": tuple(flag for flag in _NOT_EXPRESSED if flag in flags),
+    }
 
 
 def half_precision(flags: Flags) -> str:
