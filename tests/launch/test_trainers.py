@@ -11,20 +11,17 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Run
-from tests.export.test_megatron_core import DENSE, hugging_face_run
 from tuner.core import catalog
 from tuner.core.domain import Precision, Topology, Workload
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
 from tuner.export.flag_table import flag_table
-from tuner.export.formats import ExportOptions
-from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.launch.contract import Job
 from tuner.launch.program import program_of
 from tuner.launch.slurm.script import batch_script
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import KINDS, TrainerCommand
-from tuner.launch.trainers.megatron_lm import dense_model, megatron_flags, megatron_model
+from tuner.launch.trainers.megatron_lm import dense_model, megatron_flags
 
 ARGUMENTS = """
 # GPT, as its authors train it
@@ -351,40 +348,3 @@ def test_omitted_megatron_flags_have_their_defaults(flags: dict[str, str], field
     assert {name: getattr(model, name) for name in fields} == fields
     assert (model.layers, model.hidden, model.heads, model.seq, model.vocab) == (3, 128, 8, 32, 500)
     assert (model.positions, model.norm, model.kv_heads) == ("rotary", "rmsnorm", int(flags.get("--kv", 8)))
-
-
-def described_by_arguments(name: str) -> bool:
-    """Return whether Megatron-LM trains a model, whose arguments have no experts, latent attention, window or yarn."""
-    run = hugging_face_run(name)
-    model, scaling = run.workload.model, run.workload.model.rotary_scaling
-    windowed = 0 < model.sliding_window < model.seq
-    other = model.experts or model.latent or windowed or (scaling and scaling.kind == "yarn")
-    return not other and not MEGATRON_CORE.refusals(run, ExportOptions())
-
-
-@pytest.mark.parametrize("name", [name for name in DENSE if described_by_arguments(name)])
-def test_the_arguments_of_an_export_describe_the_exported_model(name: str) -> None:
-    """A study of a command exports what the command trains, down to dropout, rotary base and norm epsilon."""
-    run = hugging_face_run(name)
-    model = run.workload.model
-    found = megatron_model({flag: " ".join(values) for flag, *values in megatron_core_flags(run)})
-    if model.rotary_scaling or model.rotary_skip:
-        assert found.not_understood
-        return
-    assert found.mlp_activation == model.mlp_activation
-    found = replace(found, name=model.name, vocab_multiple=model.vocab_multiple, activation=model.activation)
-    assert found == replace(model, max_positions=found.max_positions)
-
-
-def test_a_size_of_the_model_must_be_a_number() -> None:
-    with pytest.raises(InputError, match="--norm-epsilon 'small' of --command is not a number"):
-        megatron_model(
-            {
-                "--num-layers": "1",
-                "--hidden-size": "8",
-                "--num-attention-heads": "1",
-                "--seq-length": "8",
-                "--vocab-size": "8",
-                "--norm-epsilon": "small",
-            }
-        )

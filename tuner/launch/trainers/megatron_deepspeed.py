@@ -20,7 +20,7 @@ from tuner.launch.trainers.megatron_lm import (
     MEGATRON_SHARED,
     check_parts,
     dense_model,
-    dense_sizes,
+    dense_values,
     half_precision,
     short_run,
 )
@@ -102,7 +102,7 @@ def _model(flags: Flags) -> Model:
 
 def _check(flags: Flags, model: Model) -> None:
     check_parts(flags, model, {"--num-experts": model.experts is not None})
-    check_sizes(flags, {**dense_sizes(model), _KV_HEADS: model.kv_heads})
+    check_sizes(flags, {**dense_values(model), _KV_HEADS: model.kv_heads})
 
 
 MEGATRON_DEEPSPEED: Final = TrainerKind(

@@ -45,6 +45,17 @@ _NOT_EXPRESSED: Final = (
     *("--use-rope-scaling", "--window-attn-skip-freq"),
 )
 """Flags that change what is trained and that no field of the model is read from: it is not exported."""
+_NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
+    "--norm-epsilon": ("norm_epsilon", 1e-5),
+    "--layernorm-epsilon": ("norm_epsilon", 1e-5),
+    "--rotary-base": ("rotary_base", 10_000.0),
+    "--rotary-position-embeddings-theta": ("rotary_base", 10_000.0),
+    "--rotary-percent": ("rotary_fraction", 1.0),
+    "--attention-dropout": ("attention_dropout", 0.1),
+    "--hidden-dropout": ("hidden_dropout", 0.1),
+    "--init-method-std": ("init_std", 0.02),
+}
+"""Fields of the model that a flag sets, with Megatron's defaults; forks have other names for some of the flags."""
 FIRST_LOSS_SCALE: Final = "4096"
 """Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
@@ -235,24 +246,19 @@ def _identity(flags: Flags) -> dict[str, Any]:
 
     Megatron approximates GELU by tanh where bias and activation are fused.
     """
-    epsilon = "--layernorm-epsilon" if "--layernorm-epsilon" in flags else "--norm-epsilon"
-    theta = "--rotary-position-embeddings-theta"
+    numbers = dict(_NUMBERS.values()) | {
+        field: real(flags, flag) for flag, (field, _) in _NUMBERS.items() if flag in flags
+    }
     exact = "--no-bias-gelu-fusion" in flags or "--disable-bias-linear" in flags
     named = {"--swiglu": "silu", "--quick-geglu": "quick_gelu", "--squared-relu": "relu2"}
-    dropout = real(flags, "--hidden-dropout", 0.1)
     return {
+        **numbers,
+        "embedding_dropout": numbers["hidden_dropout"],
         "activation": next((name for flag, name in named.items() if flag in flags), "gelu" if exact else "gelu_tanh"),
         "max_positions": number(flags, "--max-position-embeddings"),
-        "norm_epsilon": real(flags, epsilon, 1e-5),
         "norm_offset": "--apply-layernorm-1p" in flags,
         "qk_norm": "--qk-layernorm" in flags,
-        "rotary_base": real(flags, theta if theta in flags else "--rotary-base", 10_000.0),
-        "rotary_fraction": real(flags, "--rotary-percent", 1.0),
         "rotary_interleaved": "--rotary-interleaved" in flags,
-        "attention_dropout": real(flags, "--attention-dropout", 0.1),
-        "hidden_dropout": dropout,
-        "embedding_dropout": dropout,
-        "init_std": real(flags, "--init-method-std", 0.02),
         "not_understood": tuple(flag for flag in _NOT_EXPRESSED if flag in flags),
     }
 
@@ -272,7 +278,7 @@ def _check(flags: Flags, model: Model) -> None:
     """Raise if the arguments describe another model."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
-    sizes = {**dense_sizes(model), "--num-query-groups": model.kv_heads}
+    sizes = {**dense_values(model), "--num-query-groups": model.kv_heads}
     if experts := model.experts:
         sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
         sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
@@ -289,9 +295,12 @@ def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
             )
 
 
-def dense_sizes(model: Model) -> dict[str, int]:
-    """Return the values of the size flags that all descendants of Megatron have."""
+def dense_values(model: Model) -> dict[str, float]:
+    """Return the values of the flags of a model's numbers that all descendants of Megatron have."""
+    numbers = {flag: float(getattr(model, field)) for flag, (field, _) in _NUMBERS.items()}
+    unused = () if model.positions == "rotary" else [flag for flag in numbers if "rotary" in flag]
     return {
+        **{flag: value for flag, value in numbers.items() if flag not in unused},
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,
         "--num-attention-heads": model.heads,
