@@ -162,7 +162,7 @@ def _model(flags: Flags) -> Model | None:
     if flavor is None:
         return None
     seq = number(flags, _SEQ) or number(flags, "--training.max_context_length")
-    like = catalog.model("llama-3-8b")
+    like = catalog.model("llama-3.1-8b")  # all sizes scale the rotary embedding as Llama 3.1 does
     name = f"torchtitan-llama3-{_flavor(flags)}"
     return replace(like, name=name, **flavor, embedding_size=0, seq=seq or like.seq, vocab_multiple=0)
 
