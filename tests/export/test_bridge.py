@@ -148,6 +148,12 @@ def test_a_clamped_swiglu_is_not_fused() -> None:
     assert settings_of(clamped)["activation_func_clamp_value"] == "7.0"
 
 
+def test_pipelines_free_their_outputs_as_under_megatron_lm() -> None:
+    """MLAModelProvider and later providers keep them, which the measured memory does not contain."""
+    text = exported(hugging_face_run("deepseek-v3"), "megatron-bridge")["recipe.py"]
+    assert "    deallocate_pipeline_outputs=True,\n" in text
+
+
 NAMED = {
     "qwen3-30b-a3b": "qwen.qwen_provider:Qwen3MoEModelProvider30B_A3B",
     "qwen3-235b-a22b": "qwen.qwen_provider:Qwen3MoEModelProvider235B_A22B",

@@ -132,6 +132,15 @@ def test_the_command_that_trained_bloom_is_exported() -> None:
 
 
 @pytest.mark.parametrize("format_name", FORMATS)
+def test_ranks_that_nodes_cannot_share_equally_are_refused(format_name: str) -> None:
+    """A script with as many ranks on every node would start 14 of 15, and Megatron would train with another dp."""
+    run = example(format_name)
+    run = replace(run, topology=replace(run.topology, nodes=run.topology.nodes - 1))
+    with pytest.raises(InputError, match="nodes cannot share"):
+        exported(run, format_name)
+
+
+@pytest.mark.parametrize("format_name", FORMATS)
 def test_the_files_of_each_format_match_the_golden_files(format_name: str) -> None:
     """`TUNER_GOLDEN=1` rewrites the golden files."""
     for name, text in exported(example(format_name), format_name).items():

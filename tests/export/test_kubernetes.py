@@ -19,6 +19,7 @@ from tests.strategies import runs
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.export.bundle import bundle
+from tuner.export.kubernetes import label
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import as_yaml
 from tuner.launch.slurm.site_profile import SiteProfile
@@ -105,13 +106,19 @@ def test_a_manifest_is_valid_for_any_study_name(name: str, kind: str) -> None:
     assert list(complaints(rendered(bloom(name=name), kind))) == []
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_is_one_of_a_service(name: str) -> None:
+    """A service's name starts with a letter (RFC 1035), and the operators create one by the name of the job."""
+    assert re.fullmatch(r"[a-z]([-a-z0-9]{0,61}[a-z0-9])?", label(name))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_manifest_with_all_site_options_is_valid(kind: str, command: str | None) -> None:
     found = rendered(bloom(), kind, site=FULL, command=command)
     assert list(complaints(found)) == []
     (container,) = _pod(found)["containers"]
-    assert {"name": "QUOTED", "value": 'it\'s "x" $(HOME)'} in container["env"]
+    assert {"name": "QUOTED", "value": 'it\'s "x" $$(HOME)'} in container["env"]  # Kubernetes replaces $$( by $(
     assert container["resources"]["limits"] == {"nvidia.com/gpu": 8, "rdma/hca_shared_devices_a": 8}
     assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {"/data", "/scratch"}
     end = {

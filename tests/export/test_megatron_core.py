@@ -373,3 +373,10 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
             if run.workload.precision == "fp8"
             else None
         )
+
+
+def test_the_rows_of_the_embedding_do_not_depend_on_the_tokenizer() -> None:
+    """Megatron pads the tokenizer's tokens unless `--padded-vocab-size` is given, and Qwen3's tokenizer has 151,669."""
+    for tp, rows in ((1, "151936"), (8, "152576")):
+        flags = megatron_core_flags(bloom(f"tp{tp}-pp1-dp1-mbs1-z1", model="qwen3-8b", nodes=1, global_batch=8))
+        assert ("--padded-vocab-size", rows) in flags

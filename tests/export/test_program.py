@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import subprocess
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,6 +17,7 @@ import pytest
 from tests.export.test_export import HOSTILE, SHELLCHECK, SITE, bloom, example, exported
 from tests.workers import triads_by_deepspeed
 from tuner.core.assignment import Assignment
+from tuner.core.atomic_write import write_files
 from tuner.core.errors import InputError
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import refuse
@@ -109,9 +112,12 @@ def test_a_site_profile_fills_a_script(format_name: str, tmp_path: Path) -> None
     wanted += ["apptainer exec 'a b.sif'", "'/opt/my env/bin/python' -m torch.distributed.run"]
     if name.endswith(".sbatch"):
         options = {"account": "physics", "partition": "gpu,large", "time": "1-00:00:00", "qos": "high", "mem": "0"}
-        options |= {"constraint": "a100&nvlink", "reservation": "tuning", "gres": "gpu:a100:8", "cpus-per-task": "8"}
+        options |= {"constraint": "a100&nvlink", "reservation": "tuning", "gres": "gpu:a100:8", "cpus-per-task": "64"}
         wanted += [f"#SBATCH --{option}={value}\n" for option, value in options.items()]
-        wanted += ["#SBATCH --exclude=n7,n[20-21]\n", "srun --kill-on-bad-exit=1 --cpu-bind=none apptainer"]
+        wanted += [
+            "#SBATCH --exclude=n7,n[20-21]\n",
+            "srun --kill-on-bad-exit=1 --cpus-per-task=64 --cpu-bind=none apptainer",
+        ]
         assert "--gpus-per-node" not in text
     for words in wanted:
         assert words in text, words
@@ -171,13 +177,19 @@ def test_a_command_accepts_only_the_models_own_value_of_an_axis_it_lacks() -> No
 def test_an_export_has_the_command_of_the_study_by_default() -> None:
     """The working directory is the current one."""
     study: Any = SimpleNamespace(settings={"command": "train.py"})
-    assert [export_options(study).command, export_options(study, command="other.py").command] == [
-        "train.py",
-        "other.py",
-    ]
-    assert export_options(study).workdir == str(Path.cwd())
+    for name in ("slurm", "accelerate"):
+        options = export_options(study, FORMATS[name])
+        assert (options.command, options.workdir) == ("train.py", str(Path.cwd()))
+        assert export_options(study, FORMATS[name], command="other.py").command == "other.py"
     worker: Any = SimpleNamespace(settings={})
-    assert (export_options(worker).command, export_options(worker).workdir) == (None, "")
+    options = export_options(worker, FORMATS["slurm"])
+    assert (options.command, options.workdir) == (None, "")
+
+
+@pytest.mark.parametrize("name", ["torchtitan", "megatron-core"])
+def test_a_format_with_a_trainer_of_its_own_ignores_the_command_of_the_study(name: str) -> None:
+    study: Any = SimpleNamespace(settings={"command": "train.py", "trainer": name})
+    assert export_options(study, FORMATS[name]).command is None
 
 
 RUNS_COMMAND = ("torchrun", "hostfile", "slurm", "kubernetes", "jobset", "accelerate")
@@ -247,6 +259,80 @@ def test_deepspeeds_launcher_passes_only_plain_values_to_other_machines(nodes: i
     site = SiteProfile(hosts=hosts, environment=(("ODD", 'a "b"'),))
     with pytest.raises(InputError, match="cannot pass ODD=") if refused else nullcontext():
         assert (".deepspeed_env" in exported(run, "hostfile", site=site)) is False
+
+
+@pytest.mark.parametrize(("nodes", "refused"), [(1, False), (2, True)])
+@pytest.mark.parametrize("word", ["'$HOME'", "'a;b'", "'a(b)'", '"it\'s"', "''", "%n"])
+def test_deepspeeds_launcher_passes_only_plain_words_to_other_machines(word: str, nodes: int, refused: bool) -> None:
+    """pdsh joins the words of a command, and a shell on each machine expands them."""
+    run = bloom("tp8-pp1-mbs2-z1", model="gpt-1.3b", nodes=nodes, global_batch=64)
+    with pytest.raises(InputError, match="launcher cannot pass") if refused else nullcontext():
+        exported(run, "hostfile", command=f"train.py {{key}} 'a b' {word}")
+
+
+FAKE_SLURM = {
+    "scontrol": """
+case "$*" in
+  *hostnames*) seq -f 'nid%06g' 20000 ;;
+  *"show job"*) echo "JobId=7 Command=$FOUND WorkDir=/ StdErr=x" ;;
+  *) echo "NodeName=x NodeAddr=10.0.0.1 " ;;
+esac""",
+    "srun": 'printf "%s\n" "$@"',
+    "getent": "true",
+}
+
+
+def started(folder: Path, submitted_from: Path, found: str) -> list[str]:
+    """Run the script of a folder under a Slurm that reports this path of it; return the words of srun."""
+    bin_folder, spool = folder.parent / "bin", folder.parent / "slurm_script"
+    bin_folder.mkdir(exist_ok=True)
+    for name, text in FAKE_SLURM.items():
+        (bin_folder / name).write_text(f"#!/bin/bash\n{text}\n")
+        (bin_folder / name).chmod(0o755)
+    shutil.copy(folder / "launch.sbatch", spool)
+    variables = {"SLURM_JOB_ID": "7", "SLURM_JOB_NODELIST": "nid[1-20000]", "SLURM_SUBMIT_DIR": str(submitted_from)}
+    done = subprocess.run(
+        ["/bin/bash", str(spool)],
+        env={"PATH": f"{bin_folder}:{os.environ['PATH']}", "FOUND": found, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_slurm_script_finds_its_own_folder_and_the_first_of_many_nodes(tmp_path: Path) -> None:
+    """It is submitted from the folder of another export, whose model it must not train, or read from standard input."""
+    mine, other = tmp_path / "mine", tmp_path / "other"
+    for folder in (mine, other):
+        write_files(folder, exported(bloom("tp4-pp12-dp8-mbs2-z1", model="bloom-14336x72"), "slurm"))
+    for submitted_from, found in ((other, str(mine / "launch.sbatch")), (mine, "(null)")):
+        words = started(mine, submitted_from, found)
+        assert str(mine / "assignment.json") in words
+        assert any(word.startswith("--rdzv-endpoint=nid000001:") for word in words)
+
+
+@pytest.mark.parametrize(
+    ("tasks", "command", "per_node", "cores"),
+    [
+        ("ranks", None, 1, 96),
+        ("ranks", "python train.py {key}", 1, 96),
+        ("nodes", "torchrun train.py {key}", 1, 96),
+        ("once", None, 1, 96),
+        ("once", "srun python train.py {key}", 8, 12),
+    ],
+)
+def test_a_slurm_script_requests_the_cores_of_all_ranks(
+    tasks: str, command: str | None, per_node: int, cores: int
+) -> None:
+    """Only a command that calls srun itself has a task per rank."""
+    site = replace(SITE, tasks=tasks, cpus_per_task=12)
+    text = exported(bloom(), "slurm", command=command, site=site)["launch.sbatch"]
+    assert f"#SBATCH --ntasks-per-node={per_node}\n#" in text
+    assert f"#SBATCH --cpus-per-task={cores}\n" in text
+    assert ("\nsrun --kill-on-bad-exit=1 --cpus-per-task=96 " in text) == (per_node == 1)
+    assert ("export WORLD_SIZE=384 LOCAL_WORLD_SIZE=8\n" in text) == (per_node == 8)  # as in the measured job
 
 
 @pytest.mark.parametrize(("format_name", "words"), [("slurm", "gpus-per-node"), ("kubernetes", "nvidia.com/gpu")])

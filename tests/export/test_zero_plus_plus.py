@@ -50,6 +50,15 @@ def test_zero_plus_plus_needs_zero_3_on_several_nodes(key: str, nodes: int) -> N
         zero_of(("hpz",), key, nodes=nodes)
 
 
+@pytest.mark.parametrize("part", ["hpz", "qgz"])
+def test_parts_that_group_consecutive_ranks_are_refused_with_tensor_parallelism(part: ZeroPlusPlus) -> None:
+    """With tp 2, dp 2 and hpz, the losses of the worker's ten iterations on the CPU differ from the first one on."""
+    key = "tp2-pp1-dp16-mbs1-z3-rnone"
+    with pytest.raises(InputError, match=f"--zero-plus-plus {part} would mix the shards"):
+        zero_of((part,), key)
+    assert zero_of(("qwz",), key)["zero_quantized_weights"] is True
+
+
 @pytest.mark.parametrize("name", [name for name, each in FORMATS.items() if each.framework != "deepspeed"])
 def test_other_formats_refuse_zero_plus_plus(name: str) -> None:
     with pytest.raises(InputError, match="--zero-plus-plus is DeepSpeed's"):

@@ -106,6 +106,16 @@ def test_a_line_beyond_64_kb_is_truncated_and_the_next_one_is_read(tmp_path: Pat
     assert [iteration.number for iteration in run.iterations] == [1, 3]
 
 
+def test_a_log_that_a_restarted_program_has_emptied_is_read_from_its_beginning(tmp_path: Path) -> None:
+    """Otherwise the job seems to hang, until the log is as long as before."""
+    tail = LogTail(tmp_path / "trainer.log")
+    for now, numbers in enumerate((range(1, 5), range(1, 2), range(1, 7))):
+        tail.path.write_text("".join(LINE.format(number) + "\n" for number in numbers))
+        tail.read(float(now))
+        assert (tail.progress.number, tail.progress.moved) == (max(numbers), float(now))
+    assert tail.progress.iterations == 6
+
+
 def test_the_rest_of_an_overlong_line_is_skipped(tmp_path: Path) -> None:
     """The rest of an overlong line is skipped, even if it is written later."""
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")

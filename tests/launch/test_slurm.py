@@ -85,7 +85,7 @@ SCRIPTS = {
         job(HOSTILE, 'a "tag"\n$(x)'), start(HOSTILE), SiteProfile(gres=""), accelerators=True
     ),
     "slurm-nodes.sh": lambda: batch_script(
-        job(), start(ranks=False), SiteProfile(tasks="nodes"), accelerators=True
+        job(), start(ranks=False), SiteProfile(tasks="nodes", cpus_per_task=6), accelerators=True
     ),
     "slurm-step.sh": lambda: step_script(job(), start(), FULL, accelerators=True),
     "slurm-step-hostile.sh": lambda: step_script(
@@ -105,6 +105,22 @@ def test_a_script_matches_its_golden_file(name: str) -> None:
     if os.environ.get("TUNER_GOLDEN") == "write":
         (GOLDEN / name).write_text(text, encoding="utf-8")
     assert text == (GOLDEN / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("words", "tasks"),
+    [
+        (("torchrun", "train.py"), 2),
+        (("/opt/python", "-m", "torch.distributed.run", "train.py"), 2),
+        (("accelerate", "launch", "train.py"), 2),
+        (("python", "train.py"), 16),
+    ],
+)
+def test_a_command_that_starts_the_ranks_of_a_node_is_started_once_per_node(words: tuple[str, ...], tasks: int) -> None:
+    """Once per rank, eight launchers on each node would compete for its port."""
+    asked = replace(start(ranks=False), arguments=words)
+    text = batch_script(job(), asked, SiteProfile(), accelerators=True)
+    assert f"srun --nodes=2 --ntasks={tasks} --ntasks-per-node={tasks // 2} " in text
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

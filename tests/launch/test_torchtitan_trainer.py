@@ -13,6 +13,7 @@ import pytest
 from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.launch.trainers.torchtitan import _flavor
 
@@ -196,3 +197,9 @@ def test_torchtitans_own_parser_reads_the_topology(toml: str) -> None:
 )
 def test_the_registered_size_is_named_by_config_or_flavor(flags: dict[str, str], flavor: str) -> None:
     assert _flavor(flags) == flavor
+
+
+def test_a_registered_size_scales_the_rotary_embedding(toml: str) -> None:
+    """All sizes have `scaling="llama"`, with the constants of Llama 3.1, and so has the recipe of an export."""
+    found = TrainerCommand.parse("torchtitan", toml).completed({"model": None, "settings": ()})
+    assert found["model"].rotary_scaling == RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)

@@ -325,6 +325,16 @@ def test_options_that_repeat_the_behaviour_of_a_trainer_are_accepted() -> None:
         ({"--disable-bias-linear": ""}, {"qkv_bias": False, "attention_bias": False, "mlp_bias": False}),
         ({"--untie-embeddings-and-output-weights": ""}, {"tied_embeddings": False}),
         ({"--kv": "4"}, {"kv_heads": 4}),
+        (
+            {},
+            {"attention_dropout": 0.1, "hidden_dropout": 0.1, "embedding_dropout": 0.1, "mlp_activation": "gelu_tanh"},
+        ),
+        ({"--disable-bias-linear": ""}, {"mlp_activation": "gelu"}),
+        ({"--no-bias-gelu-fusion": ""}, {"mlp_activation": "gelu"}),
+        ({"--quick-geglu": ""}, {"mlp_activation": "quick_gelu", "gated_mlp": True, "ffn": 512}),
+        ({"--layernorm-epsilon": "1e-6"}, {"norm_epsilon": 1e-6}),
+        ({"--rotary-position-embeddings-theta": "500000"}, {"rotary_base": 500_000.0}),
+        ({"--use-rope-scaling": ""}, {"not_understood": ("--use-rope-scaling",)}),
     ],
 )
 def test_omitted_megatron_flags_have_their_defaults(flags: dict[str, str], fields: dict[str, object]) -> None:

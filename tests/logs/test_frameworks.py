@@ -131,6 +131,14 @@ def test_unnumbered_lines_are_counted_and_tokens_per_second_need_the_tokens_of_a
     assert timed(run, StepSize()) == []
 
 
+def test_a_step_pattern_reads_thousands_separators_but_no_decimal_commas() -> None:
+    """The text of a pattern that includes commas may end with one."""
+    pattern = StepPattern.parse(r"step (?P<iteration>[\d,]+) took (?P<seconds>[\d.,]+)")
+    (run,) = read_log([f"step 1,00{number} took 1,234.5, loss 3.2" for number in range(3)], pattern).runs
+    assert [(each.number, each.seconds) for each in run.iterations] == [(1000 + number, 1234.5) for number in range(3)]
+    assert read_log([f"step {number} took 1,23 s" for number in range(3)], pattern).runs == ()
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [

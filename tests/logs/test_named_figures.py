@@ -58,6 +58,8 @@ SPOKEN = {
     "Validation: iter 1 loss 3.2 step time 0.5 s": None,
     "[1/9] Downloading shard, 2.5 it/s": None,
     "step 1 loss 3.2 data_time: 0.5 s": None,
+    "step 1 loss 3,21 step_time 1,23 s": None,  # decimal commas: neither 1 s nor 23 s
+    "step 1 loss 3.2 step_time 12.5,1 s": None,
     "step 1 loss 3.2 forward time 0.5 s": None,
     "step 1 loss 3.2 eta: 0.5 s": None,
     "step 1 loss 3.2": None,

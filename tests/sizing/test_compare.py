@@ -153,7 +153,7 @@ def test_the_best_way_is_exported_for_fsdp_and_for_zero(run: Run, tmp_path: Path
     assert zero["train_micro_batch_size_per_gpu"] == fsdp["micro_batch"]
     assert zero["gradient_accumulation_steps"] == fsdp["gradient_accumulation_steps"]
     assert zero["train_batch_size"] == fsdp["global_batch"] == 512
-    assert "distributed_type: FSDP\n" in (tmp_path / "accelerate.yaml").read_text()
+    assert 'distributed_type: "FSDP"\n' in (tmp_path / "accelerate.yaml").read_text()
 
 
 GOLDEN = {
@@ -211,9 +211,13 @@ def test_torch_itself_takes_the_exported_arguments(name: str, kept: int, tmp_pat
 
 def test_what_fsdp_cannot_do_is_refused() -> None:
     workload = Workload(model=model("enoki-40"), global_batch=512, precision="bf16", attention="flash2")
-    piped = replace(GOLDEN["tp1"], pp=2, dp=2, zero=1)
-    with pytest.raises(InputError, match="FSDP supports neither pipeline"):
-        fsdp_files(workload, piped, cluster("enoki-h100"))
+    for changes, named in (
+        ({"pp": 2, "dp": 2, "zero": 1}, "pipeline parallelism"),
+        ({"recompute": "selective"}, "selective recomputation"),
+        ({"offload": "optimizer"}, "offload"),
+    ):
+        with pytest.raises(InputError, match=f"cannot express {named}"):
+            fsdp_files(workload, replace(GOLDEN["tp1"], **changes), cluster("enoki-h100"))
 
 
 def test_nothing_that_fits_leaves_with_1(run: Run) -> None:

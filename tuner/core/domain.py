@@ -316,6 +316,10 @@ class Topology:
         """Number of GPUs: tp x pp x cp x dp."""
         return self.tp * self.pp * self.cp * self.dp
 
+    def split_units(self, layers: int) -> int:
+        """Return the units that the stages share: the layers, and embedding and output layer if they count."""
+        return layers + 2 * (self.partition == "embedding")
+
     @property
     def key(self) -> str:
         """The topology as one word, such as `tp8-pp12-dp4-mbs2-z1`; defaults are left out."""

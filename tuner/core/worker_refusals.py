@@ -229,9 +229,7 @@ def _experts(workload: Workload, topology: Topology) -> Named:
         yield "zero", f"DeepSpeed's expert parallelism (ep={ep}) has no ZeRO {topology.zero}; use ZeRO 0, 1 or 2."
     if experts.shared_ffn % topology.tp:
         yield "tp", f"the shared experts' width ({experts.shared_ffn}) is not divisible by tp={topology.tp}."
-    first = (model.layers + 2 * (topology.partition == "embedding")) // topology.pp - (
-        topology.partition == "embedding"
-    )
+    first = topology.split_units(model.layers) // topology.pp - (topology.partition == "embedding")
     needed = experts.dense_layers + experts.period
     if ep > 1 and topology.pp > 1 and topology.zero and first < needed:
         yield (
@@ -261,7 +259,7 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
             f"global batch {workload.global_batch} is not divisible by micro_batch x dp = "
             f"{topology.micro_batch} x {topology.dp} = {step}."
         )
-    units = model.layers + 2 * (topology.partition == "embedding")
+    units = topology.split_units(model.layers)
     if topology.partition == "layout":
         yield "the worker does not support partition layout; choose a pp that divides the layers."
     elif units % pp:

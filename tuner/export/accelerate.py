@@ -10,15 +10,15 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.export.formats import (
+    BY_THE_PROGRAM,
     OFFLOADS_OF_FSDP,
+    WITHOUT_EXPERT_PARALLELISM,
     ExportOptions,
     Format,
     Treatment,
-    by_the_program,
     expressed,
     offloads_as_fsdp,
     trains_only,
-    without_expert_parallelism,
 )
 from tuner.export.production import ProductionRun
 from tuner.export.program import program_of_export
@@ -76,30 +76,28 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
     }
 
 
-def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
-    return by_the_program() | {
-        **without_expert_parallelism(),
-        "precision": expressed(
-            "mixed_precision", only="fp32, bf16 and fp16", accepts=lambda run: run.workload.precision in PRECISIONS
-        ),
-        "tp": expressed("parallelism_config_tp_size"),
-        "cp": expressed("parallelism_config_cp_size"),
-        "dp": expressed("parallelism_config_dp_shard_size"),
-        "hsdp": expressed("parallelism_config_dp_replicate_size"),
-        "pp": trains_only("1", lambda run: run.topology.pp == 1),
-        "vpp": trains_only("1", lambda run: run.topology.vpp == 1),
-        "zero": expressed(
-            "fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)
-        ),
-        "sequence_parallel": trains_only("off", lambda run: not run.topology.sequence_parallel),
-        "recompute": expressed(
-            "fsdp_activation_checkpointing",
-            only="none and full",
-            accepts=lambda run: run.topology.recompute in ("none", "full"),
-        ),
-        "partition": trains_only("layers", lambda run: run.topology.partition == "layers"),
-        "offload": expressed("fsdp_offload_params", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
-    }
+_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    **BY_THE_PROGRAM,
+    **WITHOUT_EXPERT_PARALLELISM,
+    "precision": expressed(
+        "mixed_precision", only="fp32, bf16 and fp16", accepts=lambda run: run.workload.precision in PRECISIONS
+    ),
+    "tp": expressed("parallelism_config_tp_size"),
+    "cp": expressed("parallelism_config_cp_size"),
+    "dp": expressed("parallelism_config_dp_shard_size"),
+    "hsdp": expressed("parallelism_config_dp_replicate_size"),
+    "pp": trains_only("1", lambda run: run.topology.pp == 1),
+    "vpp": trains_only("1", lambda run: run.topology.vpp == 1),
+    "zero": expressed("fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)),
+    "sequence_parallel": trains_only("off", lambda run: not run.topology.sequence_parallel),
+    "recompute": expressed(
+        "fsdp_activation_checkpointing",
+        only="none and full",
+        accepts=lambda run: run.topology.recompute in ("none", "full"),
+    ),
+    "partition": trains_only("layers", lambda run: run.topology.partition == "layers"),
+    "offload": expressed("fsdp_offload_params", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
+}
 
 
 ACCELERATE: Final = Format(
@@ -109,6 +107,6 @@ ACCELERATE: Final = Format(
     framework="fsdp2",
     launch_files=("launch.sh",),
     render=_render,
-    treatments=_treatments,
+    treatments=lambda _: _TREATMENTS,
     runs_command=True,
 )

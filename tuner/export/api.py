@@ -76,6 +76,7 @@ _DEFAULTS: Final[Mapping[Framework, str]] = {
 
 def export_options(
     study: StudyResult,
+    chosen: Format,
     *,
     command: str | None = None,
     site_profile: str | Path | None = None,
@@ -83,7 +84,8 @@ def export_options(
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> ExportOptions:
     """Return the options of an export: the given command or that of the study, and the site profile."""
-    command = study.settings.get("command") if command is None else command
+    if command is None and chosen.runs_command:
+        command = study.settings.get("command")
     return ExportOptions(
         fork=fork,
         command=command,
@@ -167,9 +169,10 @@ def write_export(
     ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
+    chosen = find(format or default_format(study, ranked), FORMATS)
     options = export_options(
-        study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+        study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )
-    run, chosen = production_run(study, ranked), find(format or default_format(study, ranked), FORMATS)
+    run = production_run(study, ranked)
     check_program(study, run, chosen, command=command, fork=fork)
     return write_files(Path(folder), bundle(run, chosen.name, options))

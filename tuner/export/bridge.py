@@ -19,7 +19,7 @@ from tuner.core.model import Model
 from tuner.core.precision import recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
-from tuner.export.megatron_common import base_treatments, is_llama3, is_rotary, is_windowed, training_flags
+from tuner.export.megatron_common import BASE_TREATMENTS, is_llama3, is_rotary, is_windowed, training_flags
 from tuner.export.megatron_core import DELAYED_SCALING, MEGATRON_CORE, RECIPE_FORMATS, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
@@ -288,7 +288,7 @@ def _accepted_as_in_core(name: str) -> Treatment:
 _EXPERTS: Final = ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
-    **base_treatments(),
+    **BASE_TREATMENTS,
     **_FIELDS,
     **{name: _from_flags(name) for name in _EXPERTS},
     **{name: _accepted_as_in_core(name) for name in _SAME},
@@ -317,8 +317,11 @@ def mixed_precision(run: ProductionRun) -> str:
 
 
 _OPTIMIZER: Final = ("optimizer", "lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps")
-_FUSIONS: Final = ("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm")
-"""Fusions that pretrain_gpt.py enables and MLAModelProvider does not; they change memory, but not results."""
+_SWITCHED_ON: Final = (
+    *("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm"),
+    "deallocate_pipeline_outputs",
+)
+"""Fields that pretrain_gpt.py switches on and MLAModelProvider does not; they change memory, but not results."""
 
 
 def _optimizer(run: ProductionRun) -> Settings:
@@ -342,7 +345,7 @@ def _optimizer(run: ProductionRun) -> Settings:
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
     settings, precision = chosen.settings(run, options), mixed_precision(run)
     given = {name for name, _ in settings}
-    settings += [(name, "True") for name in _FUSIONS if name not in given]
+    settings += [(name, "True") for name in _SWITCHED_ON if name not in given]
     return {
         "recipe.py": rendered(
             "megatron-bridge.recipe.py",

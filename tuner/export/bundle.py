@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from tuner.core.errors import InputError
 from tuner.export.accelerate import ACCELERATE
 from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.deepspeed import DEEPSPEED_FORMATS
@@ -26,6 +27,12 @@ def bundle(run: ProductionRun, format_name: str, options: ExportOptions | None =
     """Return the text of every file of a production folder by name; raise `InputError` for an unsupported run."""
     chosen, options = find(format_name, FORMATS), options or ExportOptions()
     chosen.check(run, options)
+    topology = run.topology
+    if topology.gpus % topology.nodes:  # each script starts as many ranks on every node
+        raise InputError(
+            f"{topology.key} has {topology.gpus} ranks, which {topology.nodes} nodes cannot share; export another "
+            "topology."
+        )
     files = {**chosen.render(run, options, chosen), "topology.json": as_json(run_document(run))}
     files["README.md"] = rendered("README.md", run, format=chosen, files=sorted(files), options=options)
     return files

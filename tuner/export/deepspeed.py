@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tuner.core.errors import InputError
-from tuner.core.text import counted, shown
+from tuner.core.text import counted, listed, shown
 from tuner.core.worker_refusals import refuse
 from tuner.export.formats import ExportOptions, Format, ZeroPlusPlus
 from tuner.export.kubernetes import jobset, kustomization, pytorchjob
@@ -28,7 +28,9 @@ DATA_FILES: Final = ("assignment.json", "ds_config.json")
 """Files that the program reads."""
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]*")
-"""DeepSpeed's launcher passes variables unquoted to shells on other machines."""
+_PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_@+=:,./ -]+")
+"""Values of variables and words of a command that DeepSpeed's launcher passes unchanged to other machines: their shells
+expand both, and pdsh expands %n in a command."""
 
 Files = dict[str, str]
 
@@ -79,10 +81,12 @@ def _hostfile(run: ProductionRun, options: ExportOptions) -> Files:
         raise InputError(f"{run.topology.key} needs {run.topology.nodes} nodes; the site profile has {hosts}.")
     variables = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1"} | dict(site.environment)
     variables |= dict(program.environment)
-    for name, value in variables.items():
-        if run.topology.nodes > 1 and not _PLAIN.fullmatch(value):
+    if run.topology.nodes > 1:
+        odd = [f"{name}={shown(value)}" for name, value in variables.items() if not _PLAIN.fullmatch(value)]
+        odd += [shown(word) for word in program.plain("/") if not _PLAIN_WORD.fullmatch(word)]
+        if odd:
             raise InputError(
-                f"DeepSpeed's launcher cannot pass {name}={shown(value)} to other machines; use Slurm or torchrun."
+                f"DeepSpeed's launcher cannot pass {listed(odd, last='or')} to other machines; use Slurm or torchrun."
             )
     files = program_files(run, program, options)
     files["launch.sh"] = rendered("hostfile.launch.sh", run, program=program, site=site)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -105,10 +105,10 @@ class Format:
     variants: tuple[ExportOptions, ...] = (ExportOptions(),)
     """Options under which the format treats properties differently, for documentation."""
     remedy: str = "export another topology or choose another --format"
+    runs_command: bool = False
+    """Whether it runs the user's command instead of the framework's own trainer."""
     zero_plus_plus: bool = False
     """Whether DeepSpeed's ZeRO++ can be switched on."""
-    runs_command: bool = False
-    """Whether it runs the user's command."""
 
     def refused(self, run: ProductionRun, options: ExportOptions) -> list[str]:
         """Return the names of the properties of a run that this format does not support."""
@@ -140,7 +140,7 @@ class Format:
     def check(self, run: ProductionRun, options: ExportOptions) -> None:
         """Raise `InputError` if this format cannot train the model of a run exactly."""
         if options.zero_plus_plus:
-            _check_zero_plus_plus(self, run)
+            _check_zero_plus_plus(self, run, options.zero_plus_plus)
         found = self.refusals(run, options)
         if found:
             raise InputError(f"{self.title} does not support {listed(found, last='or')}; {self.remedy}.")
@@ -152,7 +152,12 @@ class Format:
         return [setting for name in PROPERTIES for setting in treatments[name].settings(run)]
 
 
-def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: A002
+_GROUPED: Final[Collection[ZeroPlusPlus]] = ("hpz", "qgz")
+"""Parts of ZeRO++ that exchange among consecutive ranks, whatever parameters these have (DeepSpeed 0.19.8,
+utils/groups.py)."""
+
+
+def _check_zero_plus_plus(format: Format, run: ProductionRun, parts: Collection[ZeroPlusPlus]) -> None:  # noqa: A002
     """Raise `InputError` unless format and topology support ZeRO++ (DeepSpeed 0.19.8, runtime/zero/config.py)."""
     topology = run.topology
     if not format.zero_plus_plus:
@@ -162,6 +167,13 @@ def _check_zero_plus_plus(format: Format, run: ProductionRun) -> None:  # noqa: 
             f"--zero-plus-plus needs ZeRO 3 on several nodes; {topology.key} has ZeRO {topology.zero} on "
             f"{topology.nodes}: leave it out, or export another topology."
         )
+    grouped = [part for part in parts if part in _GROUPED]
+    if grouped and (topology.tp > 1 or topology.ep > 1):
+        raise InputError(
+            f"--zero-plus-plus {listed(grouped)} would mix the shards of different parameters, because DeepSpeed "
+            f"groups consecutive ranks and {topology.key} has tensor or expert parallelism: leave it out, or export "
+            "another topology."
+        )
 
 
 _FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not say how it treats it")
@@ -170,28 +182,22 @@ UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_u
 """How every format treats properties that tuner does not understand."""
 
 
-def without_experts() -> dict[str, Treatment]:
-    """Return the treatments of a format without experts and their related properties."""
-    return {
-        "experts": trains_only("none", lambda run: run.workload.model.experts is None),
-        "latent": trains_only("none", lambda run: run.workload.model.latent is None),
-        "mtp_layers": trains_only("0", lambda run: run.workload.model.mtp_layers == 0),
-        "attention_sinks": trains_only("none", lambda run: not run.workload.model.attention_sinks),
-        "glu_clamp": trains_only(
-            "none", lambda run: not (run.workload.model.glu_clamp or run.workload.model.glu_offset)
-        ),
-        **without_expert_parallelism(),
-    }
+WITHOUT_EXPERT_PARALLELISM: Final[Mapping[str, Treatment]] = {
+    "ep": trains_only("1", lambda run: run.topology.ep == 1),
+    "etp": trains_only("1", lambda run: run.topology.etp == 1),
+    "dispatcher": trains_only("alltoall", lambda run: run.topology.dispatcher == "alltoall"),
+}
+"""The treatments of a format that has no expert parallelism."""
 
-
-def without_expert_parallelism() -> dict[str, Treatment]:
-    """Return the treatments of a format that has no expert parallelism."""
-    return {
-        "ep": trains_only("1", lambda run: run.topology.ep == 1),
-        "etp": trains_only("1", lambda run: run.topology.etp == 1),
-        "dispatcher": trains_only("alltoall", lambda run: run.topology.dispatcher == "alltoall"),
-    }
-
+WITHOUT_EXPERTS: Final[Mapping[str, Treatment]] = {
+    "experts": trains_only("none", lambda run: run.workload.model.experts is None),
+    "latent": trains_only("none", lambda run: run.workload.model.latent is None),
+    "mtp_layers": trains_only("0", lambda run: run.workload.model.mtp_layers == 0),
+    "attention_sinks": trains_only("none", lambda run: not run.workload.model.attention_sinks),
+    "glu_clamp": trains_only("none", lambda run: not (run.workload.model.glu_clamp or run.workload.model.glu_offset)),
+    **WITHOUT_EXPERT_PARALLELISM,
+}
+"""The treatments of a format without experts and their related properties."""
 
 OFFLOADS_OF_FSDP: Final = "none, or optimizer and parameters together, with ZeRO 3"
 
@@ -201,10 +207,11 @@ def offloads_as_fsdp(run: ProductionRun) -> bool:
     return run.topology.offload == "none" or (run.topology.offload == "optimizer+parameters" and run.topology.zero == 3)
 
 
-def by_the_program(names: Iterable[str] = tuple(PROPERTIES)) -> dict[str, Treatment]:
-    """Return the treatments of properties that the user's own training program decides."""
-    mine = expressed("your program")
-    return dict.fromkeys(names, mine) | {"not_understood": UNDERSTOOD}
+BY_THE_PROGRAM: Final[Mapping[str, Treatment]] = {
+    **dict.fromkeys(PROPERTIES, expressed("your program")),
+    "not_understood": UNDERSTOOD,
+}
+"""The treatments of properties that the user's own training program decides."""
 
 
 def find(name: str, formats: Mapping[str, Format]) -> Format:

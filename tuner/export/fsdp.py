@@ -6,7 +6,6 @@ Names and values are those of accelerate 1.x's config file with `fsdp_version: 1
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -14,69 +13,77 @@ from typing import Any, Final
 from tuner.core.atomic_write import write_files
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.text import listed
+from tuner.export.rendering import as_json, as_yaml
 from tuner.launch.ds_config import ds_config
+from tuner.launch.trainers.accelerate import PRECISIONS
 from tuner.sizing.compare import Comparison
 
 _DTYPES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 _SHARDING: Final = {0: "NO_SHARD", 1: "SHARD_GRAD_OP", 2: "SHARD_GRAD_OP", 3: "FULL_SHARD"}
 """FSDP strategy of each ZeRO stage. FSDP shards optimizer state and gradients together, so stage 1 becomes 2."""
 
-DEFAULT_LAYER_CLASS: Final = "TransformerBlock"
-"""Default class name of a transformer layer."""
+LAYER_CLASS: Final = "TransformerBlock"
+"""Class name of a transformer layer, to be replaced by that of the program."""
 
 
 def _check(workload: Workload, topology: Topology) -> None:
-    if topology.pp > 1 or topology.cp > 1:
-        raise InputError(f"FSDP supports neither pipeline nor context parallelism, which {topology.key} uses.")
+    unsupported = {
+        "pipeline parallelism": topology.pp > 1,
+        "context parallelism": topology.cp > 1,
+        "expert parallelism": topology.ep > 1,
+        "replica groups": topology.hsdp > 1,
+        "selective recomputation": topology.recompute == "selective",
+        "offload": topology.offload != "none",
+    }
+    if found := [name for name, is_used in unsupported.items() if is_used]:
+        raise InputError(f"the FSDP files of {topology.key} cannot express {listed(found, last='or')}.")
     if workload.precision not in _DTYPES:
         raise InputError(f"FSDP's mixed precision supports fp32, bf16 and fp16, not {workload.precision}.")
 
 
-def accelerate_config(
-    workload: Workload, topology: Topology, cluster: Cluster, *, layer: str = DEFAULT_LAYER_CLASS
-) -> str:
+def accelerate_config(workload: Workload, topology: Topology, cluster: Cluster) -> str:
     """Return the YAML config for `accelerate launch --config_file`."""
-    _check(workload, topology)
-    precision = {"fp32": "no"}.get(workload.precision, workload.precision)
-    lines = [
-        "compute_environment: LOCAL_MACHINE",
-        "debug: false",
-        "distributed_type: FSDP",
-        "downcast_bf16: 'no'",
-        "enable_cpu_affinity: false",
-        "fsdp_config:",
-        f"  fsdp_activation_checkpointing: {_yaml(topology.recompute == 'full')}",
-        "  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP",
-        "  fsdp_backward_prefetch: BACKWARD_PRE",
-        "  fsdp_cpu_ram_efficient_loading: true",
-        "  fsdp_forward_prefetch: false",
-        "  fsdp_offload_params: false",
-        f"  fsdp_sharding_strategy: {_SHARDING[topology.zero]}",
-        "  fsdp_state_dict_type: SHARDED_STATE_DICT",
-        "  fsdp_sync_module_states: true",
-        f"  fsdp_transformer_layer_cls_to_wrap: {layer}",
-        "  fsdp_use_orig_params: true",
-        "  fsdp_version: 1",
-        "machine_rank: 0",
-        "main_training_function: main",
-        f"mixed_precision: '{precision}'",
-        f"num_machines: {topology.nodes}",
-        f"num_processes: {min(topology.gpus, cluster.gpus)}",
-        "rdzv_backend: static",
-        "same_network: true",
-        "use_cpu: false",
-    ]
-    if topology.tp > 1:
-        lines += [
-            "# accelerate's FSDP 1 has no tensor parallelism: your program must create the device mesh of fsdp.json",
-            "# and split its layers (torch.distributed.tensor.parallel) before wrapping them.",
-        ]
-    return "\n".join([*lines, ""])
+    document = {
+        "compute_environment": "LOCAL_MACHINE",
+        "debug": False,
+        "distributed_type": "FSDP",
+        "downcast_bf16": "no",
+        "enable_cpu_affinity": False,
+        "fsdp_config": {
+            "fsdp_activation_checkpointing": topology.recompute == "full",
+            "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
+            "fsdp_backward_prefetch": "BACKWARD_PRE",
+            "fsdp_cpu_ram_efficient_loading": True,
+            "fsdp_forward_prefetch": False,
+            "fsdp_offload_params": False,
+            "fsdp_sharding_strategy": _SHARDING[topology.zero],
+            "fsdp_state_dict_type": "SHARDED_STATE_DICT",
+            "fsdp_sync_module_states": True,
+            "fsdp_transformer_layer_cls_to_wrap": LAYER_CLASS,
+            "fsdp_use_orig_params": True,
+            "fsdp_version": 1,
+        },
+        "machine_rank": 0,
+        "main_training_function": "main",
+        "mixed_precision": PRECISIONS[workload.precision],
+        "num_machines": topology.nodes,
+        "num_processes": min(topology.gpus, cluster.gpus),
+        "rdzv_backend": "static",
+        "same_network": True,
+        "use_cpu": False,
+    }
+    return as_yaml(document) + _SPLIT_BY_PROGRAM * (topology.tp > 1)
 
 
-def fsdp_arguments(workload: Workload, topology: Topology, *, layer: str = DEFAULT_LAYER_CLASS) -> dict[str, Any]:
+_SPLIT_BY_PROGRAM: Final = """\
+# accelerate's FSDP 1 has no tensor parallelism: your program must create the device mesh of fsdp.json
+# and split its layers (torch.distributed.tensor.parallel) before wrapping them.
+"""
+
+
+def fsdp_arguments(workload: Workload, topology: Topology) -> dict[str, Any]:
     """Return the arguments of `torch.distributed.fsdp.FullyShardedDataParallel`, with enums as names."""
-    _check(workload, topology)
     dtype = f"torch.{_DTYPES[workload.precision]}"
     global_batch = workload.as_in(topology).global_batch
     return {
@@ -84,7 +91,7 @@ def fsdp_arguments(workload: Workload, topology: Topology, *, layer: str = DEFAU
         if topology.tp > 1
         else {"mesh_shape": [topology.dp], "mesh_dim_names": ["dp"]},
         "sharding_strategy": f"ShardingStrategy.{_SHARDING[topology.zero]}",
-        "auto_wrap_policy": {"transformer_auto_wrap_policy": {"transformer_layer_cls": [layer]}},
+        "auto_wrap_policy": {"transformer_auto_wrap_policy": {"transformer_layer_cls": [LAYER_CLASS]}},
         "mixed_precision": {"param_dtype": dtype, "reduce_dtype": "torch.float32", "buffer_dtype": dtype},
         "backward_prefetch": "BackwardPrefetch.BACKWARD_PRE",
         "forward_prefetch": False,
@@ -98,14 +105,12 @@ def fsdp_arguments(workload: Workload, topology: Topology, *, layer: str = DEFAU
     }
 
 
-def fsdp_files(
-    workload: Workload, topology: Topology, cluster: Cluster, *, layer: str = DEFAULT_LAYER_CLASS
-) -> dict[str, str]:
-    """Return both files by name."""
-    arguments = fsdp_arguments(workload, topology, layer=layer)
+def fsdp_files(workload: Workload, topology: Topology, cluster: Cluster) -> dict[str, str]:
+    """Return both files by name; raise `InputError` for a topology that they cannot express."""
+    _check(workload, topology)
     return {
-        "accelerate.yaml": accelerate_config(workload, topology, cluster, layer=layer),
-        "fsdp.json": json.dumps(arguments, indent=2) + "\n",
+        "accelerate.yaml": accelerate_config(workload, topology, cluster),
+        "fsdp.json": as_json(fsdp_arguments(workload, topology)),
     }
 
 
@@ -123,12 +128,8 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
         workload = replace(best.workload, global_batch=batch)
         topology = replace(best.topology, micro_batch=best.fastest.micro_batch)
         files = fsdp_files(workload, topology, best.cluster)
-        files["ds_config.json"] = json.dumps(ds_config(workload, topology), indent=2) + "\n"
+        files["ds_config.json"] = as_json(ds_config(workload, topology))
         several = len(comparison.models) > 1
         target = Path(folder) / f"{best.model.name}-h{best.model.heads}" if several else Path(folder)
         written += write_files(target, files)
     return written
-
-
-def _yaml(flag: bool) -> str:
-    return "true" if flag else "false"

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tuner.export.production import ProductionRun
 from tuner.export.program import TrainingProgram
-from tuner.export.rendering import as_yaml, label
+from tuner.export.rendering import as_yaml
 from tuner.launch.slurm.site_profile import SiteProfile
 
 CONFIG: Final = "/config"
@@ -109,43 +109,57 @@ def _pod(
     data: Sequence[str],
     rendezvous: Sequence[str],
 ) -> Document:
-    ranks = run.ranks_per_node
-    torchrun = [
-        *(site.python or "python3", "-m", "torch.distributed.run"),
-        *(f"--nnodes={run.topology.nodes}", f"--nproc-per-node={ranks}", *rendezvous, "--max-restarts=0"),
-    ]
-    if program.worker:
-        command = [*torchrun, "-m", "tuner.worker", "--job", f"{CONFIG}/assignment.json"]
-    else:
-        words = [word.replace("$(", "$$(") for word in program.plain(CONFIG)]  # Kubernetes expands $(NAME)
-        command = words if program.starts_ranks else [*torchrun, "--no-python", *words]
     environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     environment |= {**dict(program.environment), **dict(site.environment)}
-    volumes: list[Document] = [{"name": "shm", "emptyDir": {"medium": "Memory"}}]
-    mounts = [{"name": "shm", "mountPath": "/dev/shm"}]  # noqa: S108 - NCCL's and the data loaders' shared memory
-    if data:
-        volumes.append({"name": "config", "configMap": {"name": _config_map(run)}})
-        mounts.append({"name": "config", "mountPath": CONFIG})
-    for number, volume in enumerate(site.volumes):
-        source, _, mount = volume.partition(":")
-        kind = (
-            {"hostPath": {"path": source}}
-            if source.startswith("/")
-            else {"persistentVolumeClaim": {"claimName": source}}
-        )
-        volumes.append({"name": f"volume{number}", **kind})
-        mounts.append({"name": f"volume{number}", "mountPath": mount})
+    volumes = _volumes(run, site, data)
     container: Document = {
         "name": "pytorch",
         "image": site.image,
-        "command": command,
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "command": _command(run, program, site, rendezvous),
+        "env": [{"name": name, "value": _literal(value)} for name, value in environment.items()],
         "resources": {"limits": {**_gpus(run, site), **dict(site.resources)}},
-        "volumeMounts": mounts,
+        "volumeMounts": [{"name": volume["name"], "mountPath": path} for path, volume in volumes],
     }
     if any(re.search("rdma|hca|ib|efa", name) for name, _ in site.resources):
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}  # RDMA locks memory
-    return {"containers": [container], "volumes": volumes}
+    return {"containers": [container], "volumes": [volume for _, volume in volumes]}
+
+
+def _command(run: ProductionRun, program: TrainingProgram, site: SiteProfile, rendezvous: Sequence[str]) -> list[str]:
+    """Return the command of a container: torchrun, or a command that starts the ranks itself."""
+    words = [_literal(word) for word in program.plain(CONFIG)]
+    if program.starts_ranks:
+        return words
+    torchrun = [
+        *(site.python or "python3", "-m", "torch.distributed.run"),
+        *(f"--nnodes={run.topology.nodes}", f"--nproc-per-node={run.ranks_per_node}", *rendezvous, "--max-restarts=0"),
+    ]
+    worker = ["-m", "tuner.worker", "--job", f"{CONFIG}/assignment.json"]
+    return [*torchrun, *(worker if program.worker else ["--no-python", *words])]
+
+
+def _volumes(run: ProductionRun, site: SiteProfile, data: Sequence[str]) -> list[tuple[str, Document]]:
+    """Return the volumes of a pod, each with the path that it is mounted at."""
+    found: list[tuple[str, Document]] = [("/dev/shm", {"name": "shm", "emptyDir": {"medium": "Memory"}})]  # noqa: S108 - NCCL's and the data loaders' shared memory
+    if data:
+        found.append((CONFIG, {"name": "config", "configMap": {"name": _config_map(run)}}))
+    for number, volume in enumerate(site.volumes):
+        source, _, mount = volume.partition(":")
+        is_folder = source.startswith("/")
+        kind = {"hostPath": {"path": source}} if is_folder else {"persistentVolumeClaim": {"claimName": source}}
+        found.append((mount, {"name": f"volume{number}", **kind}))
+    return found
+
+
+def _literal(text: str) -> str:
+    """Return a text in which Kubernetes expands no $(NAME)."""
+    return text.replace("$(", "$$(")
+
+
+def label(text: str) -> str:
+    """Return a valid name of a Kubernetes service, which starts with a letter (RFC 1035)."""
+    name = re.sub(r"[^a-z0-9]+", "-", text.lower())[:50].strip("-") or "run"
+    return name if name[0].isalpha() else f"run-{name}"
 
 
 def _gpus(run: ProductionRun, site: SiteProfile) -> dict[str, int]:

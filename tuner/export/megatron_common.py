@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from tuner.core.rotary_scaling import RotaryScaling
-from tuner.export.formats import UNDERSTOOD, Settings, Treatment, expressed, trains_only, without_experts
+from tuner.export.formats import UNDERSTOOD, WITHOUT_EXPERTS, Settings, Treatment, expressed, trains_only
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
 from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE
@@ -84,63 +84,6 @@ def half_precision(run: ProductionRun) -> Settings:
     return [("--bf16",)] * (run.workload.precision != "fp32")
 
 
-def base_treatments() -> dict[str, Treatment]:
-    """Return the treatments of sizes and degrees, and of properties that no Megatron code base supports."""
-    return {
-        "layers": numeric("--num-layers", "layers"),
-        "hidden": numeric("--hidden-size", "hidden"),
-        "heads": numeric("--num-attention-heads", "heads"),
-        "head_size": expressed("--kv-channels", _head_size),
-        "ffn": numeric("--ffn-hidden-size", "ffn"),
-        "seq": numeric("--seq-length", "seq"),
-        "max_positions": expressed("--max-position-embeddings", _positions),
-        "attention_dropout": numeric("--attention-dropout", "attention_dropout"),
-        "hidden_dropout": numeric("--hidden-dropout", "hidden_dropout"),
-        "embedding_dropout": expressed(
-            "--hidden-dropout",
-            only="the same as the hidden dropout",
-            accepts=lambda r: r.workload.model.embedding_dropout == r.workload.model.hidden_dropout,
-        ),
-        "init_std": numeric("--init-method-std", "init_std"),
-        "norm_weight": _only("norms with weights", "norm_weight", True),
-        "norm_bias": trains_only(
-            "LayerNorm with biases", lambda r: r.workload.model.norm_bias or r.workload.model.norm == "rmsnorm"
-        ),
-        "norm_placement": trains_only(
-            "two norms, before attention and MLP",
-            lambda r: r.workload.model.norm_placement == "before" and r.workload.model.norms_per_layer == 2,
-        ),
-        "final_norm": _only("a final norm", "final_norm", True),
-        "embedding_norm": _only("none", "embedding_norm", False),
-        "head_bias": _only("none", "head_bias", False),
-        "parallel_attention": _only("attention, then MLP", "parallel_attention", False),
-        "attention_softcap": _only("none", "attention_softcap", 0.0),
-        "logit_softcap": _only("none", "logit_softcap", 0.0),
-        "attention_scale": trains_only("1 / sqrt(head size)", usual_scale),
-        "embedding_scale": _only("1", "embedding_scale", 1.0),
-        "residual_scale": _only("1", "residual_scale", 1.0),
-        "logit_scale": _only("1", "logit_scale", 1.0),
-        "embedding_size": trains_only(
-            "the hidden size", lambda r: r.workload.model.embedding_size == r.workload.model.hidden
-        ),
-        **without_experts(),
-        "frozen_params": _only("none", "frozen_params", 0),
-        "not_understood": UNDERSTOOD,
-        "global_batch": expressed(
-            "--global-batch-size", lambda r: [("--global-batch-size", str(r.workload.global_batch))]
-        ),
-        "tokens": expressed("--train-samples", lambda r: [("--train-samples", str(r.samples))]),
-        "ramp": expressed("--rampup-batch-size"),
-        "optimizer": expressed(
-            "--optimizer", _optimizer, only="adam, sgd", accepts=lambda r: r.workload.optimizer in ("adam", "sgd")
-        ),
-        "tp": counted("--tensor-model-parallel-size", "tp"),
-        "pp": counted("--pipeline-model-parallel-size", "pp"),
-        "dp": expressed("the number of ranks"),
-        "micro_batch": counted("--micro-batch-size", "micro_batch"),
-    }
-
-
 def training_flags(run: ProductionRun) -> Settings:
     """Return default flags of learning rate, optimizer, logs and checkpoints."""
     flags: Settings = [
@@ -186,3 +129,57 @@ def usual_scale(run: ProductionRun) -> bool:
 
 def _optimizer(run: ProductionRun) -> Settings:
     return [("--optimizer", run.workload.optimizer)]
+
+
+BASE_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    "layers": numeric("--num-layers", "layers"),
+    "hidden": numeric("--hidden-size", "hidden"),
+    "heads": numeric("--num-attention-heads", "heads"),
+    "head_size": expressed("--kv-channels", _head_size),
+    "ffn": numeric("--ffn-hidden-size", "ffn"),
+    "seq": numeric("--seq-length", "seq"),
+    "max_positions": expressed("--max-position-embeddings", _positions),
+    "attention_dropout": numeric("--attention-dropout", "attention_dropout"),
+    "hidden_dropout": numeric("--hidden-dropout", "hidden_dropout"),
+    "embedding_dropout": expressed(
+        "--hidden-dropout",
+        only="the same as the hidden dropout",
+        accepts=lambda r: r.workload.model.embedding_dropout == r.workload.model.hidden_dropout,
+    ),
+    "init_std": numeric("--init-method-std", "init_std"),
+    "norm_weight": _only("norms with weights", "norm_weight", True),
+    "norm_bias": trains_only(
+        "LayerNorm with biases", lambda r: r.workload.model.norm_bias or r.workload.model.norm == "rmsnorm"
+    ),
+    "norm_placement": trains_only(
+        "two norms, before attention and MLP",
+        lambda r: r.workload.model.norm_placement == "before" and r.workload.model.norms_per_layer == 2,
+    ),
+    "final_norm": _only("a final norm", "final_norm", True),
+    "embedding_norm": _only("none", "embedding_norm", False),
+    "head_bias": _only("none", "head_bias", False),
+    "parallel_attention": _only("attention, then MLP", "parallel_attention", False),
+    "attention_softcap": _only("none", "attention_softcap", 0.0),
+    "logit_softcap": _only("none", "logit_softcap", 0.0),
+    "attention_scale": trains_only("1 / sqrt(head size)", usual_scale),
+    "embedding_scale": _only("1", "embedding_scale", 1.0),
+    "residual_scale": _only("1", "residual_scale", 1.0),
+    "logit_scale": _only("1", "logit_scale", 1.0),
+    "embedding_size": trains_only(
+        "the hidden size", lambda r: r.workload.model.embedding_size == r.workload.model.hidden
+    ),
+    **WITHOUT_EXPERTS,
+    "frozen_params": _only("none", "frozen_params", 0),
+    "not_understood": UNDERSTOOD,
+    "global_batch": expressed("--global-batch-size", lambda r: [("--global-batch-size", str(r.workload.global_batch))]),
+    "tokens": expressed("--train-samples", lambda r: [("--train-samples", str(r.samples))]),
+    "ramp": expressed("--rampup-batch-size"),
+    "optimizer": expressed(
+        "--optimizer", _optimizer, only="adam, sgd", accepts=lambda r: r.workload.optimizer in ("adam", "sgd")
+    ),
+    "tp": counted("--tensor-model-parallel-size", "tp"),
+    "pp": counted("--pipeline-model-parallel-size", "pp"),
+    "dp": expressed("the number of ranks"),
+    "micro_batch": counted("--micro-batch-size", "micro_batch"),
+}
+"""The treatments of sizes and degrees, and of properties that no Megatron code base supports."""

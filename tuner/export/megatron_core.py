@@ -9,10 +9,10 @@ What the flags mean was read from Megatron's code at that commit, where a name a
 - `--disable-bias-linear` removes the biases of MLP and attention together; `--add-qkv-bias` brings those of queries,
   keys and values back.
 - `--window-size` counts the tokens before a position, itself excluded.
-- `--vocab-size` counts for tokenizers without a vocabulary of their own. Any other tokenizer sets the embedding's rows
-  to its number of tokens, which is often less than the model's, unless `--padded-vocab-size` is given.
 - `--position-embedding-type yarn` rotates whole heads, whatever `--rotary-percent` says, and halves only.
 - Experts know no fused GELU.
+- Without `--padded-vocab-size`, the embedding has the rows of the tokenizer, whatever `--vocab-size` says. Qwen3's and
+  DeepSeek-V3's tokenizers have fewer tokens than the models have rows.
 - Megatron's dropouts, rotary base and norm epsilon have defaults other than most models', so they are always written.
 """
 
@@ -34,7 +34,7 @@ from tuner.export.formats import (
     trains_only,
 )
 from tuner.export.megatron_common import (
-    base_treatments,
+    BASE_TREATMENTS,
     flash_in_half_precision,
     half_precision,
     is_llama3,
@@ -54,7 +54,6 @@ from tuner.launch.trainers.megatron_lm import (
     context_parallelism,
     distributed_optimizer,
     recomputation,
-    split_units,
     stage_split,
     virtual_stages,
 )
@@ -172,11 +171,8 @@ def _window(run: ProductionRun) -> Settings:
 
 def _vocabulary(run: ProductionRun) -> Settings:
     model = run.workload.model
-    flags: Settings = [
-        ("--vocab-size", str(model.vocab)),
-        ("--padded-vocab-size", str(model.padded_vocab(run.topology.tp))),
-    ]
-    return flags + [("--make-vocab-size-divisible-by", str(model.vocab_multiple))] * (model.vocab_multiple > 0)
+    rows = model.padded_vocab(run.topology.tp)
+    return [("--vocab-size", str(model.vocab)), ("--padded-vocab-size", str(rows))]
 
 
 def _precision(run: ProductionRun) -> Settings:
@@ -207,20 +203,16 @@ def attention_backend(run: ProductionRun) -> str:
     return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "flash"
 
 
-def _units(run: ProductionRun) -> int:
-    return split_units(run.workload.model, run.topology)
-
-
 def _splits(run: ProductionRun) -> bool:
     """Return whether the stages have equal size, or a layout leaves a layer for the last stage."""
     chunks = run.topology.pp * run.topology.vpp
     if run.topology.partition == "layout":
         return chunks > 1 and layout_chunks(run.workload.model.layers, chunks)[1] > 0
-    return _units(run) % chunks == 0
+    return run.topology.split_units(run.workload.model.layers) % chunks == 0
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
-    **base_treatments(),
+    **BASE_TREATMENTS,
     **EXPERT_TREATMENTS,
     "kv_heads": expressed(
         "--group-query-attention, --num-query-groups",
@@ -295,8 +287,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
-    "vocab": expressed("--vocab-size, --padded-vocab-size", _vocabulary),
-    "vocab_multiple": vocab_multiple("--make-vocab-size-divisible-by, --padded-vocab-size"),
+    "vocab": expressed("--padded-vocab-size", _vocabulary),
+    "vocab_multiple": vocab_multiple("--padded-vocab-size"),
     "precision": expressed(
         "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*, --fp4-format, --fp4-recipe",
         _precision,
@@ -306,7 +298,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "attention": flash_in_half_precision("--transformer-impl, --attention-backend", _attention),
-    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.topology, _units(r))),
+    "vpp": expressed("--num-layers-per-virtual-pipeline-stage", lambda r: virtual_stages(r.workload.model, r.topology)),
     "cp": expressed(
         "--context-parallel-size, --cp-comm-type",
         lambda r: context_parallelism(r.workload, r.topology),

@@ -28,7 +28,7 @@ from tuner.export.deepspeed import deepspeed_config_files
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Fork, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import (
-    base_treatments,
+    BASE_TREATMENTS,
     flash_in_half_precision,
     half_precision,
     is_rotary,
@@ -102,7 +102,7 @@ def _recompute(run: ProductionRun) -> Settings:
 
 
 _SHARED: Final[Mapping[str, Treatment]] = {
-    **base_treatments(),
+    **BASE_TREATMENTS,
     "norm_epsilon": numeric("--layernorm-epsilon", "norm_epsilon"),
     "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "qk_norm": trains_only("none", lambda r: not r.workload.model.qk_norm),
@@ -253,7 +253,7 @@ _BLOOM: Final[Mapping[str, Treatment]] = {
         "--pp-partition-method",
         lambda r: [("--pp-partition-method", "type:transformer|embedding")] * (r.topology.partition == "embedding"),
         only="stages of equal size",
-        accepts=lambda r: (r.workload.model.layers + 2 * (r.topology.partition == "embedding")) % r.topology.pp == 0,
+        accepts=lambda r: r.topology.split_units(r.workload.model.layers) % r.topology.pp == 0,
     ),
 }  # fmt: skip
 

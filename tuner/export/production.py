@@ -107,7 +107,7 @@ def production_config(
     else:
         config.pop("optimizer", None)
     switches = {
-        "hpz": {"zero_hpz_partition_size": run.cluster.gpus_per_node},
+        "hpz": {"zero_hpz_partition_size": run.ranks_per_node},
         "qwz": {"zero_quantized_weights": True},
         "qgz": {"zero_quantized_gradients": True},
     }

@@ -11,9 +11,8 @@ from typing import Any, Final
 
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Workload
-from tuner.core.errors import InputError
 from tuner.core.worker_refusals import refusals
-from tuner.export.formats import ExportOptions, Treatment, by_the_program, expressed, trains_only
+from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Treatment, expressed, trains_only
 from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import as_json
@@ -150,7 +149,7 @@ def _of_command(command: str) -> Mapping[str, Treatment]:
     """Return the treatments of the user's program, which gets the topology through the template."""
     fields = (name for word in _parsed(command) for _, name, _, _ in string.Formatter().parse(word))
     names = {name for name in fields if name}
-    found = dict(by_the_program())
+    found = dict(BY_THE_PROGRAM)
     if "key" in names:
         return found
     for name in _DEGREES:
@@ -186,10 +185,6 @@ def worker_workload(run: ProductionRun) -> Workload:
 
 def assignment_text(run: ProductionRun, result: str = "result.json") -> str:
     """Return `assignment.json`, from which the worker builds the model and the topology."""
-    if run.topology.gpus % run.topology.nodes:
-        raise InputError(
-            f"{run.topology.key} has {run.topology.gpus} ranks, which {run.topology.nodes} nodes cannot share."
-        )
     assignment = Assignment(
         workload=worker_workload(run),
         topology=run.topology,

@@ -27,7 +27,7 @@ def rendered(template: str, run: ProductionRun, **values: Any) -> str:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"sh": _shell, "label": label, "literal": repr}
+    templates.filters |= {"sh": _shell, "literal": repr}
     templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
     templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
     values = {"site": SiteProfile(), "program": None, "fsdp": False, **values}
@@ -74,8 +74,3 @@ def _markdown(value: object) -> object:
 
 def _shell(value: object) -> str:
     return shlex.quote(str(value))
-
-
-def label(text: str) -> str:
-    """Return a valid name of a Kubernetes object (RFC 1123)."""
-    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:50].strip("-") or "run"

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields
 from typing import Any, Final
 
-from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Model
@@ -21,13 +20,13 @@ from tuner.core.precision import stores_fp8_weights
 from tuner.core.text import listed
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
+    WITHOUT_EXPERTS,
     ExportOptions,
     Format,
     Treatment,
     expressed,
     offloads_as_fsdp,
     trains_only,
-    without_experts,
 )
 from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
@@ -58,8 +57,6 @@ def flavor_of(model: Model) -> str:
 
 
 def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[str, str]:
-    if options.command is not None:
-        raise InputError("torchtitan's own trainer runs the recipe; leave --command out.")
     return {
         "recipe.py": rendered("torchtitan.recipe.py", run, values=_values(run)),
         "launch.sh": rendered("torchtitan.launch.sh", run, site=options.site, fsdp=True),
@@ -69,27 +66,9 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
 def _values(run: ProductionRun) -> dict[str, Any]:
     """Return the values of the recipe, each as a Python literal."""
     model, topology, workload = run.workload.model, run.topology, run.workload
-    scaling = model.rotary_scaling
-    rope: dict[str, Any] = {"theta": model.rotary_base, "scaling": "llama" if scaling else "none"}
-    rope["max_context_length"] = model.seq
-    if scaling:
-        rope |= {"scaling_factor": scaling.factor, "low_freq_factor": scaling.low_frequency}
-        rope |= {"high_freq_factor": scaling.high_frequency}
-        rope |= {"original_max_position_embeddings": scaling.original_seq}
-    settings = parallelism(topology, model.layers + 2 * (topology.partition == "embedding"))
+    settings = parallelism(topology, topology.split_units(model.layers))
     if topology.pp > 1:
         settings["num_pp_microbatches"] = run.microbatches
-    training = {
-        "num_tokens_per_microbatch_per_dp_rank": topology.micro_batch * model.seq,
-        "num_tokens_per_train_step": workload.global_batch * model.seq,
-        "max_context_length": model.seq,
-        "steps": run.iterations,
-        "dtype": "float32",
-        "mixed_precision_param": "float32" if workload.precision == "fp32" else "bfloat16",
-        "mixed_precision_reduce": "float32",
-        **({"disable_cuda_graphs": True} if has_no_cuda_graphs(topology) else {}),
-        **({"enable_cpu_offload": True} if topology.offload == "optimizer+parameters" else {}),
-    }
     converter = ""
     if workload.precision == "fp8":
         converter = "MXFP8LinearConverter" if workload.precision_recipe == "mxfp8" else "Float8LinearConverter"
@@ -111,12 +90,43 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "epsilon": model.norm_epsilon,
         "initial": None if experts else model.init_std,
         "tied": model.tied_embeddings,
-        "rope": rope,
+        "rope": _rope(model),
         "parallelism": settings,
-        "training": training,
+        "training": _training(run),
         "checkpointing": {"full": "FullAC", "selective": "SelectiveAC", "none": ""}[topology.recompute],
         "converter": converter,
         "learning_rate": LEARNING_RATE,
+    }
+
+
+def _rope(model: Model) -> dict[str, Any]:
+    """Return the fields of the rotary embedding."""
+    found = {"theta": model.rotary_base, "scaling": "none", "max_context_length": model.seq}
+    if scaling := model.rotary_scaling:
+        found |= {
+            "scaling": "llama",
+            "scaling_factor": scaling.factor,
+            "low_freq_factor": scaling.low_frequency,
+            "high_freq_factor": scaling.high_frequency,
+            "original_max_position_embeddings": scaling.original_seq,
+        }
+    return found
+
+
+def _training(run: ProductionRun) -> dict[str, Any]:
+    """Return the fields of `TrainingConfig`."""
+    topology, workload = run.topology, run.workload
+    seq = workload.model.seq
+    return {
+        "num_tokens_per_microbatch_per_dp_rank": topology.micro_batch * seq,
+        "num_tokens_per_train_step": workload.global_batch * seq,
+        "max_context_length": seq,
+        "steps": run.iterations,
+        "dtype": "float32",
+        "mixed_precision_param": "float32" if workload.precision == "fp32" else "bfloat16",
+        "mixed_precision_reduce": "float32",
+        **({"disable_cuda_graphs": True} if has_no_cuda_graphs(topology) else {}),
+        **({"enable_cpu_offload": True} if topology.offload == "optimizer+parameters" else {}),
     }
 
 
@@ -218,85 +228,79 @@ _QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
 _SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embeddings")
 
 
-def _treatments(_: ExportOptions) -> Mapping[str, Treatment]:
-    registered = f"torchtitan registers Llama 3 {', '.join(FLAVORS)} and Qwen3 {', '.join(MIXTURES)}"
-    router = "experts of Qwen3: softmax, normalised weights, no shared experts, no load-balancing loss, dropless"
-    found = {name: expressed("recipe.py") for name in PROPERTIES}
-    found |= {
+_REGISTERED: Final = f"torchtitan registers Llama 3 {', '.join(FLAVORS)} and Qwen3 {', '.join(MIXTURES)}"
+_ROUTER: Final = "experts of Qwen3: softmax, normalised weights, no shared experts, no load-balancing loss, dropless"
+
+_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    **{name: expressed("recipe.py") for name in PROPERTIES},
+    **{
         name: trains_only(
             (str(value) or "none") + (f", with experts {_QWEN3[name]}" if name in _QWEN3 else ""), _equals(name, value)
         )
         for name, value in _LLAMA.items()
-    }
-    found |= without_experts()
-    found |= dict.fromkeys(
-        _SIZES, expressed("model_registry", only=registered, accepts=_registered, because=registered)
-    )
-    return {name: found[name] for name in PROPERTIES} | {
-        "activation": trains_only(
-            "SwiGLU", lambda run: run.workload.model.gated_mlp and run.workload.model.mlp_activation == "silu"
+    },
+    **WITHOUT_EXPERTS,
+    **dict.fromkeys(_SIZES, expressed("model_registry", only=_REGISTERED, accepts=_registered, because=_REGISTERED)),
+    "activation": trains_only(
+        "SwiGLU", lambda run: run.workload.model.gated_mlp and run.workload.model.mlp_activation == "silu"
+    ),
+    "norm_placement": trains_only(
+        "before",
+        lambda run: run.workload.model.norm_placement == "before" and run.workload.model.norms_per_layer == 2,
+    ),
+    "head_size": trains_only(
+        "hidden / heads, with experts 128",
+        lambda run: (
+            run.workload.model.head_size == 128
+            if run.workload.model.experts
+            else run.workload.model.query_width == run.workload.model.hidden
         ),
-        "norm_placement": trains_only(
-            "before",
-            lambda run: run.workload.model.norm_placement == "before" and run.workload.model.norms_per_layer == 2,
+    ),
+    "experts": expressed(
+        "model_registry, load_balance_coeff",
+        only=_ROUTER,
+        accepts=lambda run: not _unlike_qwen3(run),
+        because=lambda run: f"with {listed(_unlike_qwen3(run))}; it trains {_ROUTER}",
+    ),
+    "ep": expressed(
+        "expert_parallel_degree", only="degrees that divide tp x cp x the shard group", accepts=_shares_experts
+    ),
+    "dispatcher": expressed(
+        "moe_comm_backend", only=", ".join(_BACKENDS), accepts=lambda run: run.topology.dispatcher in _BACKENDS
+    ),
+    "qk_norm": trains_only(
+        "none, with experts one over each head",
+        lambda run: (
+            run.workload.model.qk_norm == (run.workload.model.experts is not None)
+            and (not run.workload.model.qk_norm or run.workload.model.qk_norm_span == "head")
         ),
-        "head_size": trains_only(
-            "hidden / heads, with experts 128",
-            lambda run: (
-                run.workload.model.head_size == 128
-                if run.workload.model.experts
-                else run.workload.model.query_width == run.workload.model.hidden
-            ),
+    ),
+    "embedding_size": trains_only(
+        "hidden size", lambda run: run.workload.model.embedding_size == run.workload.model.hidden
+    ),
+    "vocab_multiple": expressed("no padding, which adds only rows that are never used"),
+    "rotary_scaling": expressed("RoPE.Config", only="none and llama3, with experts none", accepts=_scalable),
+    "precision": expressed(
+        "mixed_precision_param, Float8LinearConverter",
+        only="bf16, without experts fp32 and fp8 with rowwise or mxfp8 scaling",
+        accepts=_has_precision,
+    ),
+    "optimizer": trains_only("adam", lambda run: run.workload.optimizer == "adam"),
+    "ramp": trains_only("no ramp-up", lambda run: run.workload.ramp is None),
+    "attention": expressed("torchtitan's attention backend"),
+    "zero": expressed("fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)),
+    "hsdp": expressed("data_parallel_replicate_degree"),
+    "offload": expressed("enable_cpu_offload", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
+    "pp": expressed(
+        "pipeline_parallel_degree",
+        only="degrees that divide the layers, 1 with tied embeddings",
+        accepts=lambda run: (
+            run.topology.split_units(run.workload.model.layers) % (run.topology.pp * run.topology.vpp) == 0
+            and (run.topology.pp == 1 or RECORDS["torchtitan"].pipelines(run.workload.model))
         ),
-        "experts": expressed(
-            "model_registry, load_balance_coeff",
-            only=router,
-            accepts=lambda run: not _unlike_qwen3(run),
-            because=lambda run: f"with {listed(_unlike_qwen3(run))}; it trains {router}",
-        ),
-        "ep": expressed(
-            "expert_parallel_degree", only="degrees that divide tp x cp x the shard group", accepts=_shares_experts
-        ),
-        "dispatcher": expressed(
-            "moe_comm_backend", only=", ".join(_BACKENDS), accepts=lambda run: run.topology.dispatcher in _BACKENDS
-        ),
-        "qk_norm": trains_only(
-            "none, with experts one over each head",
-            lambda run: (
-                run.workload.model.qk_norm == (run.workload.model.experts is not None)
-                and (not run.workload.model.qk_norm or run.workload.model.qk_norm_span == "head")
-            ),
-        ),
-        "embedding_size": trains_only(
-            "hidden size", lambda run: run.workload.model.embedding_size == run.workload.model.hidden
-        ),
-        "vocab_multiple": expressed("no padding, which adds only rows that are never used"),
-        "rotary_scaling": expressed("RoPE.Config", only="none and llama3, with experts none", accepts=_scalable),
-        "precision": expressed(
-            "mixed_precision_param, Float8LinearConverter",
-            only="bf16, without experts fp32 and fp8 with rowwise or mxfp8 scaling",
-            accepts=_has_precision,
-        ),
-        "optimizer": trains_only("adam", lambda run: run.workload.optimizer == "adam"),
-        "ramp": trains_only("no ramp-up", lambda run: run.workload.ramp is None),
-        "attention": expressed("torchtitan's attention backend"),
-        "zero": expressed(
-            "fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)
-        ),
-        "hsdp": expressed("data_parallel_replicate_degree"),
-        "offload": expressed("enable_cpu_offload", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
-        "pp": expressed(
-            "pipeline_parallel_degree",
-            only="degrees that divide the layers, 1 with tied embeddings",
-            accepts=lambda run: (
-                (run.workload.model.layers + 2 * (run.topology.partition == "embedding"))
-                % (run.topology.pp * run.topology.vpp)
-                == 0
-                and (run.topology.pp == 1 or RECORDS["torchtitan"].pipelines(run.workload.model))
-            ),
-            because=lambda run: "with tied embeddings" if run.workload.model.tied_embeddings else "",
-        ),
-    }
+        because=lambda run: "with tied embeddings" if run.workload.model.tied_embeddings else "",
+    ),
+}
 
 
 TORCHTITAN: Final = Format(
@@ -306,5 +310,5 @@ TORCHTITAN: Final = Format(
     framework="torchtitan",
     launch_files=("launch.sh", "recipe.py"),
     render=_render,
-    treatments=_treatments,
+    treatments=lambda _: _TREATMENTS,
 )

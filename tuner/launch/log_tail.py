@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from dataclasses import dataclass, replace
@@ -108,6 +109,8 @@ class LogTail:
         began = time.monotonic()
         try:
             with open_regular(self.path) as file:
+                if os.fstat(file.fileno()).st_size < self._offset:
+                    self._restart()
                 if whole and (left_out := size_of(self.path) - MAX_LOG_BYTES) > self._offset:
                     self._offset, self._unfinished_line, self._cut = left_out, b"", True
                 file.seek(self._offset)
@@ -121,6 +124,12 @@ class LogTail:
                         return
         except OSError:
             return
+
+    def _restart(self) -> None:
+        """Read the log from its beginning: a program that was restarted has emptied it."""
+        self._offset, self._unfinished_line, self._cut = 0, b"", False
+        self._records.restart()
+        self.progress = _restarted(self.progress)
 
     def _read_chunk(self, chunk: bytes, now: float) -> None:
         # A progress bar ends each print with a carriage return, or starts the next one with it.
@@ -180,7 +189,7 @@ def after_line(
         return progress
     if opens_arguments(line):  # the program starts, possibly again
         reader.restart()
-        return replace(progress, megatron=True, announced=None, source=None, lines=0, number=0, interval=None)
+        return replace(_restarted(progress), megatron=True, announced=None)
     if (named := argument(line)) and named[0] in ("log_interval", "steps_per_print") and named[1].isdecimal():
         if named[0] == "log_interval" or not progress.megatron:
             announced = int(named[1]) or None
@@ -194,6 +203,10 @@ def after_line(
         for record in figures.read(1, line):
             progress = _after_record(progress, record, now)
     return progress
+
+
+def _restarted(progress: LogProgress) -> LogProgress:
+    return replace(progress, source=None, lines=0, number=0, interval=None)
 
 
 def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogProgress:

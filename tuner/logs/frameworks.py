@@ -37,6 +37,8 @@ _UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 _GROUPS: Final = ("iteration", "seconds", "ms", "tokens_per_sec", "loss", "memory")
 """Named groups of a step pattern."""
+_SEPARATED: Final = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+"""A number with thousands separators."""
 _MAX_PATTERN_TEXT: Final = 4096
 """Characters of a line to which a user's pattern is applied, as it may take quadratic time."""
 
@@ -210,7 +212,11 @@ class StepPattern:
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iteration of a line; lines without a number are counted."""
         for found in self.pattern.finditer(text[:_MAX_PATTERN_TEXT]):
-            groups = {name: value.strip().replace(",", "") for name, value in found.groupdict().items() if value}
+            printed = {name: value.strip().rstrip(",") for name, value in found.groupdict().items() if value}
+            groups = {
+                name: value.replace(",", "") if _SEPARATED.fullmatch(value) else value
+                for name, value in printed.items()
+            }
             iteration = _iteration(groups | {"job_tokens": groups.get("tokens_per_sec", "")}, line, text)
             if iteration.seconds or iteration.tokens_per_second:
                 before = label(text, found.start()) if "iteration" in groups else ""

@@ -91,7 +91,7 @@ def stage_bounds(model: Model, topology: Topology) -> list[int]:
     The list is words, positions, layers, final norm, head. Entries that do not count as layers stay with a neighbour.
     """
     whole = model.layers + 3 + model.final_norm
-    share, counted = divmod(model.layers + 2 * (topology.partition == "embedding"), topology.pp)
+    share, counted = divmod(topology.split_units(model.layers), topology.pp)
     if counted:
         raise InputError(
             f"{model.layers} layers cannot be divided evenly over {topology.pp} stages by {topology.partition}."

@@ -3,6 +3,7 @@
 #SBATCH --job-name=tuner-0f3c
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=8
+#SBATCH --cpus-per-task=6
 #SBATCH --gres=gpu:8
 #SBATCH --chdir=/
 #SBATCH --output=/dev/null
@@ -75,7 +76,7 @@ export ODD='/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
 
 cd -- /scratch/study/0001 || exit 1
 # Each rank derives its rank numbers from Slurm's variables.
-srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 \
+srun --nodes=2 --ntasks=2 --ntasks-per-node=1 --kill-on-bad-exit=1 --cpus-per-task=48 \
     bash -c 'export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID PET_NODE_RANK=$SLURM_NODEID; exec "$@"' rank \
     torchrun train.py --name '/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *
 #SBATCH --uid=0/é 模型/-rf/back\n%j' &

@@ -93,7 +93,7 @@ def export(
     folder = Path(output) if output else study.folder / "production"
     chosen = find(launched_by or default_format(study, ranked), FORMATS)
     options = export_options(
-        study, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+        study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )
     check_program(study, run, chosen, command=command, fork=fork)
     contents = bundle(run, chosen.name, options)

@@ -16,6 +16,7 @@ from tuner.core.resources import folder
 from tuner.launch.contract import Job
 from tuner.launch.program import ProcessSpec
 from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainers.command import starts_ranks
 
 UNWRITABLE: Final = 73
 """The exit code of a script that cannot write to its folder (EX_CANTCREAT of sysexits.h)."""
@@ -82,13 +83,14 @@ def _script(
 
 def _srun(job: Job, start: ProcessSpec, site: SiteProfile) -> tuple[str, ...]:
     """Return the arguments of srun."""
-    by_node = start.each_rank is None and site.tasks == "nodes"
+    by_node = start.each_rank is None and (site.tasks == "nodes" or starts_ranks(start.arguments))
+    tasks, ranks = (1, ranks_per_node(job)) if by_node else (ranks_per_node(job), 1)
     return (
         f"--nodes={job.topology.nodes}",
         f"--ntasks={job.topology.nodes if by_node else job.topology.gpus}",
-        f"--ntasks-per-node={1 if by_node else ranks_per_node(job)}",
+        f"--ntasks-per-node={tasks}",
         "--kill-on-bad-exit=1",
-        *((f"--cpus-per-task={site.cpus_per_task}",) if site.cpus_per_task else ()),
+        *((f"--cpus-per-task={site.cpus_per_task * ranks}",) if site.cpus_per_task else ()),
         *site.srun,
     )
 

@@ -42,6 +42,7 @@ class SiteProfile:
     gres: str | None = None
     """Resources of each node. None: `gpu:8` with 8 GPUs a node; empty: request none."""
     cpus_per_task: int = 0
+    """Cores of each rank; a task that starts all ranks of a node gets those of all. 0: Slurm's choice."""
     exclusive: bool = True
     """Whether a job has its nodes to itself; other jobs on them distort measurements."""
     requeue: bool = True
@@ -59,7 +60,8 @@ class SiteProfile:
     srun: tuple[str, ...] = ()
     """Further arguments of srun."""
     tasks: str = "ranks"
-    """How often to start --command: `ranks`, once per rank; `nodes`, once per node; `once`, without srun."""
+    """How often to start --command: `ranks`, once per rank, or per node if it is a launcher such as torchrun; `nodes`,
+    once per node; `once`, without srun."""
     python: str = ""
     """Python interpreter on the nodes, if it differs from the tuner's."""
     environment: tuple[tuple[str, str], ...] = ()

@@ -102,15 +102,24 @@ def number(flags: Flags, flag: str) -> int:
     return int(text)
 
 
+def real(flags: Flags, flag: str) -> float:
+    """Return the value of a flag that is among these."""
+    try:
+        return float(flags[flag])
+    except ValueError:
+        raise InputError(f"{flag} {shown(flags[flag])} of --command is not a number.") from None
+
+
 def is_on(flags: Flags, flag: str) -> bool:
     """Whether a switch is on."""
     return flags.get(flag, "false").lower() in TRUE
 
 
-def check_sizes(flags: Flags, sizes: Mapping[str, int]) -> None:
+def check_sizes(flags: Flags, sizes: Mapping[str, float]) -> None:
     """Raise if a flag of the command has another value than the model."""
     for flag, value in sizes.items():
-        if flag in flags and number(flags, flag) != value:
+        read = number if isinstance(value, int) else real
+        if flag in flags and read(flags, flag) != value:
             raise InputError(
                 f"{flag} {flags[flag]} of --command contradicts the model, whose value is {value}; "
                 "correct --model or the command."

@@ -7,6 +7,7 @@ BLOOM, has others for stages, positions and recomputation and is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -19,7 +20,7 @@ from tuner.launch.trainers.megatron_lm import (
     MEGATRON_SHARED,
     check_parts,
     dense_model,
-    dense_sizes,
+    dense_values,
     half_precision,
     short_run,
 )
@@ -90,17 +91,18 @@ def _model(flags: Flags) -> Model:
             f"--trainer megatron-deepspeed does not understand {listed(unknown)}; describe the model with --model."
         )
     positions: Positions = "rotary" if "--use-rotary-position-embeddings" in flags else "learned"
-    return dense_model(
+    model = dense_model(
         flags,
         kv_heads=_KV_HEADS,
         positions="none" if "--no-position-embedding" in flags else positions,
         norm="rmsnorm" if flags.get("--normalization") == "rmsnorm" else "layernorm",
     )
+    return replace(model, activation="gelu_tanh") if "--openai-gelu" in flags else model
 
 
 def _check(flags: Flags, model: Model) -> None:
     check_parts(flags, model, {"--num-experts": model.experts is not None})
-    check_sizes(flags, {**dense_sizes(model), _KV_HEADS: model.kv_heads})
+    check_sizes(flags, {**dense_values(model), _KV_HEADS: model.kv_heads})
 
 
 MEGATRON_DEEPSPEED: Final = TrainerKind(

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
-from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
+from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, real, refuse_unset
 
 MEGATRON_SHARED: Final = (
     *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"),
@@ -37,6 +37,25 @@ _CHANGES_MODEL: Final = (
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
 )
 """Flags of models that the arguments describe only in part."""
+_NOT_EXPRESSED: Final = (
+    *("--activation-func-clamp-value", "--apply-residual-connection-post-layernorm", "--attention-output-gate"),
+    *("--calculate-per-token-loss", "--embedding-init-method-std", "--enable-mhc-connections", "--glu-linear-offset"),
+    *("--experimental-attention-variant", "--init-method-xavier-uniform", "--mrope-section", "--no-rope-freq"),
+    *("--qk-clip", "--qk-l2-norm", "--rotary-seq-len-interpolation-factor", "--softmax-type", "--use-mup"),
+    *("--use-rope-scaling", "--window-attn-skip-freq"),
+)
+"""Flags that change what is trained and that no field of the model is read from: it is not exported."""
+_NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
+    "--norm-epsilon": ("norm_epsilon", 1e-5),
+    "--layernorm-epsilon": ("norm_epsilon", 1e-5),
+    "--rotary-base": ("rotary_base", 10_000.0),
+    "--rotary-position-embeddings-theta": ("rotary_base", 10_000.0),
+    "--rotary-percent": ("rotary_fraction", 1.0),
+    "--attention-dropout": ("attention_dropout", 0.1),
+    "--hidden-dropout": ("hidden_dropout", 0.1),
+    "--init-method-std": ("init_std", 0.02),
+}
+"""Fields of the model that a flag sets, with Megatron's defaults; forks have other names for some of the flags."""
 FIRST_LOSS_SCALE: Final = "4096"
 """Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
@@ -56,7 +75,7 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
         [
             ("--context-parallel-size", str(topology.cp)),
             *([("--sequence-parallel",)] * topology.sequence_parallel),
-            *virtual_stages(topology, split_units(workload.model, topology)),
+            *virtual_stages(workload.model, topology),
             *stage_split(workload.model, topology),
             *distributed_optimizer(topology),
             *recomputation(topology),
@@ -111,16 +130,12 @@ def recomputation(topology: Topology) -> list[tuple[str, ...]]:
     return []
 
 
-def virtual_stages(topology: Topology, units: int) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flag of interleaved stages, which a layout implies; `units` are divided among them."""
+def virtual_stages(model: Model, topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flag of interleaved stages, which a layout implies."""
     if topology.vpp == 1 or topology.partition == "layout":
         return []
-    return [("--num-layers-per-virtual-pipeline-stage", str(units // (topology.pp * topology.vpp)))]
-
-
-def split_units(model: Model, topology: Topology) -> int:
-    """Return the number of units divided among stages: layers, and embedding and output layer if they count."""
-    return model.layers + 2 * (topology.partition == "embedding")
+    chunk = topology.split_units(model.layers) // (topology.pp * topology.vpp)
+    return [("--num-layers-per-virtual-pipeline-stage", str(chunk))]
 
 
 def stage_split(model: Model, topology: Topology) -> list[tuple[str, ...]]:
@@ -179,7 +194,8 @@ def megatron_model(flags: Flags) -> Model:
         raise InputError(
             f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model with --model."
         )
-    positions = flags.get("--position-embedding-type", "learned_absolute")
+    default = "rope" if "--use-rotary-position-embeddings" in flags else "learned_absolute"
+    positions = flags.get("--position-embedding-type", default)
     if positions not in _POSITIONS:
         raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
     model = dense_model(
@@ -200,7 +216,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
     hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
     channels = number(flags, "--kv-channels")
-    gated = "--swiglu" in flags
+    gated = "--swiglu" in flags or "--quick-geglu" in flags
     biased = "--disable-bias-linear" not in flags
     return Model(
         name="megatron-arguments",
@@ -210,7 +226,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         kv_heads=number(flags, kv_heads),
         head_size=channels if channels * heads != hidden else 0,
         # arguments.py: 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that
-        ffn=number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if gated else 4 * hidden),
+        ffn=number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if "--swiglu" in flags else 4 * hidden),
         gated_mlp=gated,
         vocab=number(flags, "--vocab-size"),
         vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
@@ -221,7 +237,30 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         qkv_bias=biased,
         attention_bias=biased,
         mlp_bias=biased,
+        **_identity(flags),
     )
+
+
+def _identity(flags: Flags) -> dict[str, Any]:
+    """Return the fields that determine what is trained besides its sizes, with Megatron's defaults for missing flags.
+
+    Megatron approximates GELU by tanh where bias and activation are fused.
+    """
+    numbers = dict(_NUMBERS.values()) | {
+        field: real(flags, flag) for flag, (field, _) in _NUMBERS.items() if flag in flags
+    }
+    exact = "--no-bias-gelu-fusion" in flags or "--disable-bias-linear" in flags
+    named = {"--swiglu": "silu", "--quick-geglu": "quick_gelu", "--squared-relu": "relu2"}
+    return {
+        **numbers,
+        "embedding_dropout": numbers["hidden_dropout"],
+        "activation": next((name for flag, name in named.items() if flag in flags), "gelu" if exact else "gelu_tanh"),
+        "max_positions": number(flags, "--max-position-embeddings"),
+        "norm_offset": "--apply-layernorm-1p" in flags,
+        "qk_norm": "--qk-layernorm" in flags,
+        "rotary_interleaved": "--rotary-interleaved" in flags,
+        "not_understood": tuple(flag for flag in _NOT_EXPRESSED if flag in flags),
+    }
 
 
 def half_precision(flags: Flags) -> str:
@@ -239,7 +278,7 @@ def _check(flags: Flags, model: Model) -> None:
     """Raise if the arguments describe another model."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
-    sizes = {**dense_sizes(model), "--num-query-groups": model.kv_heads}
+    sizes = {**dense_values(model), "--num-query-groups": model.kv_heads}
     if experts := model.experts:
         sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
         sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
@@ -256,9 +295,12 @@ def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
             )
 
 
-def dense_sizes(model: Model) -> dict[str, int]:
-    """Return the values of the size flags that all descendants of Megatron have."""
+def dense_values(model: Model) -> dict[str, float]:
+    """Return the values of the flags of a model's numbers that all descendants of Megatron have."""
+    numbers = {flag: float(getattr(model, field)) for flag, (field, _) in _NUMBERS.items()}
+    unused = () if model.positions == "rotary" else [flag for flag in numbers if "rotary" in flag]
     return {
+        **{flag: value for flag, value in numbers.items() if flag not in unused},
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,
         "--num-attention-heads": model.heads,

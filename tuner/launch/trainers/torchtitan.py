@@ -69,7 +69,7 @@ def has_no_cuda_graphs(topology: Topology) -> bool:
 def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) -> list[object]:
     """Return the flags of a job; releases differ in the batch, in checkpointing and in sequence parallelism."""
     model, reads_toml = workload.model, _reads_toml(flags)
-    settings = parallelism(topology, model.layers + 2 * (topology.partition == "embedding"))
+    settings = parallelism(topology, topology.split_units(model.layers))
     has_sequence_parallel = settings.pop("enable_sequence_parallel")
     microbatches = workload.global_batch // (topology.micro_batch * topology.dp)
     if model.experts:
@@ -162,7 +162,7 @@ def _model(flags: Flags) -> Model | None:
     if flavor is None:
         return None
     seq = number(flags, _SEQ) or number(flags, "--training.max_context_length")
-    like = catalog.model("llama-3-8b")
+    like = catalog.model("llama-3.1-8b")  # all sizes scale the rotary embedding as Llama 3.1 does
     name = f"torchtitan-llama3-{_flavor(flags)}"
     return replace(like, name=name, **flavor, embedding_size=0, seq=seq or like.seq, vocab_multiple=0)
 

@@ -56,6 +56,7 @@ MODEL = dict(
     cross_entropy_loss_fusion=True,
     masked_softmax_fusion=True,
     persist_layer_norm=True,
+    deallocate_pipeline_outputs=True,
 )
 
 
