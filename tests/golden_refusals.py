@@ -78,7 +78,7 @@ def other_values(value: Any, hint: Any) -> list[Any]:
         return [not value]
     if isinstance(value, int | float):
         half: float = value // 2 if isinstance(value, int) else value / 2
-        return [2 * value, half] if value else [2, 1] if isinstance(value, int) else [2.0, 1.0]
+        return [2 * value, half] if value else [2, 1] if isinstance(value, int) else [0.5, 1.0]
     return []
 
 

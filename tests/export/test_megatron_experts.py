@@ -78,7 +78,7 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
         plain |= {"qkv_bias": False, "qk_norm": draw(st.sampled_from([False, False, True])), "rotary_skip": 0}
         latent, factor = draw(LATENTS), draw(st.sampled_from([0.0, 40.0]))
         fast = draw(st.sampled_from([32.0, 32.0, 1.0]))
-        yarn = RotaryScaling(kind="yarn", factor=factor, original_seq=4096, beta_fast=fast, attention_factor=1.0)
+        yarn = RotaryScaling(kind="yarn", factor=40.0, original_seq=4096, beta_fast=fast, attention_factor=1.0)
         growth = (0.1 * draw(st.sampled_from([0.707, 1.0])) * math.log(factor) + 1) if factor else 1.0
         plain |= {
             "latent": latent,
