@@ -117,6 +117,17 @@ def test_fp8_formats_layers_and_weights_are_those_of_the_megatron_lm_export(
     assert [eval(fields["fp8"])] == core["--fp8-format"]  # noqa: S307
 
 
+def test_the_loss_scale_of_fp16_is_that_of_the_megatron_lm_export() -> None:
+    run = hugging_face_run("llama-3-8b")
+    run = replace(run, workload=replace(run.workload, precision="fp16"))
+    text = exported(run, "megatron-bridge")["recipe.py"]
+    assert 'get_mixed_precision_config("fp16_mixed")' in text
+    core = {name: values for name, *values in megatron_core_flags(run)}
+    for flag in ("--initial-loss-scale", "--loss-scale-window"):
+        name = flag.removeprefix("--").replace("-", "_")
+        assert f"    config.mixed_precision.{name} = {float(core[flag][0])}\n" in text
+
+
 def test_fp4_is_nvfp4_in_all_layers_with_weights_in_bf16() -> None:
     """The Megatron-LM export does the same; later versions of Bridge gather weights in fp4 by default."""
     run = hugging_face_run("llama-3-8b")

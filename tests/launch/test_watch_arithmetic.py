@@ -94,6 +94,25 @@ def test_a_supervisor_watches_its_child_for_its_result(tmp_path: Path, monkeypat
     assert "No such file" in ended["said"]
 
 
+@pytest.mark.parametrize(
+    ("parent", "read", "found"), [(9, [b"", b"", b"A=1"], b"A=1"), (9, [b""] * 9, b""), (2, [b"", b"A=1"], b"")]
+)
+def test_the_environment_of_a_process_that_is_being_loaded_is_awaited(
+    parent: int, read: list[bytes], found: bytes
+) -> None:
+    """Otherwise one scan of 200 misses a process of the job, which then would not be killed."""
+
+    class Process:
+        def __truediv__(self, _: str) -> Process:
+            return self
+
+        def read_bytes(self) -> bytes:
+            return read.pop(0)
+
+    process: Any = Process()
+    assert supervisor._environment(process, parent) == found
+
+
 def test_a_process_of_a_job_has_its_tag_or_descends_from_its_root() -> None:
     """A job's processes have its tag or descend from its root; the root itself counts only if it has the tag."""
     command = ["sh", "-c", "sleep 60 & echo $!; wait"]

@@ -19,12 +19,19 @@ from tuner.core.model import Model
 from tuner.core.precision import recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
-from tuner.export.megatron_common import BASE_TREATMENTS, is_llama3, is_rotary, is_windowed, training_flags
+from tuner.export.megatron_common import (
+    BASE_TREATMENTS,
+    LOSS_SCALE_WINDOW,
+    is_llama3,
+    is_rotary,
+    is_windowed,
+    training_flags,
+)
 from tuner.export.megatron_core import DELAYED_SCALING, MEGATRON_CORE, RECIPE_FORMATS, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers.megatron_lm import stage_layout
+from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE, stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -295,10 +302,14 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 }
 
 
-def quantized_fields(run: ProductionRun) -> dict[str, object]:
-    """Return the fields that make Bridge's FP8 and FP4 recipes equal to Megatron-LM's: all layers, and weights in bf16
-    unless the run stores them in fp8."""
+def precision_fields(run: ProductionRun) -> dict[str, object]:
+    """Return the fields that make Bridge's precision recipes equal to the Megatron-LM export.
+
+    In FP8 and FP4, all layers are quantized, and weights are in bf16 unless the run stores them in fp8. In fp16, Bridge's first loss scale is 2^32.
+    """
     recipe = recipe_of(run.workload)
+    if run.workload.precision == "fp16":
+        return {"initial_loss_scale": float(FIRST_LOSS_SCALE), "loss_scale_window": float(LOSS_SCALE_WINDOW)}
     if recipe is None:
         return {}
     name = run.workload.precision
@@ -352,7 +363,7 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             run,
             settings=settings,
             precision=precision,
-            quantized=quantized_fields(run),
+            precision_fields=precision_fields(run),
             optimizer=_optimizer(run),
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),

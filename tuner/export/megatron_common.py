@@ -11,6 +11,9 @@ from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
 from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE
 
+LOSS_SCALE_WINDOW: Final = "500"
+"""BLOOM's (BigScience, tr11-176B-ml)."""
+
 
 def number(value: float) -> str:
     """Return a number in the fewest digits that represent it exactly."""
@@ -80,7 +83,7 @@ def flash_in_half_precision(flags: str, settings: Callable[[ProductionRun], Sett
 def half_precision(run: ProductionRun) -> Settings:
     """Return the flags of fp16 and bf16; fp32 is the default."""
     if run.workload.precision == "fp16":
-        return [("--fp16",), ("--initial-loss-scale", FIRST_LOSS_SCALE), ("--loss-scale-window", "500")]
+        return [("--fp16",), ("--initial-loss-scale", FIRST_LOSS_SCALE), ("--loss-scale-window", LOSS_SCALE_WINDOW)]
     return [("--bf16",)] * (run.workload.precision != "fp32")
 
 

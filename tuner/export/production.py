@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -141,49 +141,54 @@ def _flat(config: Config, before: str = "") -> list[tuple[str, Any]]:
     return found
 
 
-def _reason(run: ProductionRun, name: str) -> str:
+_REASONS: Final[Mapping[str, str]] = {
+    "train_micro_batch_size_per_gpu": "micro batch of the topology",
+    "gradient_clipping": "as for GPT-3 and BLOOM",
+    "communication_data_type": "same as the training precision, as in the measured jobs",
+    "prescale_gradients": "DeepSpeed's default: average gradients after summing them",
+    "zero_optimization.stage": "ZeRO stage of the topology",
+    "zero_optimization.offload_optimizer.device": "offload of the topology: states and their step leave the GPU",
+    "zero_optimization.offload_param.device": "offload of the topology: parameters leave the GPU between uses",
+    "zero_optimization.offload_optimizer.pin_memory": "page-locked main memory, for copies at full speed",
+    "zero_optimization.offload_param.pin_memory": "page-locked main memory, for copies at full speed",
+    "zero_optimization.zero_hpz_partition_size": "--zero-plus-plus hpz: a second partition in each node",
+    "zero_optimization.zero_quantized_weights": "--zero-plus-plus qwz: weights are gathered in 8 bits",
+    "zero_optimization.zero_quantized_gradients": "--zero-plus-plus qgz: gradients are reduced in 4 bits",
+    "scheduler.params.warmup_num_steps": f"{WARM_UP_SHARE:.1%} of all steps; adjust it to your training",
+    "pipeline.pipe_partitioned": "each tensor parallel rank sends its share, as activations are equal on all",
+    "pipeline.grad_partitioned": "each tensor parallel rank sends its share, as activations are equal on all",
+    "steps_per_print": "log every tenth step",
+    "wall_clock_breakdown": "off: it synchronizes, and fails with pipelines since DeepSpeed 0.18.9",
+}
+"""The reasons for values that do not depend on the run, by their path in the config."""
+
+_REASONS_OF_PARTS: Final[Mapping[str, str]] = {
+    "fp16": "dynamic loss scaling, as for BLOOM",
+    "bf16": "training precision; needs no loss scaling",
+    "optimizer": "default; the learning rate is BLOOM's, adjust it to your model",
+    "scheduler": "default; adjust it to your training",
+    "zero_optimization": "base file of this stage in ds_configs/",
+    "activation_checkpointing": "full recomputation, with checkpoints kept on the GPU",
+    "pipeline": "recomputation that also works for integer inputs of the first stage",
+}
+"""The reasons for all other values of a part of the config."""
+
+
+def _reason(run: ProductionRun, path: str) -> str:
     topology, workload = run.topology, run.workload
-    part = name.split(".")[0]
     micro, dp = topology.micro_batch, topology.dp
-    exact = {
+    recomputation = "no" if topology.recompute == "none" else topology.recompute
+    of_run = {
         "train_batch_size": f"global batch: micro batch {micro} x {run.microbatches} accumulation steps x dp {dp}",
-        "train_micro_batch_size_per_gpu": "micro batch of the topology",
         "gradient_accumulation_steps": f"global batch / (micro batch x dp): {workload.global_batch} / ({micro} x {dp})",
-        "gradient_clipping": "as for GPT-3 and BLOOM",
-        "communication_data_type": "same as the training precision, as in the measured jobs",
-        "prescale_gradients": "DeepSpeed's default: average gradients after summing them",
-        "zero_optimization.stage": "ZeRO stage of the topology",
-        "zero_optimization.offload_optimizer.device": "offload of the topology: states and their step leave the GPU",
-        "zero_optimization.offload_param.device": "offload of the topology: parameters leave the GPU between uses",
-        "zero_optimization.offload_optimizer.pin_memory": "page-locked main memory, for copies at full speed",
-        "zero_optimization.offload_param.pin_memory": "page-locked main memory, for copies at full speed",
-        "zero_optimization.zero_hpz_partition_size": "--zero-plus-plus hpz: a second partition in each node",
-        "zero_optimization.zero_quantized_weights": "--zero-plus-plus qwz: weights are gathered in 8 bits",
-        "zero_optimization.zero_quantized_gradients": "--zero-plus-plus qgz: gradients are reduced in 4 bits",
         "scheduler.params.total_num_steps": f"{token_count(workload.training_tokens)} tokens / tokens per batch",
-        "scheduler.params.warmup_num_steps": f"{WARM_UP_SHARE:.1%} of all steps; adjust it to your training",
-        "pipeline.activation_checkpoint_interval": "no recomputation"
-        if topology.recompute == "none"
-        else f"{topology.recompute} recomputation",
-        "pipeline.pipe_partitioned": "each tensor parallel rank sends its share, as activations are equal on all",
-        "pipeline.grad_partitioned": "each tensor parallel rank sends its share, as activations are equal on all",
-        "steps_per_print": "log every tenth step",
-        "wall_clock_breakdown": "off: it synchronizes, and fails with pipelines since DeepSpeed 0.18.9",
+        "pipeline.activation_checkpoint_interval": f"{recomputation} recomputation",
     }
-    if name in exact:
-        return exact[name]
-    if "bucket_size" in name:
+    if "bucket_size" in path:
         cap = workload.model.parameters // (topology.tp * topology.pp)
         return f"500 million elements, or all parameters of a rank if fewer ({cap:,})"
-    return {
-        "fp16": "dynamic loss scaling, as for BLOOM",
-        "bf16": "training precision; needs no loss scaling",
-        "optimizer": "default; the learning rate is BLOOM's, adjust it to your model",
-        "scheduler": "default; adjust it to your training",
-        "zero_optimization": "base file of this stage in ds_configs/",
-        "activation_checkpointing": "full recomputation, with checkpoints kept on the GPU",
-        "pipeline": "recomputation that also works for integer inputs of the first stage",
-    }.get(part, f"base file of ZeRO stage {topology.zero}")
+    usual = _REASONS_OF_PARTS.get(path.split(".")[0], f"base file of ZeRO stage {topology.zero}")
+    return of_run.get(path) or _REASONS.get(path, usual)
 
 
 _TOPOLOGY_FIELDS: Final = (

@@ -33,6 +33,12 @@ MAX_KILL_SECONDS = 10.0
 RESERVED_BYTES = 4000
 """Size of `ended.json`, which is reserved at the start so that it can be written to a full disk."""
 
+EXEC_READS, EXEC_SECONDS = 5, 0.002
+"""How often an empty environment is read, and the seconds between."""
+
+KERNEL = (0, 2)
+"""Parents of processes without an environment: the kernel, and kthreadd."""
+
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 
 
@@ -129,7 +135,7 @@ def members(tag: str, root: int | None = None) -> set[int]:
             if stat[0] == b"Z":
                 continue
             parents[int(entry.name)] = int(stat[1])
-            if mark in (entry / "environ").read_bytes().split(b"\0"):
+            if mark in _environment(entry, parents[int(entry.name)]).split(b"\0"):
                 tagged.add(int(entry.name))
         except (OSError, IndexError, ValueError):
             continue
@@ -142,6 +148,15 @@ def members(tag: str, root: int | None = None) -> set[int]:
             if ancestor == root and pid != root:
                 found.add(pid)
     return found - {os.getpid()}
+
+
+def _environment(process: Path, parent: int) -> bytes:
+    """Return a process's environment, which is empty while the kernel loads the program, and in kernel threads."""
+    for _ in range(EXEC_READS):
+        if (content := (process / "environ").read_bytes()) or parent in KERNEL:
+            return content
+        time.sleep(EXEC_SECONDS)
+    return b""
 
 
 def _signal(pid: int, number: int) -> None:

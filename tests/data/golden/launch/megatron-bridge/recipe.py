@@ -9,6 +9,7 @@ import os
 
 import torch.nn.functional as F  # noqa: F401
 from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 from megatron.bridge.utils.fusions import can_enable_gradient_accumulation_fusion
 from megatron.core.activations import fast_gelu, quick_gelu, squared_relu  # noqa: F401
 from megatron.core.transformer.enums import AttnBackend
@@ -68,7 +69,9 @@ def configure(config):
     config.train.micro_batch_size = 2
     config.train.global_batch_size = 2048
     config.train.train_iters = 87262
-    config.mixed_precision = "fp16_mixed"
+    config.mixed_precision = get_mixed_precision_config("fp16_mixed")
+    config.mixed_precision.initial_loss_scale = 4096.0
+    config.mixed_precision.loss_scale_window = 500.0
     config.ddp.use_distributed_optimizer = True
     config.ddp.overlap_grad_reduce = True
     config.ddp.overlap_param_gather = True
