@@ -341,13 +341,6 @@ def test_an_export_of_an_unknown_family_names_the_one_that_it_trains(run: Run, t
     assert note in (tmp_path / "out" / "README.md").read_text()
 
 
-def test_a_readme_counts_in_words_and_units() -> None:
-    one = bloom("tp1-pp1-dp8-mbs4-z1", model="tiny", nodes=1, global_batch=32, precision="bf16")
-    text = bundle(one, "slurm")["README.md"]
-    assert "tiny, 236.9K parameters, on 1 node of 8 A100-80GB-SXM:" in text
-    assert "micro-batch size 4, 1 gradient accumulation step, ZeRO 1" in text
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [

@@ -22,7 +22,7 @@ from tuner.core.errors import InputError
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import refuse
 from tuner.export.api import check_program, export_options, program_notes
-from tuner.export.bundle import FORMATS
+from tuner.export.bundle import FORMATS, bundle
 from tuner.export.production import production_config
 from tuner.export.program import _of_command
 from tuner.launch.slurm.site_profile import SiteProfile
@@ -342,3 +342,10 @@ def test_an_export_for_cpus_requests_no_gpus(format_name: str, words: str) -> No
     assert words in "".join(exported(run, format_name, site=site).values())
     host = replace(run.cluster, gpu=replace(run.cluster.gpu, name="CPU"))
     assert words not in "".join(exported(replace(run, cluster=host), format_name, site=site).values())
+
+
+def test_a_readme_counts_in_words_and_units() -> None:
+    one = bloom("tp1-pp1-dp8-mbs4-z1", model="tiny", nodes=1, global_batch=32, precision="bf16")
+    text = bundle(one, "slurm")["README.md"]
+    assert "tiny, 236.9K parameters, on 1 node of 8 A100-80GB-SXM:" in text
+    assert "micro-batch size 4, 1 gradient accumulation step, ZeRO 1" in text

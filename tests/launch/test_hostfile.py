@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +21,7 @@ from tuner.launch import Job
 from tuner.launch.ds_config import ds_config
 from tuner.launch.local.hostfile import Host, HostfileProgram, arguments, read_hostfile
 from tuner.launch.local.launcher import LocalLauncher
-from tuner.launch.program import WorkerProgram
+from tuner.launch.program import ProcessSpec, WorkerProgram
 
 TWO = (Host(name="node-1", slots=2), Host(name="node-2", slots=2))
 WORKER = WorkerProgram(configure=lambda job: ds_config(job.workload, job.topology), accelerator="cpu")
@@ -115,6 +117,43 @@ def test_a_study_without_hostfile_or_pdsh_is_refused(run: Run, tmp_path: Path, m
     words = ("--launcher", "hostfile", "--hostfile", str(tmp_path / "hosts"), "--runs", str(tmp_path))
     said = run("optimize", *words)
     assert (said.code, "needs pdsh to reach" in said.err) == (3, True)
+
+
+RUNNER = """
+import os, pathlib, signal, subprocess, sys, time
+
+def end(*_):
+    remote_kill = "import pathlib, time; time.sleep(1); pathlib.Path('remote-killed').touch()"
+    subprocess.run([sys.executable, "-c", remote_kill])
+    sys.exit(1)
+
+signal.signal(signal.SIGTERM, end)
+pathlib.Path("begun").touch()
+time.sleep(60)
+"""
+
+
+class SlowToEnd(HostfileProgram):
+    """A program that takes a second to end its ranks on other machines, in a process of its own."""
+
+    def prepare(self, job: Job) -> ProcessSpec:
+        """Start the stand-in instead of DeepSpeed's launcher."""
+        return replace(super().prepare(job), arguments=(sys.executable, "-c", RUNNER))
+
+
+def test_a_cancelled_job_may_end_its_ranks_on_other_machines(tmp_path: Path) -> None:
+    """DeepSpeed's launcher ends remote ranks with a process of its own, which is not killed with the job's others."""
+    one = job(tmp_path, Topology(nodes=2, tp=1, pp=1, dp=2, micro_batch=2, zero=1, recompute="none"))
+    hosts = (Host(name="localhost", slots=1), Host(name="127.0.0.1", slots=1))
+    launcher = LocalLauncher(SlowToEnd(worker=WORKER, hosts=hosts), ranks=1, nodes=2, name="hostfile")
+    handle = launcher.submit(one)
+    until = time.monotonic() + 30
+    while not (one.folder / "begun").exists() and time.monotonic() < until:
+        time.sleep(0.02)
+    launcher.cancel(handle)
+    assert (one.folder / "remote-killed").exists()
+    assert processes(one) == set()
+    launcher.close()
 
 
 PDSH = """#!/bin/sh

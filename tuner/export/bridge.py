@@ -305,7 +305,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 def precision_fields(run: ProductionRun) -> dict[str, object]:
     """Return the fields that make Bridge's precision recipes equal to the Megatron-LM export.
 
-    In FP8 and FP4, all layers are quantized, and weights are in bf16 unless the run stores them in fp8. In fp16, Bridge's first loss scale is 2^32.
+    In FP8 and FP4, all layers are quantized, and weights are in bf16 unless the run stores them in fp8. In fp16,
+    Bridge's first loss scale is 2^32.
     """
     recipe = recipe_of(run.workload)
     if run.workload.precision == "fp16":

@@ -35,6 +35,8 @@ class ProcessSpec:
     cwd: Path
     result: Path | None
     """The file that appears once the job is done; None if its log shows that."""
+    grace: float = 0.0
+    """Seconds after SIGTERM in which the process may end ranks on other machines."""
     each_rank: tuple[str, ...] | None = None
     """The command of one rank, which reads its rank from the variables of torchrun, for launchers that start the ranks
     themselves; None if only `arguments` can start them."""

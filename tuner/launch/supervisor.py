@@ -69,6 +69,8 @@ def supervise(folder: Path) -> None:
             _write_end(folder, reserved, {"why": "not started", "said": str(error), "exit": None, "began": began})
             return
     why, code = _watch(child.pid, result, signals)
+    if why in ("cancelled", "abandoned"):
+        _ask(child.pid, start.get("grace", 0.0))
     left = _end(start["tag"])
     document = {"why": why, "exit": code, "began": began, "oom_kills": _oom_kills() - kills, "left": left}
     _write_end(folder, reserved, {**document, "disk_left": _disk_left(folder)})
@@ -103,6 +105,15 @@ def _reaped() -> list[tuple[int, int]]:
         if not pid:
             return found
         found.append((pid, status))
+
+
+def _ask(child: int, grace: float) -> None:
+    """Ask the child to end, and give it some seconds in which to end its ranks on other machines."""
+    deadline = time.monotonic() + grace
+    if grace:
+        _signal(child, signal.SIGTERM)
+    while time.monotonic() < deadline and all(pid != child for pid, _ in _reaped()):
+        time.sleep(POLL_SECONDS)
 
 
 def _end(tag: str) -> list[int]:

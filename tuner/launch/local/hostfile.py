@@ -23,6 +23,9 @@ PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
 """The ways of DeepSpeed's launcher to reach other machines, and the program of each."""
 OVER: Final = tuple(PROGRAMS)
 
+GRACE: Final = 10.0
+"""Seconds for DeepSpeed's launcher to reach the other machines and end their ranks, which it does on SIGTERM."""
+
 _LINE: Final = re.compile(r"([A-Za-z0-9_][A-Za-z0-9_.:-]{0,252})\s+slots=([0-9]{1,4})")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
 """DeepSpeed passes paths unquoted to shells on other machines."""
@@ -115,6 +118,7 @@ class HostfileProgram:
             environment={**start.environment, "PATH": _with_python(self.python)},
             cwd=folder,
             result=start.result,
+            grace=GRACE,
         )
 
     def _chosen(self, job: Job) -> tuple[Host, ...]:

@@ -31,7 +31,7 @@ from tuner.launch.stacks import write_stacks
 POLL_SECONDS: Final = 0.1
 """Seconds between two checks of the jobs' files."""
 
-MAX_CANCEL_SECONDS: Final = 15.0
+MAX_CANCEL_SECONDS: Final = 25.0
 """Seconds that a supervisor may take to end its job, before the launcher kills the rest."""
 
 EXTENSIONS: Final = "torch_extensions"
@@ -362,6 +362,7 @@ def _start_document(start: ProcessSpec, job: Job) -> dict[str, Any]:
         "environment": {**own_folder(job.folder.parent.parent / EXTENSIONS), **start.environment, **job.environment},
         "cwd": str(start.cwd),
         "result": str(start.result) if start.result else None,
+        "grace": start.grace,
         "iterations": list(job.iterations),
         **size_note(job),
         "found": {name: os.environ[name] for name in sorted(_RECORDED_VARIABLES) if name in os.environ},
