@@ -110,6 +110,7 @@ class TrainerCommand:
                 f"--command does not describe the model for --trainer {kind.name}; add for example --model config.json."
             )
         found["precision"] = self._precision(found.get("precision"))
+        found |= self._scaling(found)
         framework = kind.framework(self.fixed)
         if found.get("framework") not in (None, ANY, framework):
             raise InputError(
@@ -147,6 +148,15 @@ class TrainerCommand:
                 f"--precision {given} contradicts --command, whose flags mean {found}; correct one of them."
             )
         return found or given
+
+    def _scaling(self, given: Mapping[str, Any]) -> Mapping[str, str | bool]:
+        """Return how the command scales and stores fp8 and fp4 tensors; raise for another way."""
+        fixed = self.kind.scaling(self.fixed)
+        for name, value in fixed.items():
+            if given.get(name) not in (None, False, value):
+                words = f"{given[name]} " if given[name] is not True else ""
+                raise InputError(f"--{name.replace('_', '-')} {words}contradicts the flags of --command; leave it out.")
+        return fixed
 
     def check(self, model: Model) -> None:
         """Raise if the model is not that of the arguments."""

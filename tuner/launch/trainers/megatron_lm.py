@@ -263,6 +263,10 @@ def _identity(flags: Flags) -> dict[str, Any]:
     }
 
 
+_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
+"""Values of `--fp8-recipe`."""
+
+
 def half_precision(flags: Flags) -> str:
     """Return the precision set by `--bf16` and `--fp16`."""
     return next((name for name in ("bf16", "fp16") if is_on(flags, f"--{name}")), "fp32")
@@ -272,6 +276,16 @@ def _precision(flags: Flags) -> str:
     if flags.get("--fp4-format"):
         return "fp4"
     return "fp8" if flags.get("--fp8-format") or flags.get("--fp8") else half_precision(flags)
+
+
+def _scaling(flags: Flags) -> dict[str, str | bool]:
+    """Return the recipe of the flags, and whether weights are stored in fp8."""
+    if _precision(flags) != "fp8":
+        return {}
+    recipe = flags.get("--fp8-recipe", "delayed")
+    if recipe not in _RECIPES:
+        raise InputError(f"--fp8-recipe {shown(recipe)} of --command is not modelled, only {listed(_RECIPES)}.")
+    return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags}
 
 
 def _check(flags: Flags, model: Model) -> None:
@@ -318,6 +332,7 @@ MEGATRON_LM: Final = TrainerKind(
         *exchange_kind(flags, workload, topology),
     ),
     precision=_precision,
+    scaling=_scaling,
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),

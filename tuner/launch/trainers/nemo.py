@@ -132,10 +132,38 @@ def _check(flags: Flags, model: Model) -> None:
     check_sizes(flags, {**_under("model", sizes), **_under("model.config", sizes)})
 
 
+def _named(flags: Flags) -> str:
+    """Return the name of the precision recipe, or of the recipe that has one."""
+    return flags.get("mixed_precision") or flags.get("trainer.plugins") or flags.get("--recipe") or ""
+
+
 def _precision(flags: Flags) -> str | None:
     """Return the precision of the recipe's plugin or name; None for the recipe's unknown default."""
-    named = flags.get("mixed_precision") or flags.get("trainer.plugins") or flags.get("--recipe") or ""
-    return next((name for name in ("fp4", "fp8", "bf16", "fp16") if name in named), None)
+    return next((name for name in ("fp4", "fp8", "bf16", "fp16") if name in _named(flags)), None)
+
+
+_RECIPES: Final = {
+    **dict.fromkeys(("fp8_delayed", "with_fp8_mixed", "fp8ds", "fp8_ds"), "delayed"),
+    **dict.fromkeys(("fp8_current", "fp8cs", "fp8_cs"), "tensorwise"),
+    **dict.fromkeys(("fp8_subchannel", "fp8_blockwise", "fp8sc", "fp8_sc"), "blockwise"),
+    **dict.fromkeys(("mxfp8", "fp8mx", "fp8_mx"), "mxfp8"),
+}
+"""Parts of the names of precision recipes, and how each scales fp8 tensors."""
+
+
+def _scaling(flags: Flags) -> dict[str, str | bool]:
+    """Return the recipe that the name means, and whether it stores weights in fp8 unless a field overrides that.
+
+    Most do (NVIDIA-NeMo/Megatron-Bridge at 067f987d, src/megatron/bridge/training/mixed_precision.py; NVIDIA/NeMo at
+    0a07447c, nemo/collections/llm/recipes/precision/mixed_precision.py).
+    """
+    recipe = next((found for word, found in _RECIPES.items() if word in _named(flags)), None)
+    if recipe is None:
+        return {}
+    stored = recipe != "blockwise" and not (recipe == "mxfp8" and _is_nemo2(flags))
+    fields = ("mixed_precision.fp8_param_gather", "mixed_precision.fp8_param", "trainer.plugins.fp8_param_gather")
+    given = [flags[name].lower() for name in fields if name in flags]
+    return {"precision_recipe": recipe, "fp8_weights": given[-1] == "true" if given else stored}
 
 
 NEMO: Final = TrainerKind(
@@ -158,6 +186,7 @@ NEMO: Final = TrainerKind(
     ),
     job_flags=_job_flags,
     precision=_precision,
+    scaling=_scaling,
     lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,

@@ -178,9 +178,12 @@ def _check(flags: Flags, model: Model) -> None:
             )
 
 
+def _converters(flags: Flags) -> str:
+    return f"{flags.get('--model.converters', '')} {flags.get('--config', '')}"
+
+
 def _precision(flags: Flags) -> str:
-    converters = f"{flags.get('--model.converters', '')} {flags.get('--config', '')}"
-    if "float8" in converters or "mx" in converters:
+    if any(word in _converters(flags) for word in ("float8", "mx")):
         return "fp8"
     return "fp32" if flags.get("--training.mixed_precision_param") == "float32" else "bf16"
 
@@ -205,6 +208,7 @@ TORCHTITAN: Final = TrainerKind(
     ),
     job_flags=_job_flags,
     precision=_precision,
+    scaling=lambda flags: {"precision_recipe": "mxfp8"} if "mx" in _converters(flags) else {},
     pinned=lambda _: {"etp": "1", "dispatcher": "alltoall"},
     cautious=_cautious,
     sequence=(_SEQ,),
