@@ -107,6 +107,8 @@ ELSEWHERE = {
     "cp-without-mask": "of accelerate",
     "fp8-sizes": "of Transformer Engine, and the worker has no fp8",
     "fp8-expert-sizes": "likewise",
+    "fp8-weights-need-zero": "of Megatron-LM, and the worker has no fp8",
+    "fp8-weights-without-offload": "likewise",
     "framework-vpp": "likewise",
     "framework-hsdp": "likewise",
     "framework-ep": "the worker has it: test_experts.py",
