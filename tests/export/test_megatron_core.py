@@ -23,9 +23,10 @@ from tuner.core.catalog import model as catalog_model
 from tuner.core.domain import Stack
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.experts import Latent
+from tuner.core.precision import recipe_of, stores_fp8_weights
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.formats import ExportOptions, Setting
-from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
+from tuner.export.megatron_core import MEGATRON_CORE, RECIPE_FORMATS, megatron_core_flags
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.production import ProductionRun
 
@@ -126,7 +127,9 @@ def _rich() -> list[ProductionRun]:
             **flash,
             precision="fp8",
             precision_recipe="blockwise",
+            stack=Stack(quantized_weights=True),
         ),
+        varied(llama, precision="fp8", precision_recipe="mxfp8", stack=Stack(quantized_weights=True)),
         varied(
             replace(gpt, topology=replace(gpt.topology, recompute="full")),
             {"activation": "gelu", "positions": "rotary", "sliding_window": 512, "window_skip": 6}
@@ -368,11 +371,10 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
         assert (config["mtp_num_layers"] or 0) == model.mtp_layers
         assert config["mtp_loss_scaling_factor"] == (model.mtp_loss if model.mtp_layers else 0.1)
         assert config["fp4"] == ("e2m1" if run.workload.precision == "fp4" else None)
-        assert config["fp8"] == (
-            {"blockwise": "e4m3"}.get(run.workload.precision_recipe or "", "hybrid")
-            if run.workload.precision == "fp8"
-            else None
-        )
+        recipe = recipe_of(run.workload) if run.workload.precision == "fp8" else None
+        assert config["fp8"] == (RECIPE_FORMATS[recipe] if recipe else None)
+        assert config["fp8_param"] == stores_fp8_weights(run.workload)
+        assert arguments["reuse_grad_buf_for_mxfp8_param_ag"] == (config["fp8_param"] and recipe == "mxfp8")
 
 
 def test_the_rows_of_the_embedding_do_not_depend_on_the_tokenizer() -> None:
