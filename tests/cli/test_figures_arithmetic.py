@@ -67,11 +67,16 @@ def test_a_cluster_names_its_nvlink_domain(domain: int | None, words: str) -> No
             {"framework": "megatron-core", "precision": "fp8", "precision_recipe": "tensorwise"},
             "framework megatron-core with the tensorwise recipe",
         ),
+        (
+            {"framework": "megatron-core", "precision": "fp8", "fp8_weights": True},
+            "framework megatron-core with the delayed recipe and weights in fp8",
+        ),
     ],
 )
 def test_a_framework_is_named_with_its_fp8_recipe(given: dict[str, Any], words: str) -> None:
     space = space_for(model="gpt-1.3b", gpu="H100-80GB-SXM", nodes=1, **given)
     assert output.framework_words(space.workload) == words
+    assert output.space_document(space)["workload"]["fp8_weights"] == words.endswith("weights in fp8")
 
 
 @pytest.mark.parametrize(

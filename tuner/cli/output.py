@@ -167,6 +167,7 @@ def _model_axes(space: Space) -> list[tuple[Sequence[object], str]]:
 def space_document(space: Space) -> dict[str, Any]:
     """Return the model, workload and cluster for JSON."""
     from tuner.core.documents import identity_document, model_notes
+    from tuner.core.precision import stores_fp8_weights
 
     workload, cluster = space.workload, space.cluster
     model = workload.model
@@ -189,6 +190,7 @@ def space_document(space: Space) -> dict[str, Any]:
             "attention": workload.attention,
             "framework": workload.framework,
             "precision_recipe": workload.precision_recipe,
+            "fp8_weights": stores_fp8_weights(workload),
             "tokens": workload.training_tokens,
         },
         "cluster": {
