@@ -196,7 +196,8 @@ def _data_parallel(
     step, latency = latency, parts * latency
     updated_size = gathered_weight_bytes(columns.workload)
     gathered = gather(weights * updated_size + table * size, columns.shards, bandwidth, latency)
-    reduced = gather((weights + table) * gradient, columns.shards, bandwidth, latency)
+    same = gradient == size == updated_size
+    reduced = gathered if same else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
     mixture = columns.workload.model.experts
     if mixture:
         own, summed = (_expert_gather(columns, layers, links, each) for each in (updated_size, gradient))

@@ -148,7 +148,7 @@ _USUAL: Final[Mapping[str, object]] = {
     "offload": "none",
     "hsdp": 1,
 }
-"""Values of the topology that a program may be assumed to have without being told; None: no value."""
+"""Values of the topology that a program may be assumed to have by default; None: no value."""
 
 
 def write_export(

@@ -128,12 +128,12 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
     (workload, cluster), topology = study.setting(trial), study.topology(trial)
     if trial.proposal.fidelity is not None:  # of the job that ran
         topology = trial.proposal.fidelity.topologies(topology)[-1]
-    ending, era, proposal = trial.result, study.period_labels[trial.number], trial.proposal
+    ending, period, proposal = trial.result, study.period_labels[trial.number], trial.proposal
     assert ending is not None  # noqa: S101 - the caller filters
     simulated = ending.simulated and (trial.measured or trial.measured_reduced)
     outcome = "simulated" if simulated else ending.outcome.value.lower()
     return {
-        "group": " ".join(filter(None, (study.name, era))),
+        "group": " ".join(filter(None, (study.name, period))),
         **run_cells(workload, cluster, topology),
         "sec_per_iter": f"{ending.seconds:.9g}" if ending.seconds else "",
         "tflops": f"{ending.tflops:.6g}" if ending.tflops else "",
@@ -143,7 +143,7 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "note": ending.evidence or ending.reason,
         "source": f"{'SIMULATED, ' if ending.simulated else ''}study {study.name}",
         "audit": f"exclude: {_EXCLUDED[ending.outcome]}" if ending.outcome in _EXCLUDED else "",
-        "era": era or "1",
+        "era": period or "1",
         "trial": str(trial.number),
         "topology": proposal.key,
         "outcome": outcome,
