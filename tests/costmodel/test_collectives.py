@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Framework, Link, Stack
+from tuner.core.domain import Framework, Link, PrecisionRecipe, Stack, scales
 from tuner.core.keys import parse_key
 from tuner.costmodel.constants import BUCKET_ELEMENTS, NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO
+from tuner.costmodel.layer import layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between
 from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.site_factors import SiteFactors
@@ -108,3 +109,36 @@ def test_every_pass_waits_for_the_slowest_gpu() -> None:
         slower = expected_maximum(np.array(gpus)) - expected_maximum(np.array(8))
         assert terms["stragglers"] == pytest.approx(0.015 * passes * slower)
         assert (terms["stragglers"] > 0) == (gpus > 8)
+
+
+def tensor_exchange(recipe: PrecisionRecipe | None, framework: Framework | None, *, sequence: bool) -> float:
+    """Return the seconds of a layer's tensor parallel exchanges on 8 B200 whose links only have a bandwidth."""
+    space = space_for(model="llama-3-8b", gpu="B200-180GB-SXM", nodes=1, global_batch=256)
+    cluster = replace(space.cluster, intra_node=Link(bandwidth=1e9, latency=0.0))
+    workload = replace(space.workload, framework=framework, precision="bf16", stack=Stack(overlap_tp=0.0))
+    if recipe:
+        workload = replace(workload, precision=scales(recipe), precision_recipe=recipe)
+    topology = replace(parse_key("tp8-pp1-dp1-mbs1-z0", workload=workload, cluster=cluster), sequence_parallel=sequence)
+    one = Columns.of([topology], workload, cluster)
+    site = SiteFactors()
+    return float(layer_seconds(one, site, Links(one, site)).tensor_parallel[0])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "forward", "backward"),
+    [
+        ("delayed", 1, 1),
+        ("tensorwise", 1, 1),
+        ("blockwise", 1 + 4 / 128, 2 + 8 / 128),
+        ("mxfp8", 1 + 1 / 32, 2 + 2 / 32),
+        ("nvfp4", 9 / 16, 9 / 8),
+    ],
+)
+def test_transformer_engine_gathers_what_it_has_cast(recipe: PrecisionRecipe, forward: float, backward: float) -> None:
+    """Of two gathers and two scatters in each pass, with 2 bytes a value in bf16, only the gathers are cast."""
+    whole = tensor_exchange(None, "megatron-core", sequence=True)
+    assert tensor_exchange(recipe, "megatron-core", sequence=True) == pytest.approx(
+        whole * (2 + forward + 2 + backward) / 8
+    )
+    assert tensor_exchange(recipe, "megatron-core", sequence=False) == pytest.approx(whole), "all-reduces in 16 bits"
+    assert tensor_exchange(recipe, None, sequence=True) == pytest.approx(whole), "without Transformer Engine"

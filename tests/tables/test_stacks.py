@@ -75,6 +75,18 @@ def test_most_fp8_recipes_of_nvidia_store_weights_in_fp8(
     assert ("quantized_weights" in row.assumed) == stored
 
 
+@pytest.mark.parametrize(
+    ("framework", "precision", "overlapped"),
+    [("megatron-bridge", "fp8", 0.94), ("megatron-bridge", "fp4", 0.0), ("nemo 2", "fp8", 0.94)],
+)
+def test_bridge_does_not_overlap_tensor_parallel_traffic_in_nvfp4(
+    framework: str, precision: str, overlapped: float
+) -> None:
+    row = only("gpu,framework,precision", f"GB200-192GB,{framework},{precision}")
+    assert row.run is not None
+    assert terms_of(row.run.workload).overlap_tp == overlapped
+
+
 def test_a_table_states_how_weights_are_stored() -> None:
     row = only("gpu,framework,precision,quantized_weights", "H100-80GB-SXM,megatron-bridge,fp8,0")
     assert row.run is not None

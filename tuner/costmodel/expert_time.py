@@ -68,7 +68,8 @@ from tuner.costmodel.kernels import (
     size_of,
     traffic_rate,
 )
-from tuner.costmodel.layer import Layer, Passes, RoutedPart, activation_bytes, cast_bytes, layer_of
+from tuner.costmodel.layer import Layer, RoutedPart, activation_bytes, cast_bytes, layer_of
+from tuner.costmodel.layer_exchanges import Passes
 from tuner.costmodel.links import Links, gather
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import BACKWARD_SHARE

@@ -49,6 +49,7 @@ from tuner.costmodel.stack_constants import (
 )
 
 _GRACE: Final = ("GB200", "GB300", "GH200")
+_WHOLE: Final = ("delayed", "tensorwise")  # recipes with one scale for a whole tensor
 """Beginnings of the names of GPUs whose host is NVIDIA's Grace."""
 
 
@@ -64,13 +65,23 @@ def saved_bytes(workload: Workload) -> float:
     return QUANTIZED_BYTES[recipe] if recipe and terms_of(workload).transformer_engine else size_of(workload)
 
 
+def gathered_bytes(workload: Workload) -> tuple[float, float]:
+    """Bytes of a value that tensor parallel ranks gather: of a product's input, and backward of its output's gradient.
+
+    Transformer Engine gathers what it cast to fp8 or fp4, a gradient in both orientations unless one scale holds for
+    all of it (NVIDIA/TransformerEngine at d0067d0d, pytorch/distributed.py: gather_along_first_dim).
+    """
+    cast, recipe = saved_bytes(workload), recipe_of(workload)
+    both = recipe and recipe not in _WHOLE and terms_of(workload).transformer_engine
+    return cast, 2 * cast if both else cast
+
+
 def quantized_weight_bytes(gpu: Gpu, workload: Workload) -> float:
     """Bytes in which Transformer Engine keeps a weight for the products of both directions; 0 outside fp8 and fp4."""
     recipe = recipe_of(workload)
     if not recipe or not terms_of(workload).transformer_engine:
         return 0.0
-    whole = recipe in ("delayed", "tensorwise")
-    directions = WEIGHT_DIRECTIONS.get(generation(gpu), WEIGHT_DIRECTIONS["other"]) if whole else 2
+    directions = WEIGHT_DIRECTIONS.get(generation(gpu), WEIGHT_DIRECTIONS["other"]) if recipe in _WHOLE else 2
     return directions * QUANTIZED_WEIGHT_BYTES[recipe]
 
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
-from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import recipe_of
 from tuner.costmodel.constants import (
@@ -45,12 +44,12 @@ from tuner.costmodel.kernels import (
     size_of,
     traffic_rate,
 )
-from tuner.costmodel.links import Links, all_reduce
+from tuner.costmodel.layer_exchanges import Passes, context_exchanges, tensor_exchanges
+from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     FUSED_ROTARY_BYTES,
     FUSED_SWIGLU_BYTES,
-    MERGE_BYTES,
     NORM_BYTES,
     QUANTIZE_BYTES,
     WINDOW_TILE,
@@ -80,10 +79,6 @@ class Layer:
     def terms(self) -> dict[str, FloatArray]:
         """Return the terms by name."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}
-
-
-Passes = tuple[FloatArray, FloatArray]
-"""Seconds of the forward and of the backward pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,16 +119,16 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     passes = 0.0 if framework.fused_accumulation else ACCUMULATION_PASSES
     gradients = _gradient_bytes(columns) if beside is None else _weights_beside(columns, ffn, beside)
     upkeep = UPKEEP_SECONDS * site.upkeep + passes * gradients / traffic_rate(gpu, site) * (columns.microbatches > 1)
-    collectives = _collectives(columns, tokens, links, 2 if beside is None else beside.collectives)
-    if overlapped := framework.overlap_tp:
-        hidden = np.maximum((1 - overlapped) * collectives, collectives - forward)
-        collectives = np.where(columns.tp <= columns.cluster.domain, hidden, collectives)
+    number = 2 if beside is None else beside.collectives
+    collectives, collectives_back = tensor_exchanges(columns, tokens, links, number, forward)
     exposed = exposed_back = np.zeros_like(scores)
     if (columns.cp > 1).any():
-        exposed, exposed_back = _context(columns, tokens, site, links, (scores, scores_back))
+        exposed, exposed_back = context_exchanges(columns, tokens, site, links, (scores, scores_back))
     host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1) * (framework.cuda_graph == "none")
     ahead = forward + scores + exposed + moved + cast + collectives
-    back = backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives + upkeep
+    back = (
+        backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives_back + upkeep
+    )
     launches: tuple[Any, Any] = (host, host)
     if beside is not None and framework.cuda_graph == "full":
         nothing = np.zeros_like(ahead)
@@ -157,7 +152,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         products=forward + backward,
         attention=scores + scores_back,
         elementwise=(1 + BACKWARD_TRAFFIC_RATIO) * moved + cast + cast_back,
-        tensor_parallel=2 * collectives,
+        tensor_parallel=collectives + collectives_back,
         context_parallel=exposed + exposed_back,
         launch=waits + waits_back,
         upkeep=upkeep + np.zeros_like(forward),
@@ -335,61 +330,3 @@ def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[
 def _gradient_bytes(columns: Columns) -> FloatArray:
     grads: FloatArray = columns.layer_matrices / columns.tp * size_of(columns.workload)
     return grads
-
-
-def _collectives(columns: Columns, tokens: Any, links: Links, number: int) -> FloatArray:
-    """Estimate the all-reduces of a pass; with sequence parallelism, gathers and scatters of the same bytes."""
-    bandwidth, latency = links.tensor
-    size = tokens * columns.hidden * size_of(columns.workload)
-    return number * all_reduce(size, columns.tp, bandwidth, latency)
-
-
-def _context(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:
-    """Estimate the exchange among context parallel ranks that attention does not hide, and merging its parts.
-
-    In a ring keys and values go round, and backward also their gradients, beside the attention to other parts. A gather
-    runs beside the attention to a rank's own part (PyTorch) or before it (Transformer Engine); backward the gradients
-    go round or are scattered. Ulysses exchanges queries, keys, values and outputs before and after attention.
-    """
-    kind, (scores, scores_back) = context_exchange(columns.workload), attention
-    if kind == "a2a":
-        width, keys = _widths(columns)
-        moved = 2 * (width + keys) * tokens / columns.tp * size_of(columns.workload) * (columns.cp - 1) / columns.cp
-        bandwidth, latency = links.heads
-        exchanged = moved / bandwidth + np.where(columns.cp > 1, 2 * latency, 0.0)
-        return exchanged, exchanged
-    ring = _ring(columns, tokens, links)
-    if kind == "all_gather" and terms_of(columns.workload).transformer_engine:
-        return ring, 2 * ring
-    merged, merged_back = _merges(columns, tokens, site)
-    if kind == "all_gather":
-        ahead, back = (np.maximum(0, ring - each / columns.cp) for each in attention)
-        return ahead + merged, back + np.maximum(0, ring - scores_back) + merged_back
-    return np.maximum(0, ring - scores) + merged, np.maximum(0, 2 * ring - scores_back) + merged_back
-
-
-def _widths(columns: Columns) -> tuple[Any, Any]:
-    """Return the width of queries, and that of keys, which is also that of values."""
-    latent = columns.workload.model.latent
-    if latent:
-        width = columns.heads * (latent.key_size + latent.value_size) / 2
-        return width, width
-    return columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-
-
-def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
-    """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
-    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-    seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
-    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
-
-
-def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
-    """Estimate the seconds in which each rank receives the keys and values of the cp - 1 others (Liu et al. 2023, arXiv
-    2310.01889). No published table validates this term."""
-    bandwidth, latency = links.context
-    _, keys = _widths(columns)
-    ring: FloatArray = (columns.cp - 1) * (
-        2 * tokens * keys / columns.tp * size_of(columns.workload) / bandwidth + latency
-    )
-    return ring

@@ -62,12 +62,14 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
     ({"framework": "megatron-bridge", "precision": "fp8", "precision_recipe": r"(?!.*(block|sc$))"}, _IN_FP8),
     ({"framework": r"(mlperf-)?nemo(?!-)", "precision": "fp8", "precision_recipe": r"(?!.*(block|sc$|mx))"}, _IN_FP8),
+    ({"framework": "megatron-bridge", "precision": "fp4"}, {"overlap_tp": "0"}),
     ({"framework": "torchtitan", "source": r".*\((20(1\d|2[0-5])\b|2026-0[1-4])"}, {"loss_chunks": "1"}),
 )
 """Patterns of several columns, and the cells that a run has where all of them match.
 
 Megatron-Bridge's recipes train three models with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
-src/megatron/bridge/recipes: exp_avg_dtype). Of Megatron-FSDP --megatron-fsdp-grad-comm-dtype and
+src/megatron/bridge/recipes: exp_avg_dtype); its performance recipes in NVFP4 set tp_comm_overlap to False (v0.2.0 to
+v0.4.0, scripts/performance/configs). Of Megatron-FSDP --megatron-fsdp-grad-comm-dtype and
 --megatron-fsdp-main-grads-dtype are bf16 (NVIDIA/Megatron-LM at 861b2e8e,
 examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). torchtitan computes its loss in chunks since April 2026
 (pytorch/torchtitan at 786e26f8)."""

@@ -1,0 +1,87 @@
+"""Estimate the exchanges among tensor and context parallel ranks within one layer, for one microbatch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray
+from tuner.core.frameworks import context_exchange
+from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.kernels import gathered_bytes, size_of, traffic_rate
+from tuner.costmodel.links import Links, all_reduce
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import MERGE_BYTES
+
+Passes = tuple[FloatArray, FloatArray]
+"""Seconds of the forward and of the backward pass."""
+
+
+def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, products: FloatArray) -> Passes:
+    """Estimate so many all-reduces in each pass, less what overlaps with the products of a forward pass.
+
+    With sequence parallelism each is a gather and a scatter, of which only the scatter is always in 16 bits.
+    """
+    overlapped = terms_of(columns.workload).overlap_tp
+    whole, (bandwidth, latency) = size_of(columns.workload), links.tensor
+
+    def exposed(gathered: float) -> FloatArray:
+        size = tokens * columns.hidden * np.where(columns.sequence_parallel == 1, (gathered + whole) / 2, whole)
+        seconds = number * all_reduce(size, columns.tp, bandwidth, latency)
+        left = np.maximum((1 - overlapped) * seconds, seconds - products)
+        return np.where((columns.tp <= columns.cluster.domain) & (overlapped > 0), left, seconds)
+
+    ahead, back = (exposed(gathered) for gathered in gathered_bytes(columns.workload))
+    return ahead, back
+
+
+def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:
+    """Estimate the exchange among context parallel ranks that attention does not hide, and merging its parts.
+
+    In a ring keys and values go round, and backward also their gradients, beside the attention to other parts. A gather
+    runs beside the attention to a rank's own part (PyTorch) or before it (Transformer Engine); backward the gradients
+    go round or are scattered. Ulysses exchanges queries, keys, values and outputs before and after attention.
+    """
+    kind, (scores, scores_back) = context_exchange(columns.workload), attention
+    if kind == "a2a":
+        width, keys = _widths(columns)
+        moved = 2 * (width + keys) * tokens / columns.tp * size_of(columns.workload) * (columns.cp - 1) / columns.cp
+        bandwidth, latency = links.heads
+        exchanged = moved / bandwidth + np.where(columns.cp > 1, 2 * latency, 0.0)
+        return exchanged, exchanged
+    ring = _ring(columns, tokens, links)
+    if kind == "all_gather" and terms_of(columns.workload).transformer_engine:
+        return ring, 2 * ring
+    merged, merged_back = _merges(columns, tokens, site)
+    if kind == "all_gather":
+        ahead, back = (np.maximum(0, ring - each / columns.cp) for each in attention)
+        return ahead + merged, back + np.maximum(0, ring - scores_back) + merged_back
+    return np.maximum(0, ring - scores) + merged, np.maximum(0, 2 * ring - scores_back) + merged_back
+
+
+def _widths(columns: Columns) -> tuple[Any, Any]:
+    """Return the width of queries, and that of keys, which is also that of values."""
+    latent = columns.workload.model.latent
+    if latent:
+        width = columns.heads * (latent.key_size + latent.value_size) / 2
+        return width, width
+    return columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+
+
+def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
+    """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
+    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
+    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
+
+
+def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
+    """Estimate the seconds in which each rank receives the keys and values of the cp - 1 others (Liu et al. 2023, arXiv
+    2310.01889). No published table validates this term."""
+    bandwidth, latency = links.context
+    _, keys = _widths(columns)
+    ring: FloatArray = (columns.cp - 1) * (
+        2 * tokens * keys / columns.tp * size_of(columns.workload) / bandwidth + latency
+    )
+    return ring
