@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from typing import get_args
+from collections.abc import Mapping
+from typing import Final, get_args
 
 from tuner.core.domain import Gpu, Precision, PrecisionRecipe, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.text import listed
+
+STORED_IN_FP8: Final[Mapping[str, tuple[PrecisionRecipe, ...]]] = {
+    "megatron-bridge": ("delayed", "tensorwise", "mxfp8"),
+    "nemo": ("delayed", "tensorwise"),
+}
+"""Scaling whose recipes store the layers' weights in fp8 unless a field overrides that (fp8_param_gather of
+NVIDIA-NeMo/Megatron-Bridge v0.2.0 to v0.4.0 and 067f987d, src/megatron/bridge/training/mixed_precision.py; NVIDIA/NeMo
+at 0a07447c, nemo/collections/llm/recipes/precision/mixed_precision.py)."""
 
 
 def recipe_of(workload: Workload) -> PrecisionRecipe | None:

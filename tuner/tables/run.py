@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster, usual_domain
@@ -15,7 +15,6 @@ from tuner.core.domain import (
     Cluster,
     Gpu,
     Partition,
-    PrecisionRecipe,
     Stack,
     Topology,
     Workload,
@@ -29,7 +28,7 @@ from tuner.core.text import counted, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
 from tuner.tables.row import MeasuredRun
-from tuner.tables.stacks import assumed, framework_of
+from tuner.tables.stacks import PRECISION_RECIPES, assumed, framework_of
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
@@ -53,15 +52,6 @@ SETTINGS: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
-
-_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
-    **{recipe: recipe for recipe in get_args(PrecisionRecipe)},
-    **dict.fromkeys(("fp8-ds", "fp8_ds"), "delayed"),
-    **dict.fromkeys(("fp8-cs", "fp8_cs", "fp8-tensorwise"), "tensorwise"),
-    **dict.fromkeys(("fp8-mx", "fp8_mx"), "mxfp8"),
-    **dict.fromkeys(("fp8-sc", "fp8_sc", "fp8-blockwise"), "blockwise"),
-}
-"""NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
 _ATTENTION: Final[Mapping[str, str]] = {"unfused": "fused"}
 """Megatron-Core's --attention-backend unfused is fused softmax between two products (NVIDIA/TransformerEngine,
@@ -153,7 +143,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         parallel_loss=flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
         framework=framework,
         optimizer=cells.get("optimizer", "adam").lower(),  # type: ignore[arg-type] # Workload refuses any other word
-        precision_recipe=_RECIPES.get(cells.get("precision_recipe", "").lower()),
+        precision_recipe=PRECISION_RECIPES.get(cells.get("precision_recipe", "").lower()),
         routing=cells.get("routing", "balanced").lower(),  # type: ignore[arg-type] # Workload refuses any other word
         stack=_stack(cells),
     )

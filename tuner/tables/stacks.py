@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, get_args
 
-from tuner.core.domain import Framework
+from tuner.core.domain import Framework, PrecisionRecipe
+from tuner.core.precision import STORED_IN_FP8
 
 Cells = Mapping[str, str]
 
@@ -53,15 +54,27 @@ _PITH_TRAIN: Final[Cells] = {"recompute": "none", "grad_precision": "fp32"}
 """mlc-ai/pith-train at 889a408, pithtrain/modules/training.py: apply_fsdp, reduce_dtype is float32; nothing is
 recomputed."""
 
-_IN_FP8: Final[Cells] = {"quantized_weights": "1"}
-"""fp8_param_gather in NVIDIA's recipes (NVIDIA-NeMo/Megatron-Bridge v0.2.0 to v0.4.0, src/megatron/bridge/training/
-mixed_precision.py; NVIDIA/NeMo at 0a07447c, nemo/collections/llm/recipes/precision/mixed_precision.py)."""
+PRECISION_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
+    **{recipe: recipe for recipe in get_args(PrecisionRecipe)},
+    **dict.fromkeys(("fp8-ds", "fp8_ds"), "delayed"),
+    **dict.fromkeys(("fp8-cs", "fp8_cs", "fp8-tensorwise"), "tensorwise"),
+    **dict.fromkeys(("fp8-mx", "fp8_mx"), "mxfp8"),
+    **dict.fromkeys(("fp8-sc", "fp8_sc", "fp8-blockwise"), "blockwise"),
+}
+"""NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
+
+
+def _stored(product: str, name: str) -> tuple[Cells, Cells]:
+    """Return the cells of rows of the product, or of one whose recipe is not stated, that store weights in fp8."""
+    recipes = rf"({'|'.join(STORED_IN_FP8[product])})?$"
+    return {"framework": name, "precision": "fp8", "precision_recipe": recipes}, {"quantized_weights": "1"}
+
 
 _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
-    ({"framework": "megatron-bridge", "precision": "fp8", "precision_recipe": r"(?!.*(block|sc$))"}, _IN_FP8),
-    ({"framework": r"(mlperf-)?nemo(?!-)", "precision": "fp8", "precision_recipe": r"(?!.*(block|sc$|mx))"}, _IN_FP8),
+    _stored("megatron-bridge", "megatron-bridge"),
+    _stored("nemo", r"(mlperf-)?nemo(?!-)"),
     ({"framework": "megatron-bridge", "precision": "fp4"}, {"overlap_tp": "0"}),
     ({"framework": "torchtitan", "source": r".*\((20(1\d|2[0-5])\b|2026-0[1-4])"}, {"loss_chunks": "1"}),
 )
@@ -112,8 +125,10 @@ def assumed(cells: Cells) -> dict[str, str]:
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
         implied.pop("etp", None)
+    given = {column: value.lower() for column, value in cells.items()}
+    given["precision_recipe"] = PRECISION_RECIPES.get(given.get("precision_recipe", ""), "")
     for patterns, more in _BESIDE:
-        if all(re.match(pattern, cells.get(column, "").lower()) for column, pattern in patterns.items()):
+        if all(re.match(pattern, given.get(column, "")) for column, pattern in patterns.items()):
             implied |= more
     if implied.get("etp") == _AS_TP:
         implied["etp"] = cells.get("tp", "1")

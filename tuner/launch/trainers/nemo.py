@@ -14,6 +14,7 @@ from typing import Any, Final
 from tuner.core.domain import Topology, Workload
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
+from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
 from tuner.launch.trainers.megatron_lm import dispatch, recomputation, stage_layout
 
@@ -152,15 +153,11 @@ _RECIPES: Final = {
 
 
 def _scaling(flags: Flags) -> dict[str, str | bool]:
-    """Return the recipe that the name means, and whether it stores weights in fp8 unless a field overrides that.
-
-    Most do (NVIDIA-NeMo/Megatron-Bridge at 067f987d, src/megatron/bridge/training/mixed_precision.py; NVIDIA/NeMo at
-    0a07447c, nemo/collections/llm/recipes/precision/mixed_precision.py).
-    """
+    """Return the recipe that the name means, and whether it stores weights in fp8 unless a field overrides that."""
     recipe = next((found for word, found in _RECIPES.items() if word in _named(flags)), None)
     if recipe is None:
         return {}
-    stored = recipe != "blockwise" and not (recipe == "mxfp8" and _is_nemo2(flags))
+    stored = recipe in STORED_IN_FP8["nemo" if _is_nemo2(flags) else "megatron-bridge"]
     fields = ("mixed_precision.fp8_param_gather", "mixed_precision.fp8_param", "trainer.plugins.fp8_param_gather")
     given = [flags[name].lower() for name in fields if name in flags]
     return {"precision_recipe": recipe, "fp8_weights": given[-1] == "true" if given else stored}
