@@ -25,6 +25,7 @@ STACK = Stack(
     grad_precision="bf16",
     loss_chunks=4,
     quantized_weights=False,
+    bf16_layers=(0, 4),
     split_sends=True,
     moe_overlap=True,
     recompute_modules=("layernorm", "moe_act"),

@@ -103,6 +103,10 @@ class Columns:
         arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in Columns.names}
         return cls(workload, cluster, arrays)
 
+    def under(self, workload: Workload) -> Columns:
+        """Return the same topologies of another workload."""
+        return Columns(workload, self.cluster, self.arrays)
+
     def rows(self, rows: IntArray | slice) -> Columns:
         """Return the selected rows of every column; a slice copies nothing."""
         return Columns(self.workload, self.cluster, {name: self.arrays[name][rows] for name in Columns.names})

@@ -187,6 +187,8 @@ class Stack:
     """Parts of a microbatch's tokens whose logits exist one after another."""
     quantized_weights: bool | None = None
     """Whether the weights of fp8 and fp4 layers are stored in that precision, instead of copied from bf16."""
+    bf16_layers: tuple[int, int] | None = None
+    """First and last layers that stay in 16 bits while all others are in fp8 or fp4."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None
@@ -202,11 +204,19 @@ class Stack:
         check_fields(self)
         if self.loss_chunks is not None and self.loss_chunks < 1:
             raise InputError(f"loss_chunks must be 1 or more, not {self.loss_chunks}.")
+        if self.bf16_layers is not None and not _are_two_counts(self.bf16_layers):
+            raise InputError(
+                f"bf16_layers must be two numbers of layers, such as (1, 4), not {shown(str(self.bf16_layers))}."
+            )
         for module in self.recompute_modules or ():
             if module not in get_args(RecomputeModule):
                 raise InputError(
                     f"recompute_modules must be of {either(get_args(RecomputeModule))}, not {shown(module)}."
                 )
+
+
+def _are_two_counts(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(type(each) is int and each >= 0 for each in value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

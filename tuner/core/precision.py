@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final, get_args
 
 from tuner.core.domain import Gpu, Precision, PrecisionRecipe, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
-from tuner.core.text import listed
+from tuner.core.text import listed, shown
 
 STORED_IN_FP8: Final[Mapping[str, tuple[PrecisionRecipe, ...]]] = {
     "megatron-bridge": ("delayed", "tensorwise", "mxfp8"),
@@ -44,6 +45,20 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
             f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
             "apply; use another --precision-recipe."
         )
+
+
+def bf16_layers(workload: Workload) -> tuple[int, int]:
+    """Return how many first and last layers stay in 16 bits beside fp8 or fp4 layers."""
+    kept = workload.stack.bf16_layers if workload.stack and workload.is_quantized else None
+    return kept or (0, 0)
+
+
+def parse_bf16_layers(text: str) -> tuple[int, int]:
+    """Return the two numbers of layers in a text such as `1,4`; raise `InputError` for anything else."""
+    found = re.fullmatch(r"\s*(\d{1,6})\s*[, ]\s*(\d{1,6})\s*", text, re.ASCII)
+    if not found:
+        raise InputError(f"the layers in bf16 must be two numbers, of first and of last layers, not {shown(text)}.")
+    return int(found[1]), int(found[2])
 
 
 def stores_fp8_weights(workload: Workload) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.core.domain import Gpu, Workload
-from tuner.core.precision import recipe_of, stores_fp8_weights
+from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.costmodel.constants import (
     ALIGNMENT_SPEEDS,
     FLASH_BACKWARD_SPEED,
@@ -88,7 +88,10 @@ def quantized_weight_bytes(gpu: Gpu, workload: Workload) -> float:
 def gathered_weight_bytes(workload: Workload) -> float:
     """Bytes of a layer's weight in the gather after a step: those stored in fp8 with a scale per tensor or block travel
     in fp8, those in mxfp8 in 16 bits (NVIDIA/Megatron-LM at d98e8a64, --reuse-grad-buf-for-mxfp8-param-ag)."""
-    return 1.0 if stores_fp8_weights(workload) and recipe_of(workload) != "mxfp8" else size_of(workload)
+    if not stores_fp8_weights(workload) or recipe_of(workload) == "mxfp8":
+        return size_of(workload)
+    halves = min(1.0, sum(bf16_layers(workload)) / workload.model.layers)
+    return 1.0 + halves * (size_of(workload) - 1.0)
 
 
 def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
-from tuner.core.precision import recipe_of
+from tuner.core.precision import bf16_layers, recipe_of
 from tuner.costmodel.activations import (
     freed_by_selection,
     kept_in_flight,
@@ -44,7 +44,7 @@ from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import routed_weights
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
 from tuner.costmodel.fully_sharded import fully_sharded_terms
-from tuner.costmodel.kernels import quantized_weight_bytes, size_of, workspaces
+from tuner.costmodel.kernels import beside_layers, quantized_weight_bytes, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
@@ -145,8 +145,11 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     workload, zero = columns.workload, columns.zero
     size = size_of(workload)
     scores = score_bytes(columns)
-    layer = layer_activations(stage, scores)
-    freed = freed_by_selection(stage, scores)
+    layer, freed = layer_activations(stage, scores), freed_by_selection(stage, scores)
+    if any(bf16_layers(workload)):
+        halves = Stages(columns.under(beside_layers(columns.cluster.gpu, workload)), stage.at)
+        layer = layer + stage.bf16_share * (layer_activations(halves, scores) - layer)
+        freed = freed + stage.bf16_share * (freed_by_selection(halves, scores) - freed)
     working = np.where(columns.recompute == _FULL, layer, freed)  # what is computed again, meanwhile
     if workload.model.experts:
         working = working + dispatcher_buffers(columns)
@@ -200,6 +203,7 @@ def _quantized_weights(stage: Stages) -> FloatArray | float:
         return 0.0
     sharded, stored = columns.zero >= 3, terms_of(workload).quantized_weights
     matrices = stage.elements(sharded) - stage.table_parameters / np.where(sharded, columns.shards, 1)
+    matrices = matrices * (1 - stage.bf16_share)
     return (each - size_of(workload)) * matrices if stored else np.where(sharded, 0.0, each * matrices)
 
 

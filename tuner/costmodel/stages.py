@@ -9,6 +9,7 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import COUNTED, LAYOUT, layout_chunks
+from tuner.core.precision import bf16_layers
 from tuner.costmodel.expert_shapes import layer_weights, routed_weights
 from tuner.costmodel.framework_terms import terms_of
 
@@ -103,6 +104,21 @@ class Stages:
         chunk = self.layers / self.columns.vpp
         leading = np.clip(experts.dense_layers - self.at * chunk, 0, chunk)
         return (self.layers - leading) / experts.period
+
+    @cached_property
+    def bf16_layers(self) -> FloatArray:
+        """Layers of the stage in 16 bits beside fp8 or fp4 layers: the first ones of its first chunk and the last ones
+        of its last."""
+        first, last = bf16_layers(self.columns.workload)
+        chunk = self.layers / self.columns.vpp
+        after = self.columns.pp - 1 - self.at
+        return np.clip(first - self.at * chunk, 0, chunk) + np.clip(last - after * chunk, 0, chunk)
+
+    @cached_property
+    def bf16_share(self) -> FloatArray:
+        """Share of the stage's layers in 16 bits beside fp8 or fp4 layers."""
+        share: FloatArray = np.minimum(1.0, self.bf16_layers / np.maximum(1, self.layers))
+        return share
 
     @cached_property
     def moe_share(self) -> FloatArray:

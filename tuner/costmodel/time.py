@@ -13,6 +13,7 @@ import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD
+from tuner.core.precision import bf16_layers
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CPU_ADAM_SECONDS,
@@ -56,13 +57,18 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
     fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
+    more = _more_in_16_bits(columns, site, layer)
+    more_time = sum(more.values(), start=np.zeros_like(layer_time))
     waits = sends
     if terms_of(columns.workload).overlap_sends:
         waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
-    slowest = _slowest(columns, layer_time, embedding, head, waits)
-    extra = np.maximum(0, slowest - fullest * layer_time)
+    slowest, halves = _slowest(columns, layer_time, more_time, embedding, head, waits)
+    extra = np.maximum(0, slowest - fullest * layer_time - halves * more_time)
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
     terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
+    if more:
+        pipeline_pass = pipeline_pass + sum(bf16_layers(columns.workload)) * more_time
+        terms |= {name: terms[name] + seconds * (halves * microbatches) for name, seconds in more.items()}
     terms["head"] = np.maximum(0, extra - waits) * microbatches
     terms["pipeline"] = np.minimum(waits, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
@@ -163,14 +169,36 @@ def _sends(columns: Columns, links: Links) -> FloatArray:
     return np.where(columns.pp > 1, 2 * way * columns.vpp, 0.0)
 
 
+def _more_in_16_bits(columns: Columns, site: SiteFactors, layer: Layer) -> dict[str, FloatArray]:
+    """Return by how much the terms of a layer in 16 bits differ from those in fp8 or fp4; none if no layer is."""
+    if not any(bf16_layers(columns.workload)):
+        return {}
+    halves, _, _ = _of_distinct(columns.under(beside_layers(columns.cluster.gpu, columns.workload)), site)
+    own = layer.terms()
+    return {name: seconds - own[name] for name, seconds in halves.terms().items()}
+
+
 def _slowest(
-    columns: Columns, layer_time: FloatArray, embedding: FloatArray, head: FloatArray, sends: FloatArray
-) -> FloatArray:
-    """Return the seconds of one microbatch on the slowest stage; without a pipeline, one stage has both ends."""
-    first, middle, last = (stage(columns).layers * layer_time for stage in (Stages.first, Stages.middle, Stages.last))
+    columns: Columns,
+    layer_time: FloatArray,
+    more_time: FloatArray,
+    embedding: FloatArray,
+    head: FloatArray,
+    sends: FloatArray,
+) -> tuple[FloatArray, FloatArray]:
+    """Return the seconds of one microbatch on the slowest stage, and the stage's layers in 16 bits beside fp8 or fp4.
+
+    Without a pipeline, one stage has both ends.
+    """
+    stages = [stage(columns) for stage in (Stages.first, Stages.middle, Stages.last)]
+    first, middle, last = (stage.layers * layer_time + stage.bf16_layers * more_time for stage in stages)
+    at_first, at_middle, at_last = (stage.bf16_layers for stage in stages)
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    longest = np.where(columns.pp > 2, np.maximum(middle + sends, outer), outer)
-    return np.where(columns.pp > 1, longest, first + embedding + head)
+    inside = (columns.pp > 2) & (middle + sends > outer)
+    longest = np.where(inside, middle + sends, outer)
+    halves = np.where(inside, at_middle, np.where(first + embedding > last + head, at_first, at_last))
+    alone = columns.pp == 1
+    return np.where(alone, first + embedding + head, longest), np.where(alone, at_first, halves)
 
 
 def _data_parallel(

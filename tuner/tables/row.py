@@ -30,7 +30,7 @@ OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "partition", "parallel_loss", "offload", "hsdp_replicas", "framework"),
     *("precision_recipe", "optimizer", "grad_precision", "state_precision", "loss_precision", "loss_chunks"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
-    *("cuda_graph", "cp_comm", "quantized_weights"),
+    *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
     *("routing", "mtp"),

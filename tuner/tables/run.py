@@ -23,7 +23,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
-from tuner.core.precision import check_precision
+from tuner.core.precision import check_precision, parse_bf16_layers
 from tuner.core.text import counted, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
@@ -165,6 +165,7 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         **precisions,
         loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
         quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
+        bf16_layers=parse_bf16_layers(cells["bf16_layers"]) if "bf16_layers" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it

@@ -99,7 +99,7 @@ def _stack_cells(stack: Stack) -> dict[str, str]:
         if isinstance(value, bool):
             value = int(value)
         elif isinstance(value, tuple):
-            value = " ".join(value)
+            value = " ".join(map(str, value))
         if value is not None:
             cells[each.name] = str(value)
     return cells
