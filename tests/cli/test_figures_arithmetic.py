@@ -71,12 +71,28 @@ def test_a_cluster_names_its_nvlink_domain(domain: int | None, words: str) -> No
             {"framework": "megatron-core", "precision": "fp8", "fp8_weights": True},
             "framework megatron-core with the delayed recipe and weights in fp8",
         ),
+        (
+            {"framework": "megatron-core", "precision": "fp8", "precision_recipe": "tensorwise", "bf16_layers": "1,4"},
+            "framework megatron-core with the tensorwise recipe and the first layer and the last 4 layers in bf16",
+        ),
+        (
+            {
+                "framework": "megatron-core",
+                "precision": "fp8",
+                "precision_recipe": "tensorwise",
+                "fp8_weights": True,
+                "bf16_layers": "0,1",
+            },
+            "framework megatron-core with the tensorwise recipe, weights in fp8 and the last layer in bf16",
+        ),
     ],
 )
 def test_a_framework_is_named_with_its_fp8_recipe(given: dict[str, Any], words: str) -> None:
     space = space_for(model="gpt-1.3b", gpu="H100-80GB-SXM", nodes=1, **given)
     assert output.framework_words(space.workload) == words
-    assert output.space_document(space)["workload"]["fp8_weights"] == words.endswith("weights in fp8")
+    document = output.space_document(space)["workload"]
+    assert document["fp8_weights"] == ("weights in fp8" in words)
+    assert document["bf16_layers"] == [int(each) for each in given.get("bf16_layers", "0,0").split(",")]
 
 
 @pytest.mark.parametrize(

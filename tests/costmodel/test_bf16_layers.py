@@ -97,7 +97,7 @@ def test_only_the_stage_of_the_layers_needs_more_memory_for_activations_and_less
 
 
 def test_weights_stored_in_fp8_are_gathered_in_16_bits_where_they_stay_in_bf16() -> None:
-    fields = {"precision": "fp8", "precision_recipe": "tensorwise", "stored": True}
+    fields: dict[str, Any] = {"precision": "fp8", "precision_recipe": "tensorwise", "stored": True}
     sizes = [gathered_weight_bytes(columns(kept, **fields).workload) for kept in (None, (12, 12), (48, 0))]
     assert sizes == pytest.approx([1, 1.5, 2])
 

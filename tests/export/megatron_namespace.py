@@ -11,6 +11,7 @@ import pytest
 
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError
+from tuner.core.precision import bf16_layers
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Settings
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
@@ -111,6 +112,9 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "precision": (ns.bf16, ns.fp16, ns.fp8, ns.fp8_recipe if ns.fp8 else None),
         "fp8_weights": (ns.fp8_param_gather, ns.reuse_grad_buf_for_mxfp8_param_ag),
         "fp4": (ns.fp4, ns.fp4_recipe, ns.fp4_param_gather) if ns.fp4 else None,
+        "bf16_layers": (ns.num_layers_at_start_in_bf16, ns.num_layers_at_end_in_bf16)
+        if ns.first_last_layers_bf16
+        else (0, 0),
         "maxima": (ns.fp8_amax_history_len, ns.fp8_amax_compute_algo)
         if ns.fp8 and ns.fp8_recipe == "delayed"
         else None,
@@ -307,6 +311,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         ),
         "fp8_weights": (stored, stored and recipe == "mxfp8"),
         "fp4": ("e2m1", "nvfp4", False) if half == "fp4" else None,
+        "bf16_layers": bf16_layers(workload),
         "maxima": (1024, "max") if fp8 and recipe == "delayed" else None,
         "loss_scale": (4096, 500) if half == "fp16" else None,
         "kernels": (

@@ -117,6 +117,21 @@ def test_fp8_formats_layers_and_weights_are_those_of_the_megatron_lm_export(
     assert [eval(fields["fp8"])] == core["--fp8-format"]  # noqa: S307
 
 
+@pytest.mark.parametrize(("precision", "recipe"), [("fp8", "tensorwise"), ("fp8", "mxfp8"), ("fp4", "nvfp4")])
+@pytest.mark.parametrize("kept", [(1, 1), (0, 4), (2, 0)])
+def test_layers_in_bf16_are_those_of_the_megatron_lm_export(precision: Any, recipe: Any, kept: tuple[int, int]) -> None:
+    run = hugging_face_run("llama-3-8b")
+    described = {"precision": precision, "precision_recipe": recipe, "stack": Stack(bf16_layers=kept)}
+    run = replace(run, workload=replace(run.workload, **described))
+    text = exported(run, "megatron-bridge")["recipe.py"]
+    core = {name: values for name, *values in megatron_core_flags(run)}
+    assert core["--first-last-layers-bf16"] == []
+    assert "    config.mixed_precision.first_last_layers_bf16 = True\n" in text
+    for end, layers in zip(("start", "end"), kept, strict=True):
+        assert f"    config.mixed_precision.num_layers_at_{end}_in_bf16 = {layers}\n" in text
+        assert core[f"--num-layers-at-{end}-in-bf16"] == [str(layers)]
+
+
 def test_the_loss_scale_of_fp16_is_that_of_the_megatron_lm_export() -> None:
     run = hugging_face_run("llama-3-8b")
     run = replace(run, workload=replace(run.workload, precision="fp16"))

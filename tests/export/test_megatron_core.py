@@ -23,7 +23,7 @@ from tuner.core.catalog import model as catalog_model
 from tuner.core.domain import Stack
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.experts import Latent
-from tuner.core.precision import recipe_of, stores_fp8_weights
+from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.formats import ExportOptions, Setting
 from tuner.export.megatron_core import MEGATRON_CORE, RECIPE_FORMATS, megatron_core_flags
@@ -129,7 +129,12 @@ def _rich() -> list[ProductionRun]:
             precision_recipe="blockwise",
             stack=Stack(quantized_weights=True),
         ),
-        varied(llama, precision="fp8", precision_recipe="mxfp8", stack=Stack(quantized_weights=True)),
+        varied(
+            llama,
+            precision="fp8",
+            precision_recipe="mxfp8",
+            stack=Stack(quantized_weights=True, bf16_layers=(2, 5)),
+        ),
         varied(
             replace(gpt, topology=replace(gpt.topology, recompute="full")),
             {"activation": "gelu", "positions": "rotary", "sliding_window": 512, "window_skip": 6}
@@ -374,6 +379,10 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
         recipe = recipe_of(run.workload) if run.workload.precision == "fp8" else None
         assert config["fp8"] == (RECIPE_FORMATS[recipe] if recipe else None)
         assert config["fp8_param"] == stores_fp8_weights(run.workload)
+        kept = bf16_layers(run.workload)
+        assert config["first_last_layers_bf16"] == any(kept)
+        read = (config["num_layers_at_start_in_bf16"], config["num_layers_at_end_in_bf16"])
+        assert read == (kept if any(kept) else (1, 1))
         assert arguments["reuse_grad_buf_for_mxfp8_param_ag"] == (config["fp8_param"] and recipe == "mxfp8")
 
 

@@ -325,31 +325,6 @@ def test_unsupported_options_of_a_trainer_are_refused(
         TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "tiny", **given})
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "recipe", "stored"),
-    [
-        ("megatron-lm", "--bf16 --fp8-format hybrid", "delayed", False),
-        ("megatron-lm", "--bf16 --fp8-format e4m3 --fp8-recipe blockwise", "blockwise", False),
-        ("megatron-lm", "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", "mxfp8", True),
-        ("nemo", "mixed_precision=bf16_with_fp8_current_scaling_mixed", "tensorwise", True),
-        ("nemo", "mixed_precision=bf16_with_fp8_subchannel_scaling_mixed", "blockwise", False),
-        ("nemo", "--recipe llama3_8b_pretrain_8gpu_gb200_fp8mx_config", "mxfp8", True),
-        ("nemo", "mixed_precision=bf16_with_mxfp8_mixed mixed_precision.fp8_param_gather=False", "mxfp8", False),
-        ("nemo", "--factory f trainer.plugins=bf16_with_mxfp8_mixed", "mxfp8", False),
-        ("nemo", "--factory f trainer.plugins=bf16_with_fp8_mixed", "delayed", True),
-        ("torchtitan", "--model.converters mx", "mxfp8", None),
-        ("torchtitan", "--model.converters float8", None, None),
-        ("megatron-lm", "--bf16", None, None),
-        ("nemo", "mixed_precision=bf16_mixed", None, None),
-    ],
-)
-def test_the_recipe_and_the_stored_weights_of_a_command_in_fp8_are_read(
-    name: str, more: str, recipe: str | None, stored: bool | None
-) -> None:
-    found = TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "llama-3-8b"})
-    assert (found.get("precision_recipe"), found.get("fp8_weights")) == (recipe, stored)
-
-
 def test_options_that_repeat_the_behaviour_of_a_trainer_are_accepted() -> None:
     given = {"model": "tiny", "settings": ("tp=1",), "precision": "bf16", "framework": "deepspeed"}
     found = TrainerCommand.parse("hf", "python x.py --bf16").completed(given)

@@ -11,6 +11,7 @@ import pytest
 
 from tests.workers import tiny
 from tuner.core.catalog import gpu
+from tuner.core.domain import Stack
 from tuner.core.errors import InputError
 from tuner.space.build import _usual, model_of, of_a_job, space_for
 
@@ -106,3 +107,29 @@ def test_a_job_has_only_an_explicit_framework(given: Any, framework: str) -> Non
 def test_fp8_weights_need_fp8_and_megatron_core(described: Any, reason: str) -> None:
     with pytest.raises(InputError, match=reason):
         space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=1, fp8_weights=True, **described)
+
+
+@pytest.mark.parametrize(
+    ("described", "reason"),
+    [
+        ({"precision": "bf16"}, "--bf16-layers needs --precision fp8 or fp4, not bf16"),
+        ({"precision": "fp8", "framework": "torchtitan"}, "of Megatron-Core, not of torchtitan"),
+        ({"precision": "fp8", "framework": "any"}, "of Megatron-Core, not of any framework"),
+        ({"precision": "fp8"}, "not possible with delayed scaling"),
+        ({"precision": "fp4", "bf16_layers": "30,4"}, "names 34 layers, and the model has 32"),
+        ({"precision": "fp4", "bf16_layers": "4"}, "two numbers"),
+    ],
+)
+def test_layers_in_bf16_need_fp8_or_fp4_and_megatron_core(described: Any, reason: str) -> None:
+    with pytest.raises(InputError, match=reason):
+        space_for(**{"model": "llama-3-8b", "gpu": "B200-180GB-SXM", "nodes": 1, "bf16_layers": "1,4", **described})
+
+
+def test_no_layers_in_bf16_are_the_default() -> None:
+    usual, given = (
+        space_for(model="llama-3-8b", gpu="B200-180GB-SXM", nodes=1, precision="fp4", bf16_layers=layers)
+        for layers in (None, "0,0")
+    )
+    assert given.workload == usual.workload
+    kept = space_for(model="llama-3-8b", gpu="B200-180GB-SXM", nodes=1, precision="fp4", bf16_layers="0,4")
+    assert kept.workload.stack == Stack(bf16_layers=(0, 4))

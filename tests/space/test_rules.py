@@ -142,6 +142,16 @@ BREAKS = {
     ),
     "fp8-weights-need-zero": ("tp1-pp1-mbs1-z0", IN_FP8),
     "fp8-weights-without-offload": ("tp1-pp1-mbs1-z1-offopt", {**IN_FP8, "precision_recipe": "tensorwise"}),
+    "bf16-layers-in-stage": (
+        "tp1-pp4-mbs1-z1",
+        {
+            "model": replace(SMALL, layers=4),
+            "precision": "fp8",
+            "precision_recipe": "tensorwise",
+            "bf16_layers": "1,2",
+            **ON_H100,
+        },
+    ),
     "flash-precision": ("tp8-pp12-mbs1-z1", {"attention": "flash2", "precision": "fp32"}),
     "flash-head-size": ("tp8-pp12-mbs1-z1-h32", {"attention": "flash2"}),
     "framework-pp": ("tp8-pp12-mbs1-z3", {"framework": "fsdp2"}),

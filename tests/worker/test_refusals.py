@@ -109,6 +109,7 @@ ELSEWHERE = {
     "fp8-expert-sizes": "likewise",
     "fp8-weights-need-zero": "of Megatron-LM, and the worker has no fp8",
     "fp8-weights-without-offload": "likewise",
+    "bf16-layers-in-stage": "likewise",
     "framework-vpp": "likewise",
     "framework-hsdp": "likewise",
     "framework-ep": "the worker has it: test_experts.py",

@@ -158,6 +158,11 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         help="Store the layers' weights in fp8, instead of fp8 copies beside 16-bit weights. Needs ZeRO 1.",
     ),
     click.option(
+        "--bf16-layers",
+        metavar="FIRST,LAST",
+        help="Keep so many first and last layers in bf16 beside fp8 or fp4, such as 0,4. [default: 0,0]",
+    ),
+    click.option(
         "--routing",
         type=click.Choice(["balanced", "natural"]),
         help="How tokens are distributed over experts: equally, as in benchmarks, or as by a trained router. "
@@ -189,8 +194,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
 
 _NAMES: Final = (
     *("model", "cluster", "nodes", "gpus_per_node", "gpu", "nvlink_domain", "global_batch", "seq", "precision"),
-    *("attention", "tokens", "framework", "precision_recipe", "fp8_weights", "routing", "settings", "allow", "ramp"),
-    "exact_nodes",
+    *("attention", "tokens", "framework", "precision_recipe", "fp8_weights", "bf16_layers", "routing", "settings"),
+    *("allow", "ramp", "exact_nodes"),
 )
 """The arguments that these options fill."""
 

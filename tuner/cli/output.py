@@ -128,13 +128,17 @@ def _domain(cluster: Cluster) -> str:
 def framework_words(workload: Workload) -> str:
     """Return the workload's framework and, with fp8 or fp4, its recipe, as words."""
     from tuner.core.frameworks import record_of
-    from tuner.core.precision import recipe_of, stores_fp8_weights
+    from tuner.core.precision import bf16_layer_words, recipe_of, stores_fp8_weights
+    from tuner.core.text import listed
 
     record = record_of(workload)
     name = f"framework {record.name}" if record else "any framework"
     recipe = recipe_of(workload) if record else workload.precision_recipe
-    stored = " and weights in fp8" if stores_fp8_weights(workload) else ""
-    return f"{name} with the {recipe} recipe{stored}" if recipe else name
+    if not recipe:
+        return name
+    stored = ["weights in fp8"] if stores_fp8_weights(workload) else []
+    kept = [words] if (words := bf16_layer_words(workload)) else []
+    return f"{name} with {listed([f'the {recipe} recipe', *stored, *kept])}"
 
 
 def tokens_origin(workload: Workload) -> str:
@@ -167,7 +171,7 @@ def _model_axes(space: Space) -> list[tuple[Sequence[object], str]]:
 def space_document(space: Space) -> dict[str, Any]:
     """Return the model, workload and cluster for JSON."""
     from tuner.core.documents import identity_document, model_notes
-    from tuner.core.precision import stores_fp8_weights
+    from tuner.core.precision import bf16_layers, stores_fp8_weights
 
     workload, cluster = space.workload, space.cluster
     model = workload.model
@@ -191,6 +195,7 @@ def space_document(space: Space) -> dict[str, Any]:
             "framework": workload.framework,
             "precision_recipe": workload.precision_recipe,
             "fp8_weights": stores_fp8_weights(workload),
+            "bf16_layers": list(bf16_layers(workload)),
             "tokens": workload.training_tokens,
         },
         "cluster": {

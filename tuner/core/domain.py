@@ -214,6 +214,11 @@ class Stack:
                     f"recompute_modules must be of {either(get_args(RecomputeModule))}, not {shown(module)}."
                 )
 
+    def __repr__(self) -> str:
+        """Return the fields that are not None: runs are identified by them."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return f"Stack({', '.join(f'{name}={value!r}' for name, value in values.items() if value is not None)})"
+
 
 def _are_two_counts(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(type(each) is int and each >= 0 for each in value)

@@ -61,9 +61,35 @@ def parse_bf16_layers(text: str) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
+def bf16_layer_words(workload: Workload) -> str:
+    """Return which layers stay in 16 bits beside fp8 or fp4 layers, as words; empty without any."""
+    first, last = bf16_layers(workload)
+    ends = [
+        f"the {end} {many} layers" if many > 1 else f"the {end} layer" * many
+        for end, many in (("first", first), ("last", last))
+    ]
+    return f"{listed(filter(None, ends))} in bf16" if first or last else ""
+
+
 def stores_fp8_weights(workload: Workload) -> bool:
     """Return whether the parameters of fp8 layers are stored in fp8."""
     return workload.precision == "fp8" and workload.stack is not None and bool(workload.stack.quantized_weights)
+
+
+def check_bf16_layers(workload: Workload) -> None:
+    """Raise `InputError` unless the framework can keep as many layers in bf16 beside fp8 or fp4."""
+    kept = sum(bf16_layers(workload))
+    if not workload.is_quantized:
+        raise InputError(f"--bf16-layers needs --precision fp8 or fp4, not {workload.precision}.")
+    if workload.framework != "megatron-core":
+        raise InputError(
+            "--bf16-layers is --first-last-layers-bf16 of Megatron-Core, not of "
+            f"{workload.framework or 'any framework'}; use --framework megatron-core."
+        )
+    if recipe_of(workload) == "delayed":
+        raise InputError("--bf16-layers is not possible with delayed scaling; use another --precision-recipe.")
+    if kept > workload.model.layers:
+        raise InputError(f"--bf16-layers names {kept} layers, and the model has {workload.model.layers}.")
 
 
 def check_fp8_weights(workload: Workload) -> None:

@@ -16,7 +16,7 @@ from typing import Final
 from tuner.core.domain import Topology
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
-from tuner.core.precision import recipe_of, stores_fp8_weights
+from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import (
@@ -305,8 +305,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 def precision_fields(run: ProductionRun) -> dict[str, object]:
     """Return the fields that make Bridge's precision recipes equal to the Megatron-LM export.
 
-    In FP8 and FP4, all layers are quantized, and weights are in bf16 unless the run stores them in fp8. In fp16,
-    Bridge's first loss scale is 2^32.
+    In FP8 and FP4, all layers are quantized but those that the run keeps in bf16, and weights are in bf16 unless the
+    run stores them in fp8. In fp16, Bridge's first loss scale is 2^32.
     """
     recipe = recipe_of(run.workload)
     if run.workload.precision == "fp16":
@@ -314,7 +314,10 @@ def precision_fields(run: ProductionRun) -> dict[str, object]:
     if recipe is None:
         return {}
     name = run.workload.precision
-    fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": False}
+    first, last = bf16_layers(run.workload)
+    fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": bool(first or last)}
+    if first or last:
+        fields |= {"num_layers_at_start_in_bf16": first, "num_layers_at_end_in_bf16": last}
     fields[f"{name}_param_gather"] = stored = stores_fp8_weights(run.workload)
     if name == "fp8":
         fields["reuse_grad_buf_for_mxfp8_param_ag"] = stored and recipe == "mxfp8"

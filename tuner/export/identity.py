@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
-from tuner.core.precision import stores_fp8_weights
+from tuner.core.precision import bf16_layer_words, stores_fp8_weights
 from tuner.core.text import counted
 
 if TYPE_CHECKING:
@@ -255,6 +255,7 @@ _WORKLOAD: Final = (
             f"{w.precision} precision"
             + (f" with {w.precision_recipe} scaling" if w.precision_recipe else "")
             + (" and weights in fp8" if stores_fp8_weights(w) else "")
+            + (f" and {kept}" if (kept := bf16_layer_words(w)) else "")
         ),
         "precision_recipe",
         subject="workload",

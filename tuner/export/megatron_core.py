@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.core.domain import layout_chunks
-from tuner.core.precision import recipe_of, stores_fp8_weights
+from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import (
     ExportOptions,
@@ -181,9 +181,15 @@ def _precision(run: ProductionRun) -> Settings:
         return half_precision(run)
     name = f"--{run.workload.precision}"
     flags = [*half_precision(run), (f"{name}-format", RECIPE_FORMATS[recipe]), (f"{name}-recipe", recipe)]
-    delayed = [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
-    stored = [("--fp8-param-gather",)] + [("--reuse-grad-buf-for-mxfp8-param-ag",)] * (recipe == "mxfp8")
-    return flags + delayed * (recipe == "delayed") + stored * stores_fp8_weights(run.workload)
+    if recipe == "delayed":
+        flags += [(f"--{name.replace('_', '-')}", str(value)) for name, value in DELAYED_SCALING.items()]
+    if stores_fp8_weights(run.workload):
+        flags += [("--fp8-param-gather",)] + [("--reuse-grad-buf-for-mxfp8-param-ag",)] * (recipe == "mxfp8")
+    if any(kept := bf16_layers(run.workload)):
+        ends = zip(("start", "end"), kept, strict=True)
+        counts = [(f"--num-layers-at-{end}-in-bf16", str(layers)) for end, layers in ends]
+        flags += [("--first-last-layers-bf16",), *counts]
+    return flags
 
 
 def _attention(run: ProductionRun) -> Settings:

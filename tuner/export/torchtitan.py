@@ -16,7 +16,7 @@ from typing import Any, Final
 from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Model
-from tuner.core.precision import stores_fp8_weights
+from tuner.core.precision import bf16_layers, stores_fp8_weights
 from tuner.core.text import listed
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
@@ -184,7 +184,8 @@ def _scalable(run: ProductionRun) -> bool:
 def _has_precision(run: ProductionRun) -> bool:
     """Return whether all matrix products, including those of experts, and weights have the precision of the run."""
     precision, recipe = run.workload.precision, run.workload.precision_recipe
-    fp8 = precision == "fp8" and recipe in (None, "rowwise", "mxfp8") and not stores_fp8_weights(run.workload)
+    fp8 = precision == "fp8" and recipe in (None, "rowwise", "mxfp8")
+    fp8 = fp8 and not (stores_fp8_weights(run.workload) or any(bf16_layers(run.workload)))
     return precision == "bf16" or ((precision == "fp32" or fp8) and run.workload.model.experts is None)
 
 

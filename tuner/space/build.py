@@ -25,7 +25,7 @@ from tuner.core.domain import (
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
 from tuner.core.model import Model, Shape
-from tuner.core.precision import check_fp8_weights, check_precision
+from tuner.core.precision import check_bf16_layers, check_fp8_weights, check_precision, parse_bf16_layers
 from tuner.core.quantity import texts_of
 from tuner.core.text import either, listed
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
@@ -56,6 +56,7 @@ class SpaceArguments(TypedDict, total=False):
     framework: FrameworkChoice | None
     precision_recipe: PrecisionRecipe | None
     fp8_weights: bool
+    bf16_layers: str | None
     routing: Routing | None
     settings: Iterable[str]
     allow: Iterable[str]
@@ -79,6 +80,7 @@ def space_for(
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
     fp8_weights: bool = False,
+    bf16_layers: str | None = None,
     routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
@@ -101,6 +103,8 @@ def space_for(
     runs_on = _framework(framework, trained_with, precision, attention)
     defaults = _usual(trained_with, described, machines.gpu, precision, runs_on)
     check_precision(precision or defaults["precision"], machines.gpu, precision_recipe)
+    kept = parse_bf16_layers(bf16_layers) if bf16_layers is not None else (0, 0)
+    stack = Stack(quantized_weights=fp8_weights or None, bf16_layers=kept if any(kept) else None)
     workload = Workload(
         model=described,
         global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
@@ -112,10 +116,12 @@ def space_for(
         precision_recipe=precision_recipe,
         routing=routing or "balanced",
         ramp=None if ramp is None else parse_ramp(ramp),
-        stack=Stack(quantized_weights=True) if fp8_weights else None,
+        stack=None if stack == Stack() else stack,
     )
     if fp8_weights:
         check_fp8_weights(workload)
+    if any(kept):
+        check_bf16_layers(workload)
     _check_support(machines.gpu, workload)
     axes = default_axes(workload, machines, heads=() if model is not None else BLOOM_HEADS)
     pinned = dict(_settings(settings))

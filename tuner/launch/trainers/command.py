@@ -149,7 +149,7 @@ class TrainerCommand:
             )
         return found or given
 
-    def _scaling(self, given: Mapping[str, Any]) -> Mapping[str, str | bool]:
+    def _scaling(self, given: Mapping[str, Any]) -> Mapping[str, str | bool | None]:
         """Return how the command scales and stores fp8 and fp4 tensors; raise for another way."""
         fixed = self.kind.scaling(self.fixed)
         for name, value in fixed.items():

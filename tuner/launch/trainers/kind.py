@@ -62,7 +62,7 @@ class TrainerKind:
     """Returns the flags of one job, for a short measuring run; the path is that of its `ds_config.json`."""
     precision: Callable[[Flags], str | None]
     """Returns the precision that the command fixes; None: it fixes none."""
-    scaling: Callable[[Flags], Mapping[str, str | bool]] = lambda _flags: {}
+    scaling: Callable[[Flags], Mapping[str, str | bool | None]] = lambda _flags: {}
     """Returns how the command scales and stores fp8 and fp4 tensors, as arguments of `space_for`."""
     pinned: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
     """Returns the axes that the trainer lacks, with their only value."""

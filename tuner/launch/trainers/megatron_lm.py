@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import Topology, Workload, layout_chunks
+from tuner.core.domain import QUANTIZED, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
@@ -278,14 +278,18 @@ def _precision(flags: Flags) -> str:
     return "fp8" if flags.get("--fp8-format") or flags.get("--fp8") else half_precision(flags)
 
 
-def _scaling(flags: Flags) -> dict[str, str | bool]:
-    """Return the recipe of the flags, and whether weights are stored in fp8."""
-    if _precision(flags) != "fp8":
+def _scaling(flags: Flags) -> dict[str, str | bool | None]:
+    """Return the recipe of the flags, whether weights are stored in fp8, and the layers in bf16."""
+    if (precision := _precision(flags)) not in QUANTIZED:
         return {}
+    kept = [flags.get(f"--num-layers-at-{end}-in-bf16", "1") for end in ("start", "end")]
+    layers = {"bf16_layers": ",".join(kept) if is_on(flags, "--first-last-layers-bf16") else None}
+    if precision != "fp8":
+        return {**layers}
     recipe = flags.get("--fp8-recipe", "delayed")
     if recipe not in _RECIPES:
         raise InputError(f"--fp8-recipe {shown(recipe)} of --command is not modelled, only {listed(_RECIPES)}.")
-    return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags}
+    return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags, **layers}
 
 
 def _check(flags: Flags, model: Model) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import QUANTIZED, Topology, Workload
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
@@ -144,6 +144,7 @@ def _precision(flags: Flags) -> str | None:
 
 
 _RECIPES: Final = {
+    "nanov2_bf16_with_fp8_current": "blockwise",
     **dict.fromkeys(("fp8_delayed", "with_fp8_mixed", "fp8ds", "fp8_ds"), "delayed"),
     **dict.fromkeys(("fp8_current", "fp8cs", "fp8_cs"), "tensorwise"),
     **dict.fromkeys(("fp8_subchannel", "fp8_blockwise", "fp8sc", "fp8_sc"), "blockwise"),
@@ -152,15 +153,42 @@ _RECIPES: Final = {
 """Parts of the names of precision recipes, and how each scales fp8 tensors."""
 
 
-def _scaling(flags: Flags) -> dict[str, str | bool]:
-    """Return the recipe that the name means, and whether it stores weights in fp8 unless a field overrides that."""
-    recipe = next((found for word, found in _RECIPES.items() if word in _named(flags)), None)
+_BF16_LAYERS: Final = {
+    **dict.fromkeys(("nemotron_h_bf16_with_fp8_current", "nanov2_bf16_with_fp8_current"), ("2", "2")),
+    "with_fp8_current_scaling": ("1", "1"),
+    "nemotron_3_super_bf16_with_nvfp4": ("0", "14"),
+}
+"""Parts of the names of precision recipes that keep first and last layers in bf16, and how many (NVIDIA-NeMo/
+Megatron-Bridge at 067f987d, src/megatron/bridge/training/mixed_precision.py; NVIDIA/NeMo at 0a07447c, nemo/collections/
+llm/recipes/precision/mixed_precision.py)."""
+
+
+def _scaling(flags: Flags) -> dict[str, str | bool | None]:
+    """Return the recipe that the name means, whether it stores weights in fp8, and its layers in bf16, unless fields
+    override that."""
+    name = _named(flags)
+    layers = {"bf16_layers": _kept(flags)} if _precision(flags) in QUANTIZED else {}
+    recipe = next((found for word, found in _RECIPES.items() if word in name), None)
     if recipe is None:
-        return {}
-    stored = recipe in STORED_IN_FP8["nemo" if _is_nemo2(flags) else "megatron-bridge"]
-    fields = ("mixed_precision.fp8_param_gather", "mixed_precision.fp8_param", "trainer.plugins.fp8_param_gather")
-    given = [flags[name].lower() for name in fields if name in flags]
-    return {"precision_recipe": recipe, "fp8_weights": given[-1] == "true" if given else stored}
+        return {**layers}
+    stored = recipe in STORED_IN_FP8["nemo" if _is_nemo2(flags) else "megatron-bridge"] or "nanov2" in name
+    given = _field(flags, "fp8_param_gather", _field(flags, "fp8_param", str(stored)))
+    return {"precision_recipe": recipe, "fp8_weights": given.lower() == "true", **layers}
+
+
+def _kept(flags: Flags) -> str | None:
+    """Return the numbers of first and last layers in bf16, None without any."""
+    usual = next((layers for word, layers in _BF16_LAYERS.items() if word in _named(flags)), None)
+    first, last = usual or ("0", "0")
+    if _field(flags, "first_last_layers_bf16", str(usual is not None)).lower() != "true":
+        return None
+    named = (("start", first), ("end", last))
+    return ",".join(_field(flags, f"num_layers_at_{end}_in_bf16", layers) for end, layers in named)
+
+
+def _field(flags: Flags, name: str, usual: str) -> str:
+    """Return the override of a field of the precision recipe."""
+    return flags.get(f"mixed_precision.{name}", flags.get(f"trainer.plugins.{name}", usual))
 
 
 NEMO: Final = TrainerKind(

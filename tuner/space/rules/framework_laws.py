@@ -11,7 +11,7 @@ from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
-from tuner.core.precision import recipe_of, stores_fp8_weights
+from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.core.text import either, listed
 from tuner.space.rules.rule import Rule
 
@@ -234,6 +234,21 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             f"with {recipe_of(c.workload)} scaling, weights stored in fp8 exclude offload {OFFLOAD[int(c.offload)]}"
         ),
         binding=lambda workload: stores_fp8_weights(workload) and recipe_of(workload) != "delayed",
+    ),
+    Rule(
+        name="bf16-layers-in-stage",
+        level="law",
+        sentence="no more first or last layers stay in bf16 than a pipeline stage has",
+        source="NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/transformer_config.py: "
+        "max_bf16_layers_per_pipeline_stage",
+        reads=("layers", "pp"),
+        vary=("pp",),
+        broken=lambda c: c.layers // c.pp < max(bf16_layers(c.workload)),
+        numbers=lambda c: (
+            f"{max(bf16_layers(c.workload))} layers stay in bf16 at one end, and a stage of pp={c.pp} has "
+            f"{c.layers // c.pp}"
+        ),
+        binding=lambda workload: workload.precision == "fp8" and any(bf16_layers(workload)),
     ),
     _law(
         "fork",

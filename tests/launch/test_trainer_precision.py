@@ -1,0 +1,70 @@
+"""What `--trainer` reads of the fp8 and fp4 recipe, stored weights and layers in bf16 of a command."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.core.errors import InputError
+from tuner.launch.trainers.command import TrainerCommand
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "recipe", "stored"),
+    [
+        ("megatron-lm", "--bf16 --fp8-format hybrid", "delayed", False),
+        ("megatron-lm", "--bf16 --fp8-format e4m3 --fp8-recipe blockwise", "blockwise", False),
+        ("megatron-lm", "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --fp8-param-gather", "mxfp8", True),
+        ("nemo", "mixed_precision=bf16_with_fp8_current_scaling_mixed", "tensorwise", True),
+        ("nemo", "mixed_precision=bf16_with_fp8_subchannel_scaling_mixed", "blockwise", False),
+        ("nemo", "--recipe llama3_8b_pretrain_8gpu_gb200_fp8mx_config", "mxfp8", True),
+        ("nemo", "mixed_precision=bf16_with_mxfp8_mixed mixed_precision.fp8_param_gather=False", "mxfp8", False),
+        ("nemo", "--factory f trainer.plugins=bf16_with_mxfp8_mixed", "mxfp8", False),
+        ("nemo", "--factory f trainer.plugins=bf16_with_fp8_mixed", "delayed", True),
+        ("torchtitan", "--model.converters mx", "mxfp8", None),
+        ("torchtitan", "--model.converters float8", None, None),
+        ("megatron-lm", "--bf16", None, None),
+        ("nemo", "mixed_precision=bf16_mixed", None, None),
+        ("nemo", "mixed_precision=nanov2_bf16_with_fp8_current_scaling_mixed", "blockwise", True),
+    ],
+)
+def test_the_recipe_and_the_stored_weights_of_a_command_in_fp8_are_read(
+    name: str, more: str, recipe: str | None, stored: bool | None
+) -> None:
+    found = TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "llama-3-8b"})
+    assert (found.get("precision_recipe"), found.get("fp8_weights")) == (recipe, stored)
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "layers"),
+    [
+        ("megatron-lm", "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --first-last-layers-bf16", "1,1"),
+        ("megatron-lm", "--bf16 --fp4-format e2m1 --first-last-layers-bf16 --num-layers-at-start-in-bf16 0", "0,1"),
+        ("megatron-lm", "--bf16 --fp4-format e2m1 --num-layers-at-end-in-bf16 4", None),
+        ("nemo", "mixed_precision=bf16_with_fp8_current_scaling_mixed", "1,1"),
+        ("nemo", "--factory f trainer.plugins=bf16_with_fp8_current_scaling_mixed", "1,1"),
+        ("nemo", "mixed_precision=nemotron_h_bf16_with_fp8_current_scaling_mixed", "2,2"),
+        ("nemo", "mixed_precision=nemotron_3_super_bf16_with_nvfp4_mixed", "0,14"),
+        ("nemo", "mixed_precision=bf16_with_nvfp4_mixed", None),
+        (
+            "nemo",
+            "mixed_precision=bf16_with_nvfp4_mixed mixed_precision.first_last_layers_bf16=True "
+            "mixed_precision.num_layers_at_end_in_bf16=4",
+            "0,4",
+        ),
+        (
+            "nemo",
+            "mixed_precision=bf16_with_fp8_current_scaling_mixed mixed_precision.first_last_layers_bf16=False",
+            None,
+        ),
+        ("nemo", "mixed_precision=bf16_with_mxfp8_mixed", None),
+    ],
+)
+def test_the_layers_in_bf16_of_a_command_in_fp8_or_fp4_are_read(name: str, more: str, layers: str | None) -> None:
+    found = TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "llama-3-8b"})
+    assert found["bf16_layers"] == layers
+
+
+def test_layers_in_bf16_other_than_those_of_the_command_are_refused() -> None:
+    command = TrainerCommand.parse("nemo", "python x.py mixed_precision=bf16_with_nvfp4_mixed")
+    with pytest.raises(InputError, match="--bf16-layers 0,4 contradicts the flags of --command"):
+        command.completed({"model": "llama-3-8b", "bf16_layers": "0,4"})
