@@ -275,7 +275,7 @@ def test_a_job_without_a_logging_interval_is_watched_by_its_estimate(study: Call
     assert running.watch == Watchdog.of(high, [])
     trial = replace(running.trial, proposal=replace(running.trial.proposal, estimate_high=None))
     made._watch(trial, running.job, "job9")
-    estimate = math.exp(float(made.state.surrogate.log_seconds()[trial.proposal.candidate]))
+    estimate = math.exp(float(made.state.surrogate.time.log_seconds()[trial.proposal.candidate]))
     assert made.running[0].watch == Watchdog.of(estimate, [])
     assert made.running[0].trial.handle == made.running[0].handle == "job9"
 

@@ -11,8 +11,7 @@ from tuner.core.columns import FloatArray
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.residual_features import Features
 from tuner.costmodel.site_factors import TIME_FACTORS
-from tuner.search.model_error import trends_of
-from tuner.search.observations import row_of
+from tuner.search.time_prior import trends_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +35,7 @@ def recalled(calibration: Calibration, factors: FloatArray) -> Iterator[Recalled
     for row in range(len(known)):
         slopes = calibration.slopes[row]
         yield RecalledRow(
-            features=row_of(known, row),
+            features=known.rows(slice(row, row + 1)),
             slopes=np.concatenate([slopes, trends[row], [1.0, 0.0]]),
             residual=float(calibration.residual[row] - slopes @ moved),
             noise=float(calibration.noise[row]),

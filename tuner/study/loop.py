@@ -249,7 +249,7 @@ class StudyLoop:
 
     def _watch(self, trial: Trial, job: Job, handle: str) -> None:
         high = trial.proposal.estimate_high or math.exp(
-            float(self.state.surrogate.log_seconds()[trial.proposal.candidate])
+            float(self.state.surrogate.time.log_seconds()[trial.proposal.candidate])
         )
         self.running[trial.number] = RunningTrial(
             trial=replace(trial, handle=handle),
