@@ -178,9 +178,7 @@ def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
     assert (found is None) == pays
     assert pays or "t0, is expected to save 0.4 node-hours and costs 0.5 (0.09% of 10.0 days on 2 nodes)" in str(found)
     start = (120 + 240) * 2 / 3600
-    assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), (
-        "it fails at first"
-    )
+    assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), "it fails at first"
 
 
 @pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round is used up")])

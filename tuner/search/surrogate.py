@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Final, Protocol, TypeVar
+from typing import Final
 
 import numpy as np
 
@@ -198,27 +198,12 @@ class Surrogate:
         )
 
 
-class Linearization(Protocol):
-    """A posterior at one point of the factors."""
+def settled(first: TimePosterior, following: Callable[[TimePosterior], TimePosterior]) -> TimePosterior:
+    """Return the posterior whose factors stay at its point, from the first on; if they cycle, where they move least.
 
-    @property
-    def point(self) -> Point:
-        """The logarithms of the factors."""
-
-    @property
-    def move(self) -> float:
-        """By how much a factor's posterior mean lies at most from them."""
-
-
-_L = TypeVar("_L", bound=Linearization)
-
-
-def settled(first: _L, following: Callable[[_L], _L]) -> _L:
-    """Return the point, beginning with the first, at which the factors stay; if they cycle, where they move least.
-
-    `following` returns the point nearest to the posterior mean at another.
+    `following` returns the posterior at the point nearest to the mean of another.
     """
-    visited: dict[Point, _L] = {}
+    visited: dict[Point, TimePosterior] = {}
     now = first
     for _ in range(_MOST_MOVES):
         if now.point in visited:

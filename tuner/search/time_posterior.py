@@ -24,9 +24,8 @@ from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.linearized import LinearizedModel
 from tuner.search.model_error import Record
 from tuner.search.observations import Jobs, Observation, Runs, Surprise
-from tuner.search.recalled import recalled
 from tuner.search.reduced import ReducedRun, ReducedSize, gap_covariance
-from tuner.search.time_prior import TimePrior, moved
+from tuner.search.time_prior import TimePrior, logarithms, moved, trends_of
 
 
 def revealed(beside: FloatArray, covariance: FloatArray, job: int, noise: float) -> float:
@@ -66,16 +65,22 @@ class TimePosterior:
         self._begin()
 
     def _begin(self) -> None:
-        """Observe the calibration's measured rows, as those of no candidate, and nothing else."""
+        """Observe nothing but the measured rows that the calibration remembers, as those of no candidate."""
         self._gp = IncrementalGP(len(self._features), self.model.slopes.shape[1] + 1, self._across)
         self._observed = self._followed = self._jobs(())
         self._columns: dict[int, int] = {}
         """Column of each followed candidate."""
         self._rows: list[_Row] = []
         self._learnt = 0
-        for number, row in enumerate(recalled(self._calibration, self.model.reference[: len(TIME_FACTORS)]), start=1):
-            job = Jobs(row.features, np.array([-number]), (None,))
-            self._observe(job, row.slopes, row.residual, noise=row.noise - self.prior.own)
+        earlier, known = self._calibration, self._calibration.known
+        if known is None:
+            return
+        away = (self.model.reference - logarithms(earlier.site))[: len(TIME_FACTORS)]
+        for row, (slopes, trends) in enumerate(zip(earlier.slopes, trends_of(known), strict=True)):
+            job = Jobs(known.rows(slice(row, row + 1)), np.array([-1 - row]), (None,))
+            steady = [*trends, 1.0, 0.0]  # the level of the model, but not the study's own speed
+            residual, noise = earlier.residual[row] - slopes @ away, earlier.noise[row] - self.prior.own
+            self._observe(job, np.append(slopes, steady), float(residual), noise=float(noise))
 
     # -- learning
 
