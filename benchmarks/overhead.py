@@ -78,7 +78,6 @@ def _overhead() -> None:
             pool=pool,
             launcher=SimulatedLauncher(48, seed=0),
             store=kept,
-            on_event=lambda _event: None,
         )
         known, seconds = loop.state, {name: list[float]() for name in ("keep", "learn", "propose")}
         for place, candidate in enumerate(order[: MANY + 9].tolist()):

@@ -28,12 +28,12 @@ def test_a_study_that_predates_a_policy_continues_without_it(tmp_path: Path) -> 
     """A study that was started before a policy existed continues without it and keeps its numbering of topologies."""
     space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
     settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         before = len(loop.pool)
         stored = loop.store.settings
         del stored["rules"]["policies"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         pool = loop.pool
     assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before
 
@@ -44,18 +44,18 @@ def test_a_study_that_predates_nvlink_domains_continues_if_the_domain_is_the_nod
     described: dict[str, Any] = {"model": "llama-3-70b", "gpu": "B200", "nodes": 16, "settings": pinned}
     space = space_for(**described, allow=["tp-in-node"])
     settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         before, stored = len(loop.pool), loop.store.settings
         assert "nvlink_domain" not in stored["cluster"]
         stored["rules"] = json.loads(json.dumps(stored["rules"]).replace("tp-in-nvlink-domain", "tp-in-node"))
         del stored["cluster"]["gpu"]["peak_flops"]["fp4"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         assert len(loop.pool) == before
     wider = space_for(**described, allow=["tp-in-node"], nvlink_domain=16)
     with (
         pytest.raises(StudyError, match=r"was started with cluster\.nvlink_domain none, not 16"),
-        open_loop(replace(settings, space=wider), lambda _event: None),
+        open_loop(replace(settings, space=wider)),
     ):
         pass
 

@@ -39,7 +39,7 @@ def study(tmp_path: Path) -> Iterator[Callable[..., Any]]:
         space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
         events: list[StudyEvent] = []
         given = StudySettings(space=space, limits=limits or Limits(budget=9), runs=tmp_path, **settings)
-        context = open_loop(given, events.append)
+        context = open_loop(replace(given, on_event=events.append))
         made = context.__enter__()
         opened.append(context)
         launcher = Scripted()

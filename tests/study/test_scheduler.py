@@ -86,7 +86,7 @@ def test_the_choice_is_the_best_of_all_candidates(
 def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
     """Run a study of a thousand topologies to its end."""
     settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, runs=folder)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         loop.run()
         return loop.result()
 
@@ -174,7 +174,7 @@ def test_a_space_of_one_topology_is_measured(sampler: str, tmp_path: Path) -> No
     one = ("nodes=4", "tp=1", "pp=1", "zero=1", "recompute=none", "micro_batch=1", "cp=1", "vpp=1")
     space = space_for(model="gpt-1.3b", nodes=4, settings=one)
     settings = StudySettings(space=space, limits=Limits(budget=1), runs=tmp_path, sampler=sampler)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         assert len(loop.pool) == 1
         loop.run()
         found = loop.result()

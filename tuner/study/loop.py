@@ -93,7 +93,6 @@ class StudyLoop:
         pool: CandidatePool,
         launcher: Launcher,
         store: TrialStore,
-        on_event: Callable[[StudyEvent], None],
         tally: Tally | None = None,
     ) -> None:
         self.settings, self.pool, self.launcher, self.store = settings, pool, launcher, store
@@ -122,7 +121,6 @@ class StudyLoop:
             plan=self.plan,
         )
         self.running: dict[int, RunningTrial] = {}
-        self._on_event = on_event
         self._referee = Referee(PRUNING_ALLOWANCE * noise([], usual=trust.repeat))
         self._failed_launches = 0
         self._streaks = Streaks(keep_going=settings.keep_going)
@@ -386,4 +384,4 @@ class StudyLoop:
         return self.launcher.now() - float(began)
 
     def _report(self, kind: EventKind, text: str, trial: Trial | None = None) -> None:
-        self._on_event(StudyEvent(kind=kind, text=text, trial=trial))
+        self.settings.on_event(StudyEvent(kind=kind, text=text, trial=trial))
