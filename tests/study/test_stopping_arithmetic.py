@@ -305,7 +305,9 @@ def test_the_former_name_of_an_argument_warns() -> None:
 
 def test_a_deprecated_argument_warns_where_it_is_used() -> None:
     """The warning names the line of the caller, and the value stands for that of the new name."""
-    with pytest.warns(DeprecationWarning, match=r"slurm_site= is deprecated; use site_profile=") as warned:
-        with pytest.raises(InputError, match="requires --launcher slurm"):
-            tuner.optimize(model="gpt-1.3b", nodes=4, slurm_site="site.toml")
+    with (
+        pytest.warns(DeprecationWarning, match=r"slurm_site= is deprecated; use site_profile=") as warned,
+        pytest.raises(InputError, match="requires --launcher slurm"),
+    ):
+        tuner.optimize(model="gpt-1.3b", nodes=4, slurm_site="site.toml")
     assert warned[0].filename == __file__
