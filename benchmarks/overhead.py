@@ -97,7 +97,7 @@ def _overhead() -> None:
                 seconds["keep"].append(told - started)
                 seconds["learn"].append(time.perf_counter() - told)
                 started = time.perf_counter()
-                loop.scheduler.next(lambda: 0.0)
+                loop.scheduler.next(0.0)
                 seconds["propose"].append(time.perf_counter() - started)
         kept.close()
     typical = {name: 1000 * statistics.median(each) for name, each in seconds.items()}

@@ -97,7 +97,7 @@ class Decider:
 
     def checked(self, elapsed: float = 0.0) -> tuple[str | None, str | None]:
         """Check the limits, and return the reasons for stopping the search and for ending the study."""
-        self.scheduler._check_limits(lambda: elapsed)
+        self.scheduler._check_limits(elapsed)
         return self.scheduler.stopping, self.scheduler.finished
 
 
@@ -253,14 +253,14 @@ def test_a_stopped_search_continues_only_after_a_new_result() -> None:
     scheduler = decider.scheduler
     setattr(scheduler, "_reference", lambda: None)  # noqa: B010 - replaces a method
     setattr(scheduler, "_verification", lambda _saving: None)  # noqa: B010
-    assert scheduler.next(lambda: 0.0) is None
+    assert scheduler.next(0.0) is None
     assert scheduler.stopping is not None
     scheduler.finished = None
     scheduler._state.suggest = lambda: Suggestion(candidate=7, gain=0.5, chance=0.5, out_of_memory=0.0)
-    assert scheduler.next(lambda: 0.0) is None
+    assert scheduler.next(0.0) is None
     scheduler.finished = None
     scheduler._state.results = 4
-    assert scheduler.next(lambda: 0.0) == 7
+    assert scheduler.next(0.0) == 7
     assert scheduler.stopping is None
 
 

@@ -68,8 +68,8 @@ class Scheduler:
         self.finished: str | None = None
         """Why nothing more is launched."""
 
-    def next(self, elapsed: Callable[[], float]) -> Proposal | None:
-        """Return the next job, or None if none is wanted now; `elapsed` returns seconds since the study began."""
+    def next(self, elapsed: float) -> Proposal | None:
+        """Return the next job, or None if none is wanted now, so many seconds after the study began."""
         if self._state.launched < self._limits.search and self._state.speed_periods != self._speed_periods:
             self.stopping = None  # at another speed of the cluster, other topologies may be worth a job
         self._speed_periods = self._state.speed_periods
@@ -124,13 +124,13 @@ class Scheduler:
         self._results_seen = int(stored.get("after_results", 0))
         return None if why is None else str(why)
 
-    def _check_limits(self, elapsed: Callable[[], float]) -> None:
+    def _check_limits(self, elapsed: float) -> None:
         limits, launched = self._limits, self._state.launched
         if launched >= limits.budget:
             self.finished = f"the budget of {counted(limits.budget, 'job')} is used up"
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
             self.finished = self._used(limits.node_hours)
-        elif limits.deadline is not None and elapsed() >= limits.deadline:
+        elif limits.deadline is not None and elapsed >= limits.deadline:
             self.finished = f"the deadline of {span(limits.deadline / 86400)} has passed"
         elif self.stopping is not None:
             return

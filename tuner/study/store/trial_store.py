@@ -272,6 +272,11 @@ class TrialStore:
         with understood(self.url):
             self.storage.set_trial_user_attr(self._trial_id(trial), "handle", handle)
 
+    def retried(self, trial: Trial, hung: JobResult) -> None:
+        """Store the result of a trial's first attempt, which hung; the job is not retried a second time."""
+        with understood(self.url):
+            self.storage.set_trial_user_attr(self._trial_id(trial), "hung", result_document(hung))
+
     def take_over(self, trial: Trial, former: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
         """Make a process the owner of a trial's job; return False if another process was faster.
 
