@@ -97,10 +97,7 @@ class TrialStore:
             study._complete_creation(settings)
             difference = difference_of(study.settings, _as_stored(settings))
             if difference:
-                raise OtherStudy(
-                    f"study {name!r} was started with {difference}: repeat the original arguments to continue it, or "
-                    "choose another name with --study."
-                )
+                raise OtherStudy(f"study {name!r} was started with {difference}{_remedy(name, settings, difference)}.")
             refused.pop_all()
         return study
 
@@ -346,6 +343,17 @@ class TrialStore:
     def _trial_id(self, trial: Trial) -> int:
         with understood(self.url):
             return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
+
+
+def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
+    """Return how to go on with a study that was started with other settings."""
+    if "trainer" in settings and difference.startswith("workload."):
+        return (
+            f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
+            "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
+            f"--from {name}, which uses its measurements"
+        )
+    return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
