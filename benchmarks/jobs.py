@@ -83,7 +83,7 @@ def overhead(folder: Path) -> None:
     space = space_for(model="tiny", nodes=1, gpus_per_node=4, settings=["cp=1", "vpp=1"], precision="fp32")
     limits = Limits(budget=REPEATS)
     settings = StudySettings(space=space, limits=limits, launcher="local", command=TRAINER, runs=folder / "runs")
-    with open_loop(settings, lambda _: None) as loop:
+    with open_loop(settings) as loop:
         began, busy = time.perf_counter(), time.process_time()
         loop.run()
         whole, worked = time.perf_counter() - began, time.process_time() - busy

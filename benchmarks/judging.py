@@ -22,7 +22,7 @@ from tuner.launch.virtual.replay import ReplayedRun, run_word
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
+from tuner.study.loop import StudyLoop
 from tuner.study.ranking import DAY, RankedTrial
 from tuner.study.settings import StudySettings
 from tuner.study.store.storage import Storage
@@ -96,7 +96,7 @@ def judged_study(
             runs=Path(folder),
             fidelity=fidelity,
         )
-        loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store, on_event=_ignore)
+        loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store)
         loop.run()
         trials = [trial for trial in loop.state.trials if trial.launched]
         ranking, ended = loop.state.ranking, loop.scheduler.finished or ""
@@ -172,10 +172,6 @@ def days_of(pool: CandidatePool, runs: Iterable[ReplayedRun]) -> FloatArray:
         if own:
             found[candidate] = statistics.fmean(own) * np.exp(pool.work[candidate]) / DAY
     return found
-
-
-def _ignore(_event: StudyEvent) -> None:
-    """Do nothing."""
 
 
 def _until(trials: Sequence[Trial], truth: FloatArray, limit: float) -> int:

@@ -78,7 +78,6 @@ def _overhead() -> None:
             pool=pool,
             launcher=SimulatedLauncher(48, seed=0),
             store=kept,
-            on_event=lambda _event: None,
         )
         known, seconds = loop.state, {name: list[float]() for name in ("keep", "learn", "propose")}
         for place, candidate in enumerate(order[: MANY + 9].tolist()):
@@ -98,7 +97,7 @@ def _overhead() -> None:
                 seconds["keep"].append(told - started)
                 seconds["learn"].append(time.perf_counter() - told)
                 started = time.perf_counter()
-                loop.scheduler.next(lambda: 0.0)
+                loop.scheduler.next(0.0)
                 seconds["propose"].append(time.perf_counter() - started)
         kept.close()
     typical = {name: 1000 * statistics.median(each) for name, each in seconds.items()}

@@ -47,7 +47,7 @@ def long_study(runs: Path, jobs: int = JOBS, name: str = "thousand") -> None:
     """Create a study with so many jobs in a folder of studies."""
     space = space_for(settings=SETTINGS, framework="any")
     settings = StudySettings(space=space, limits=Limits(budget=jobs), study=name, runs=runs)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         _fill(loop, jobs)
 
 

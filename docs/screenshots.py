@@ -34,7 +34,7 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         runs = Path(folder)
         settings = StudySettings(space=space_for(nodes=48), limits=Limits(budget=40), study="bloom-48", runs=runs)
-        with open_loop(settings, lambda _event: None) as loop:
+        with open_loop(settings) as loop:
             loop.run()
         study = open_study("bloom-48", runs=runs)
         with browser() as reader:

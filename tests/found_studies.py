@@ -45,7 +45,7 @@ def _made(name: str) -> Path:
     from dataclasses import replace
 
     runs = Path(mkdtemp(prefix="tuner-study-"))
-    with open_loop(replace(settings()[name], study=name, runs=runs), lambda _event: None) as loop:
+    with open_loop(replace(settings()[name], study=name, runs=runs)) as loop:
         loop.run()
     return runs
 

@@ -225,24 +225,24 @@ def begun(framework: str, runs: Path) -> StudySettings:
 def test_a_study_begun_before_frameworks_keeps_its_space(tmp_path: Path) -> None:
     """Its stored workload has no framework; the same command continues with the topologies that it had."""
     settings = begun("megatron-core", tmp_path)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         before = len(loop.pool)
         stored = loop.store.settings
         del stored["workload"]["framework"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         assert len(loop.pool) == small("any").count() > before
 
 
 def test_a_resumed_study_keeps_its_framework_and_names_it(tmp_path: Path) -> None:
-    with open_loop(begun("fsdp2", tmp_path), lambda _event: None) as loop:
+    with open_loop(begun("fsdp2", tmp_path)) as loop:
         before = len(loop.pool)
         assert loop.store.settings["workload"]["framework"] == "fsdp2"
-    with open_loop(begun("fsdp2", tmp_path), lambda _event: None) as loop:
+    with open_loop(begun("fsdp2", tmp_path)) as loop:
         assert len(loop.pool) == before
     with (
         pytest.raises(StudyError, match="framework"),
-        open_loop(begun("torchtitan", tmp_path), lambda _event: None),
+        open_loop(begun("torchtitan", tmp_path)),
     ):
         pass
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from tests.mixtures import TINY_EXPERTS
 from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology, Workload
+from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
@@ -21,14 +23,19 @@ from tuner.costmodel.constants import (
     SHAPE_LENGTH_SCALE,
 )
 from tuner.costmodel.residual_features import SMOOTH, UNSEEN, Features, covariance, joined
-from tuner.search.observations import Observations, memory_covariance, row_of
+from tuner.search.constants import OWN_DEVIATION
+from tuner.search.memory_posterior import memory_covariance
+from tuner.search.observations import Jobs, Trust
+from tuner.search.time_prior import TimePrior
 
 
 def features(smooth: float = 0.0, cliff: float = 1.0, kernel: str = "k", period: str = "p") -> Features:
     """Return the features of one row, with `smooth` doublings as the first smooth feature."""
     row = np.zeros((1, len(SMOOTH)))
     row[0, 0] = smooth
-    return Features(smooth=row, cliff=np.array([[cliff, 2.0, 3.0]]), kernel=(kernel,), period=(period,))
+    return Features(
+        smooth=row, cliff=np.array([[cliff, 2.0, 3.0]]), kernel=np.array([kernel]), period=np.array([period])
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,16 +62,15 @@ def test_rows_share_what_they_have_in_common(
     assert covariance(features(), features())[0, 0] < UNSEEN**2
 
 
-def test_observations_keep_their_rows_beyond_the_first_sixteen() -> None:
-    """Covariances are correct beyond the first 16 rows, and include `own` for rows of the same candidate."""
+def test_jobs_share_their_own_residual_with_those_of_the_same_candidate() -> None:
+    """The covariance of two jobs is that of their features, and `own` more for jobs of one candidate."""
+    prior = TimePrior.of(Trust(unsure=2.0), Trust(unsure=2.0), Calibration(), elsewhere=False)
     rows = [features(smooth=number / 4, kernel=str(number % 2)) for number in range(20)]
-    seen = Observations()
-    for number, row in enumerate(rows):
-        seen.add(row, number % 3)
-    assert len(seen) == 20
-    expected = covariance(rows[0], joined(rows))[0] + 0.5 * (np.arange(20) % 3 == 1)
-    assert seen.covariance(rows[0], 1, 0.5) == pytest.approx(expected)
-    assert row_of(joined(rows), 5).smooth[0, 0] == 5 / 4
+    jobs = [Jobs(row, np.array([number % 3]), (None,)) for number, row in enumerate(rows)]
+    seen = reduce(Jobs.plus, jobs)
+    expected = 2.0**2 * covariance(rows[1], joined(rows))[0] + (2.0 * OWN_DEVIATION) ** 2 * (np.arange(20) % 3 == 1)
+    assert prior.covariance(jobs[1], seen)[0] == pytest.approx(expected)
+    assert prior.covariance(jobs[1], seen.rows(slice(5)))[0] == pytest.approx(expected[:5])
 
 
 def test_kernels_differ_by_the_dispatcher_only_where_there_are_experts() -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tuner.logs.choice import averaging, first_steady, of_job, second
+from tuner.logs.choice import asked, averaging, first_steady, of_job, second
 from tuner.logs.records import Iteration, PeakMemory, Source
 from tuner.logs.runs import LogRun
 
@@ -131,3 +133,41 @@ def test_the_first_iteration_that_agrees_with_its_successor_is_measured(
     assert found == chosen
     assert reason.startswith(note)
     assert bool(reason) == bool(note)
+
+
+class Counted(int):
+    """A number that counts its comparisons."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) < int(other)
+
+    def __le__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) <= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        return self.__class__(other) < self
+
+    def __ge__(self, other: int) -> bool:
+        return self.__class__(other) <= self
+
+
+@given(
+    numbers=st.lists(st.integers(1, 40), min_size=1, unique=True).map(sorted),
+    wanted=st.lists(st.integers(1, 40), min_size=1, unique=True),
+)
+def test_iterations_one_by_one_are_all_logged_or_none_is_measured(numbers: list[int], wanted: list[int]) -> None:
+    chosen, problem = asked(run(log_interval="1"), numbers, [(number, number) for number in wanted])
+    assert chosen == (tuple(sorted(wanted)) if set(wanted) <= set(numbers) else ())
+    assert bool(problem) == (not chosen)
+
+
+def test_many_iterations_are_looked_up_and_not_searched() -> None:
+    """Choosing all of n iterations one by one takes a multiple of n log n comparisons, not n^2."""
+    numbers = [Counted(number) for number in range(1, 2001)]
+    Counted.comparisons = 0
+    assert len(asked(run(log_interval="1"), numbers, [(number, number) for number in range(1, 2001)])[0]) == 2000
+    assert Counted.comparisons < 2000 * 40

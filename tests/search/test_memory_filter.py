@@ -22,7 +22,7 @@ from tuner.study import api
 def test_candidates_likely_to_run_out_of_memory_are_never_proposed(name: str) -> None:
     """A filtered sampler proposes every candidate that is likely to fit once, and never one that is not."""
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
-    likely = surrogate.out_of_memory() >= LIKELY_OOM
+    likely = surrogate.memory.out_of_memory() >= LIKELY_OOM
     assert 0 < likely.sum() < len(likely), "a pool that shows nothing"
     some = np.flatnonzero(likely)[:5].tolist() + np.flatnonzero(~likely)[:5].tolist()
     open_to = np.isin(np.arange(len(pool())), some)
@@ -46,7 +46,7 @@ def test_the_filter_learns_from_jobs() -> None:
     second = sampler.next(open_to, None)
     assert second is not None
     assert second.candidate != first.candidate
-    assert surrogate.ruled_out[first.candidate]
+    assert surrogate.memory.ruled_out[first.candidate]
 
 
 def test_a_filtered_study_runs_out_of_memory_less_often(tmp_path: Path) -> None:

@@ -193,15 +193,15 @@ def seen(off: float) -> Observation:
 
 def test_the_surrogate_moves_towards_the_extrapolation_and_keeps_the_variance_of_the_gap() -> None:
     found = Surrogate(pool())
-    before, wide = (float(values[0]) for values in found.measured([candidate()]))
+    before, wide = (float(values[0]) for values in found.time.measured([candidate()]))
     found.learn([seen(0.1)])
-    after, deviation = (float(values[0]) for values in found.measured([candidate()]))
+    after, deviation = (float(values[0]) for values in found.time.measured([candidate()]))
     assert 0.05 < after - before < 0.1
     found.learn([Observation(candidate=candidate(), seconds=math.exp(before + 0.1), fits=True)])
-    assert float(found.measured([candidate()])[1][0]) < deviation < wide
+    assert float(found.time.measured([candidate()])[1][0]) < deviation < wide
     full = Surrogate(pool())
     full.learn([Observation(candidate=candidate(), seconds=math.exp(before + 0.1), fits=True)])
-    assert float(full.measured([candidate()])[1][0]) < deviation
+    assert float(full.time.measured([candidate()])[1][0]) < deviation
 
 
 def test_a_reduced_job_out_of_memory_rules_out_no_topology() -> None:
@@ -210,22 +210,22 @@ def test_a_reduced_job_out_of_memory_rules_out_no_topology() -> None:
     reduced = replace(seen(0.0), fits=False)
     assert reduced.reduced is not None
     found.learn([replace(reduced, reduced=ReducedRun(size=reduced.reduced.size))])
-    assert not found.ruled_out.any()
-    assert found._memory_common == 1.0, "nor is it a surprise"
-    assert found.out_of_memory()[candidate()] < 1
+    assert not found.memory.ruled_out.any()
+    assert found.memory._common == 1.0, "nor is it a surprise"
+    assert found.memory.out_of_memory()[candidate()] < 1
     found.learn([Observation(candidate=candidate(), fits=False)])
-    assert found.ruled_out[candidate()]
-    assert found._memory_common == SURPRISED_MEMORY_WEIGHT
+    assert found.memory.ruled_out[candidate()]
+    assert found.memory._common == SURPRISED_MEMORY_WEIGHT
 
 
 def test_the_memory_of_a_reduced_job_is_compared_with_its_own_need() -> None:
     """If a small job needs exactly the memory that the model predicts for it, the full-size risk does not change."""
     found = Surrogate(pool())
     small = ReducedSize.of(SMALL, PIPED, *pool().setting(candidate()))
-    assert small.need(SITE) > found._need[candidate()]
-    before = found._overfull()[0][candidate()]
+    assert small.need(SITE) > found.memory._need[candidate()]
+    before = found.memory._overfull()[0][candidate()]
     found.learn([replace(seen(0.0), memory=math.exp(small.need(SITE)))])
-    assert found._overfull()[0][candidate()] == pytest.approx(before, abs=0.01)
+    assert found.memory._overfull()[0][candidate()] == pytest.approx(before, abs=0.01)
 
 
 def test_sizes_share_most_of_their_gap_with_topologies_of_equal_degrees() -> None:
@@ -252,7 +252,7 @@ def test_topologies_at_the_same_reduced_size_have_similar_errors() -> None:
     one, (other, *_) = candidate(), [each for each in range(len(pool())) if each != candidate()]
     sizes = {each: ReducedSize.of(SMALL, PIPED, *setting()) for each in (one, other)}
     found.learn([seen(0.1)])
-    _, covariance = found.joint([(one, None), (other, None), (one, sizes[one]), (other, sizes[other])])
+    _, covariance = found.time.joint([(one, None), (other, None), (one, sizes[one]), (other, sizes[other])])
     beside = np.array([1, -1, 0, 0])
     revealed = (
         float(beside @ covariance[:, 3]) ** 2 / covariance[3, 3],
@@ -264,13 +264,13 @@ def test_topologies_at_the_same_reduced_size_have_similar_errors() -> None:
 
 def test_the_surrogate_learns_the_offset_from_a_topology_at_both_sizes() -> None:
     found = Surrogate(pool())
-    level = float(found.log_seconds()[candidate()])
+    level = float(found.time.log_seconds()[candidate()])
     found.learn([seen(0.0)])
     run = seen(0.0).reduced
     assert run is not None
-    before = found.extrapolated(candidate(), run)
+    before = found.time.extrapolated(candidate(), run)
     found.learn([Observation(candidate=candidate(), seconds=math.exp(level + 0.04), fits=True)])
-    assert found.extrapolated(candidate(), run) > before
+    assert found.time.extrapolated(candidate(), run) > before
 
 
 @pytest.mark.parametrize(("dp", "halvings"), [(4, 0), (2, 1), (1, 2)])
@@ -306,11 +306,11 @@ def test_the_offset_grows_with_doublings_of_ranks_and_nodes() -> None:
 def test_a_reduced_run_has_its_own_residual_slopes_and_variance() -> None:
     found, small = Surrogate(pool()), seen(0.002)
     assert small.reduced is not None
-    residual, slopes, variance = found._residual(small)
+    residual, slopes, variance = found.time.model.residual(small)
     assert residual == pytest.approx(0.002)
     assert variance == small.reduced.size.variance
     assert slopes[: len(small.reduced.size.slopes)] == pytest.approx(small.reduced.size.slopes)
-    assert len(slopes) == len(found._slopes[candidate()])
+    assert len(slopes) == len(found.time.model.slopes[candidate()])
 
 
 def test_the_joint_posterior_agrees_with_that_of_single_topologies() -> None:
@@ -318,8 +318,8 @@ def test_the_joint_posterior_agrees_with_that_of_single_topologies() -> None:
     found = Surrogate(pool())
     found.learn([seen(0.1), Observation(candidate=0, seconds=20.0, fits=True)])
     rows = [candidate(), 0, 1]
-    means, covariance = found.joint([(row, None) for row in rows])
-    expected, deviations = found.measured(rows)
+    means, covariance = found.time.joint([(row, None) for row in rows])
+    expected, deviations = found.time.measured(rows)
     assert means == pytest.approx(expected, rel=1e-4)
     assert np.sqrt(np.diagonal(covariance)) == pytest.approx(deviations, rel=1e-3)
     assert covariance == pytest.approx(covariance.T)
@@ -331,12 +331,12 @@ def test_the_risk_of_a_reduced_job_follows_from_its_own_need(monkeypatch: pytest
     found, one = Surrogate(pool()), candidate()
     small, other = ReducedSize.of(SMALL, PIPED, *setting()), ReducedSize.of(LESS, PIPED, *setting())
     beyond, deviation = np.linspace(-0.4, -0.1, len(pool())), np.linspace(0.2, 0.3, len(pool()))
-    monkeypatch.setattr(found, "_overfull", lambda: (beyond, deviation))
+    monkeypatch.setattr(found.memory, "_overfull", lambda: (beyond, deviation))
     last = len(pool()) - 1
     jobs = [(one, small), (one, other), (last, small)]
-    risks = found.reduced_out_of_memory(jobs)
+    risks = found.memory.reduced_out_of_memory(jobs)
     for risk, (which, job) in zip(risks, jobs, strict=True):
-        more = job.need(SITE) - float(found._need[which])
+        more = job.need(SITE) - float(found.memory._need[which])
         expected = below(np.array([(beyond[which] + more) / deviation[which]]))
         assert risk == pytest.approx(float(expected[0]))
     assert 0 < risks[1] < risks[0] < 1
@@ -346,14 +346,16 @@ def test_the_variance_of_an_extrapolation_includes_its_gap() -> None:
     """An extrapolation is the model's seconds times measured over expected; its variance includes the gap."""
     found, job = Surrogate(pool()), size()
     run = ReducedRun(size=job, seconds=tuple((seconds(job.small, SITE) * 1.1).tolist()))
-    model = math.exp(float(found.log_seconds()[candidate()]))
-    assert found.modelled(candidate()) == pytest.approx(model)
-    assert found.extrapolated(candidate(), run) == pytest.approx(1.1 * model)
-    means, covariance = found.joint([(candidate(), job)])
+    model = math.exp(float(found.time.log_seconds()[candidate()]))
+    assert math.exp(found.time.model.level[candidate()]) == pytest.approx(model)
+    assert found.time.extrapolated(candidate(), run) == pytest.approx(1.1 * model)
+    means, covariance = found.time.joint([(candidate(), job)])
     assert means[0] == pytest.approx(job.level(SITE))
-    alone = found._shared + found._own + float(gap_covariance([job], [job])[0, 0])
-    slopes = found._reduced_slopes(candidate(), job)
-    assert covariance[0, 0] == pytest.approx(alone + float((slopes * found._prior) ** 2 @ np.ones(len(slopes))))
+    alone = found.time.prior.residual + float(gap_covariance([job], [job])[0, 0])
+    slopes = found.time.model.reduced_slopes(candidate(), job)
+    assert covariance[0, 0] == pytest.approx(
+        alone + float((slopes * found.time.prior.deviations) ** 2 @ np.ones(len(slopes)))
+    )
 
 
 @pytest.mark.parametrize("reduced", [True, False])
@@ -362,12 +364,12 @@ def test_out_of_memory_is_a_bound_at_the_need_of_that_job(reduced: bool, monkeyp
     found = Surrogate(pool())
     job = ReducedRun(size=size()) if reduced else None
     edges: list[tuple[float, bool]] = []
-    monkeypatch.setattr(found, "_weigh_side", lambda _, **given: edges.append((given["edge"], given["above"])))
-    found._take_memory(Observation(candidate=candidate(), fits=False, reduced=job), found._features_of(candidate()))
-    need = size().need(SITE) if reduced else float(found._need[candidate()])
-    deviation = float(found._memory_deviation[found._group[candidate()]])
+    monkeypatch.setattr(found.memory, "_weigh_side", lambda _, **given: edges.append((given["edge"], given["above"])))
+    found.memory._take(Observation(candidate=candidate(), fits=False, reduced=job))
+    need = size().need(SITE) if reduced else float(found.memory._need[candidate()])
+    deviation = float(found.memory._deviation[found.pool.groups[1][candidate()]])
     edge = (float(pool().room[candidate()]) - MEMORY_MARGIN[0] - need) / deviation
     ((given, above),) = edges
     assert given == pytest.approx(edge)
     assert above
-    assert size().need(SITE) > found._need[candidate()]
+    assert size().need(SITE) > found.memory._need[candidate()]

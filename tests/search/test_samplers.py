@@ -37,7 +37,7 @@ def some(*candidates: int) -> BoolArray:
 def test_grid_and_plan_samplers_keep_their_order() -> None:
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
     assert order(proposer("grid", surrogate, space, seed=0), space, some(9, 4, 7)) == [4, 7, 9]
-    finish, risk = surrogate.log_seconds() + pool().work, surrogate.out_of_memory()
+    finish, risk = surrogate.time.log_seconds() + pool().work, surrogate.memory.out_of_memory()
     chosen = list(range(0, len(pool()), 5))
     assert {bool(risk[one] >= LIKELY_OOM) for one in chosen} == {False, True}
     expected = sorted(chosen, key=lambda one: (risk[one] >= LIKELY_OOM, finish[one]))
@@ -56,7 +56,7 @@ def test_a_seed_determines_the_order() -> None:
 def test_the_guided_sampler_takes_the_best_acquisition() -> None:
     surrogate, space = Surrogate(pool()), ParameterSpace(pool())
     sampler, open_to = proposer("guided", surrogate, space, seed=0), some(*range(0, len(pool()), 3))
-    best = float((surrogate.log_seconds() + pool().work).min())
+    best = float((surrogate.time.log_seconds() + pool().work).min())
     for known in (None, best):
         assert sampler.next(open_to, known) == choose(surrogate, best=known, open_to=open_to)
     assert sampler.next(some(), best) is None

@@ -25,12 +25,14 @@ class Posterior:
     """A posterior of five candidates that take 10 down to 6 s; the best known one takes 9.5 s."""
 
     mean, risk = np.log([10.0, 9.0, 8.0, 7.0, 6.0]), np.array([0.0, 0.0, 0.5, 1.0, 0.0])
-    most, own = np.full(5, 0.1), np.array([0.09, 0.001, 0.002, 0.03, 0.04])
+    most_deviation, own = np.full(5, 0.1), np.array([0.09, 0.001, 0.002, 0.03, 0.04])
+    """Bounds of the deviations, far above them, and the deviations."""
     pool = SimpleNamespace(work=np.log(np.full(5, 2.0)))
     evaluated: list[list[int]]
 
     def __init__(self) -> None:
         self.evaluated = []
+        self.time = self.memory = self
 
     def log_seconds(self) -> Any:
         """Return half of these seconds, because the work is 2."""
@@ -39,10 +41,6 @@ class Posterior:
     def out_of_memory(self) -> Any:
         """Return the risks: the third candidate may not fit, and the fourth does not."""
         return self.risk
-
-    def most_deviation(self) -> Any:
-        """Return bounds of the deviations, far above them."""
-        return self.most
 
     def deviation(self, candidates: Any) -> Any:
         """Return the deviations of some candidates, and record which."""

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.stand_in import surrogate_of
 from tests.search.test_search_arithmetic import pool
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.site_factors import SiteFactors
@@ -22,7 +23,7 @@ from tuner.search.surrogate import Surrogate
 
 def expected(candidates: Sequence[int]) -> list[float]:
     """The model's predicted seconds of candidates."""
-    return [float(seconds) for seconds in np.exp(Surrogate(pool()).log_seconds()[list(candidates)])]
+    return [float(seconds) for seconds in np.exp(Surrogate(pool()).time.log_seconds()[list(candidates)])]
 
 
 def runs(candidates: Sequence[int], factors: Sequence[float]) -> list[Observation]:
@@ -39,12 +40,12 @@ def posterior(**values: Any) -> Any:
         "pool": SimpleNamespace(work=np.zeros(2), splits=np.array([1, 2])),
         "log_seconds": lambda: np.array([0.02, -0.10]),
         "out_of_memory": lambda: np.array([0.0, 0.65]),
-        "most_deviation": lambda: np.array([0.01, 0.05]),
+        "most_deviation": np.array([0.01, 0.05]),
         "deviation": lambda candidates: np.array([0.01, 0.05])[candidates],
         "trust": SimpleNamespace(unsure=1.0),
         "candidates_seen": np.array([0]),
     }
-    return SimpleNamespace(**usual | values)
+    return surrogate_of(**usual | values)
 
 
 def test_a_risky_promising_candidate_is_chosen_over_a_safe_useless_one() -> None:
@@ -79,11 +80,11 @@ def of_degrees(untried: int, *, unsure: float, log_seconds: float = 0.7) -> Any:
         ),
         log_seconds=lambda: np.array([0.0, log_seconds]),
         out_of_memory=lambda: np.zeros(2),
-        most_deviation=lambda: np.array([0.1, 0.1]),
+        most_deviation=np.array([0.1, 0.1]),
         deviation=lambda candidates: np.array([0.1, 0.1])[candidates],
         trust=SimpleNamespace(unsure=unsure),
         first_log_seconds=np.array([3.0, 3.1]),
-        apart=0.2,
+        prior=SimpleNamespace(apart=0.2),
     )
 
 
@@ -117,7 +118,7 @@ def test_a_straggler_is_a_surprise_until_a_second_run_explains_it() -> None:
     """After a slow run and a fast repeat, the fast one is trusted; after two slow runs, the topology counts as slow."""
     believer = Surrogate(pool())
     believer.learn(runs([*range(8), 9], [*[1.0] * 8, 1.3]))
-    surprise = max(believer.surprises(), key=lambda found: found.accident)
+    surprise = max(believer.time.surprises(), key=lambda found: found.accident)
     assert surprise.candidate == 9
     assert surprise.deviations > 3
     assert surprise.accident > 0.5
@@ -125,11 +126,11 @@ def test_a_straggler_is_a_surprise_until_a_second_run_explains_it() -> None:
     for factor in (1.0, 1.3):
         twice = Surrogate(pool())
         twice.learn(runs([*range(8), 9, 9], [*[1.0] * 8, 1.3, factor]))
-        assert 9 not in [found.candidate for found in twice.surprises()]
-        assert math.exp(float(twice.measured([9])[0][0])) == pytest.approx(expected([9])[0] * factor, rel=0.06)
+        assert 9 not in [found.candidate for found in twice.time.surprises()]
+        assert math.exp(float(twice.time.measured([9])[0][0])) == pytest.approx(expected([9])[0] * factor, rel=0.06)
     right = Surrogate(pool())
     right.learn(runs(range(9), [1.0] * 9))
-    assert max(found.accident for found in right.surprises()) < 0.02
+    assert max(found.accident for found in right.time.surprises()) < 0.02
 
 
 def test_a_pending_job_counts_as_measured_for_the_next_choice() -> None:
@@ -137,23 +138,23 @@ def test_a_pending_job_counts_as_measured_for_the_next_choice() -> None:
     believer = Surrogate(pool())
     believer.learn(runs([0, 5], [1.1, 1.05]))
     everything = np.arange(len(pool()))
-    mean, deviation = believer.log_seconds(), believer.deviation(everything)
+    mean, deviation = believer.time.log_seconds(), believer.time.deviation(everything)
     with believer.imagining([9, 12]):
-        assert believer.log_seconds() == pytest.approx(mean, abs=1e-5)
-        assert (believer.deviation(everything) <= deviation + 1e-7).all()
-        assert float(believer.measured([9])[1][0]) < 0.5 * float(deviation[9])
-    assert believer.log_seconds() == pytest.approx(mean)
-    assert believer.deviation(everything) == pytest.approx(deviation)
+        assert believer.time.log_seconds() == pytest.approx(mean, abs=1e-5)
+        assert (believer.time.deviation(everything) <= deviation + 1e-7).all()
+        assert float(believer.time.measured([9])[1][0]) < 0.5 * float(deviation[9])
+    assert believer.time.log_seconds() == pytest.approx(mean)
+    assert believer.time.deviation(everything) == pytest.approx(deviation)
     believer.learn(runs([3], [1.0]))
     fresh = Surrogate(pool())
     fresh.learn(runs([0, 5], [1.1, 1.05]))
     fresh.learn(runs([3], [1.0]))
-    assert believer.log_seconds() == pytest.approx(fresh.log_seconds(), abs=1e-5)
+    assert believer.time.log_seconds() == pytest.approx(fresh.time.log_seconds(), abs=1e-5)
 
 
 def test_an_unexpected_oom_raises_every_risk(monkeypatch: pytest.MonkeyPatch) -> None:
     """An unexpected OOM raises the estimated memory need of all candidates, and far more than an expected OOM."""
-    risk = Surrogate(pool()).out_of_memory()
+    risk = Surrogate(pool()).memory.out_of_memory()
     safe = np.flatnonzero(risk <= 0.05)
     full = int(safe[np.argmax(risk[safe])])
     learnt = {}
@@ -161,11 +162,11 @@ def test_an_unexpected_oom_raises_every_risk(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.setattr(memory_posterior, "SURPRISED_MEMORY_WEIGHT", weight)
         believer = Surrogate(pool())
         believer.learn([Observation(candidate=full, fits=False)])
-        learnt[weight] = believer.least_need()[1]
+        learnt[weight] = believer.memory.least_need()[1]
     assert learnt[10.0] > learnt[1.0] * 1.02
     expected_failure = Surrogate(pool())
     expected_failure.learn([Observation(candidate=int(np.argmax(risk)), fits=False)])
-    assert expected_failure.least_need()[1] < learnt[1.0]
+    assert expected_failure.memory.least_need()[1] < learnt[1.0]
 
 
 def test_a_memory_figure_of_one_gpu_is_a_lower_bound() -> None:
@@ -176,7 +177,7 @@ def test_a_memory_figure_of_one_gpu_is_a_lower_bound() -> None:
         believer = Surrogate(pool())
         memory = share * need or None
         believer.learn([Observation(candidate=9, seconds=expected([9])[0], least_memory=memory, fits=True)])
-        least_needs[share] = believer.least_need()[1]
+        least_needs[share] = believer.memory.least_need()[1]
     assert least_needs[0.5] == pytest.approx(least_needs[0.0], rel=1e-3)
     assert least_needs[0.0] * 1.02 < least_needs[1.1] < least_needs[1.3]
 
@@ -200,10 +201,10 @@ def test_a_model_that_is_wrong_about_a_split_is_trusted_less() -> None:
     factors = [2.0 if tp[candidate] == 4 else 1.0 for candidate in candidates]
     believer = Surrogate(pool())
     believer.learn(runs(candidates, factors))
-    before = believer.deviation(np.arange(len(pool())))
+    before = believer.time.deviation(np.arange(len(pool())))
     believer.adapt(lambda usual: usual)
     assert believer.trust.unsure > believer.assumed.unsure
-    assert (believer.deviation(np.arange(len(pool()))) > before).mean() > 0.9
+    assert (believer.time.deviation(np.arange(len(pool()))) > before).mean() > 0.9
 
 
 def test_a_trend_of_the_models_error_is_extrapolated() -> None:
@@ -212,13 +213,13 @@ def test_a_trend_of_the_models_error_is_extrapolated() -> None:
     narrow = [int(np.flatnonzero(pp == degree)[row]) for degree in (wide // 8, wide // 4, wide // 2) for row in (0, 5)]
     (unseen,) = np.flatnonzero(pp == wide)[:1].tolist()
     believer = Surrogate(pool())
-    before = float(believer.log_seconds()[unseen])
+    before = float(believer.time.log_seconds()[unseen])
     believer.learn(runs(narrow, [0.85 ** math.log2(pp[candidate]) for candidate in narrow]))
-    short = float(believer.log_seconds()[unseen])
+    short = float(believer.time.log_seconds()[unseen])
     believer.adapt(lambda usual: usual)
     assert believer.trust.trend > 0.02
     away = math.log2(wide) * math.log(0.85)
-    assert abs(float(believer.log_seconds()[unseen]) - before - away) < 0.5 * abs(short - before - away)
+    assert abs(float(believer.time.log_seconds()[unseen]) - before - away) < 0.5 * abs(short - before - away)
 
 
 def test_a_fast_run_is_trusted_more_than_a_slow_one() -> None:
@@ -227,7 +228,7 @@ def test_a_fast_run_is_trusted_more_than_a_slow_one() -> None:
     for factor in (0.7, 1 / 0.7):
         believer = Surrogate(pool())
         believer.learn(runs([*range(8), 9], [*[1.0] * 8, factor]))
-        moved[factor] = float(believer.measured([9])[0][0]) - math.log(expected([9])[0])
+        moved[factor] = float(believer.time.measured([9])[0][0]) - math.log(expected([9])[0])
     assert moved[0.7] < 0.8 * math.log(0.7)
     assert moved[1 / 0.7] < -0.7 * moved[0.7]
 
@@ -235,14 +236,14 @@ def test_a_fast_run_is_trusted_more_than_a_slow_one() -> None:
 def test_a_pending_job_that_may_not_fit_raises_related_risks() -> None:
     """A pending job that may not fit raises related risks while it runs, not afterwards; a safe job raises none."""
     believer = Surrogate(pool())
-    risk = believer.out_of_memory()
+    risk = believer.memory.out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.3)))
     others = (risk > 0.05) & (risk < 0.95)
     with believer.imagining([doubtful]):
-        assert believer.out_of_memory()[others].mean() > risk[others].mean() + 0.1
-    assert believer.out_of_memory() == pytest.approx(risk)
+        assert believer.memory.out_of_memory()[others].mean() > risk[others].mean() + 0.1
+    assert believer.memory.out_of_memory() == pytest.approx(risk)
     with believer.imagining([int(np.argmin(risk))]):
-        assert believer.out_of_memory() == pytest.approx(risk)
+        assert believer.memory.out_of_memory() == pytest.approx(risk)
 
 
 def test_the_chance_of_an_accident_grows_with_delay_and_falls_with_uncertainty() -> None:
@@ -265,9 +266,9 @@ def test_a_repeat_corrects_the_first_run(factors: tuple[float, float]) -> None:
         belief.learn([run])
 
     def seen() -> list[float]:
-        deviations = [float(values[0]) for values in belief.measured([9])]
-        return [*belief.log_seconds().tolist(), *deviations, *(variance for _, variance in belief._variances)]
+        deviations = [float(values[0]) for values in belief.time.measured([9])]
+        return [*belief.time.log_seconds().tolist(), *deviations, *(row.noise for row in belief.time._rows)]
 
     before = seen()
-    belief._refer(belief.site)
+    belief.relabel([""] * 10, "")
     assert seen() == pytest.approx(before)

@@ -35,7 +35,7 @@ def everything() -> IntArray:
 
 def _seen(jobs: list[tuple[int, float | None]]) -> list[Observation]:
     """The jobs as the surrogate receives them."""
-    expected = Surrogate(pool()).log_seconds()
+    expected = Surrogate(pool()).time.log_seconds()
     return [
         Observation(candidate=place, fits=False)
         if off is None
@@ -49,9 +49,9 @@ def _seen(jobs: list[tuple[int, float | None]]) -> list[Observation]:
 def test_a_measurement_moves_the_estimate_towards_it(candidate: int, off: float) -> None:
     """The mean of a measured candidate ends between prediction and measurement, closer to the measurement."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
-    before = float(belief.log_seconds()[candidate])
+    before = float(belief.time.log_seconds()[candidate])
     belief.learn([Observation(candidate=candidate, seconds=math.exp(before + off), fits=True)])
-    after, deviation = (float(each[0]) for each in belief.measured([candidate]))
+    after, deviation = (float(each[0]) for each in belief.time.measured([candidate]))
     assert abs(after - before - off) <= abs(off) / 2 + 1e-9
     assert (after - before) * off >= -1e-9
     assert deviation < 0.03
@@ -68,8 +68,8 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
         belief = Surrogate(pool())
         for each in order:
             belief.learn([each])
-        means.append(belief.log_seconds())
-        spreads.append(belief.deviation(everything()))
+        means.append(belief.time.log_seconds())
+        spreads.append(belief.time.deviation(everything()))
     for mean, spread in zip(means[1:], spreads[1:], strict=True):
         apart = np.abs(mean - means[0]) / spread
         assert np.quantile(apart, 0.95) < 0.25  # the site at which the model is linearized may differ slightly
@@ -82,7 +82,7 @@ def test_the_model_is_linearized_near_the_factors_of_the_cluster() -> None:
     belief = Surrogate(pool())
     off = 0.5 * (np.arange(0, len(pool()), 7) % 2)  # every second one is slower by a factor exp(0.5)
     belief.learn(_seen(list(zip(range(0, len(pool()), 7), off.tolist(), strict=True))))
-    assert np.abs(belief._shift()[0]).max() <= MAX_FACTOR_MOVE
+    assert np.abs(belief.time._shift()[0]).max() <= MAX_FACTOR_MOVE
 
 
 @given(shown(len(pool())))
@@ -90,12 +90,12 @@ def test_the_model_is_linearized_near_the_factors_of_the_cluster() -> None:
 def test_an_observation_increases_no_deviation(jobs: list[tuple[int, float | None]]) -> None:
     """An observation never increases the deviation of any candidate."""
     belief = Surrogate(pool())
-    last = belief.deviation(everything())
+    last = belief.time.deviation(everything())
     for each in _seen(jobs):
         belief.learn([each])
-        now = belief.deviation(everything())
+        now = belief.time.deviation(everything())
         assert (now <= last + 2e-4).all()
-        assert (now <= belief.most_deviation() + 1e-6).all()
+        assert (now <= belief.time.most_deviation + 1e-6).all()
         last = now
 
 
@@ -117,10 +117,10 @@ def test_out_of_memory_rules_out_larger_but_not_smaller_micro_batches(candidate:
     belief, candidate = Surrogate(pool()), candidate % len(pool())
     belief.learn([Observation(candidate=candidate, fits=False)])
     larger, smaller = _larger_and_smaller(candidate)
-    assert belief.ruled_out[larger].all()
-    assert belief.ruled_out[candidate]
-    assert (belief.out_of_memory()[larger] == 1.0).all()
-    assert not belief.ruled_out[smaller].any()
+    assert belief.memory.ruled_out[larger].all()
+    assert belief.memory.ruled_out[candidate]
+    assert (belief.memory.out_of_memory()[larger] == 1.0).all()
+    assert not belief.memory.ruled_out[smaller].any()
 
 
 @given(st.integers(0, 10**6), st.floats(1.0, 3.0), st.booleans())
@@ -128,27 +128,27 @@ def test_out_of_memory_rules_out_larger_but_not_smaller_micro_batches(candidate:
 def test_slowness_rules_out_nothing(candidate: int, slower: float, forecast: bool) -> None:
     """A slow job never rules out a candidate."""
     belief, candidate = Surrogate(pool()), candidate % len(pool())
-    seconds = slower * math.exp(float(belief.log_seconds()[candidate]))
+    seconds = slower * math.exp(float(belief.time.log_seconds()[candidate]))
     belief.learn([Observation(candidate=candidate, seconds=seconds, fits=True, forecast=forecast)])
-    assert not belief.ruled_out.any()
+    assert not belief.memory.ruled_out.any()
 
 
 def test_jobs_that_fit_lower_the_risk_of_others_and_failures_raise_it() -> None:
     """A job that fits lowers the mean risk of other doubtful candidates; one that does not raises it."""
-    risk = Surrogate(pool()).out_of_memory()
+    risk = Surrogate(pool()).memory.out_of_memory()
     doubtful = int(np.argmin(np.abs(risk - 0.5)))
     others = np.flatnonzero((risk > 0.05) & (risk < 0.95))
     ran, died = Surrogate(pool()), Surrogate(pool())
     ran.learn([Observation(candidate=doubtful, fits=True)])
     died.learn([Observation(candidate=doubtful, fits=False)])
-    assert ran.out_of_memory()[others].mean() < risk[others].mean() < died.out_of_memory()[others].mean()
+    assert ran.memory.out_of_memory()[others].mean() < risk[others].mean() < died.memory.out_of_memory()[others].mean()
 
 
 @pytest.mark.parametrize("factor", [1.05, 0.93])
 def test_the_evidence_finds_the_start_of_a_speed_period(factor: float) -> None:
     """The evidence is largest if the change of speed is placed at the run where it really began."""
     belief, chance = Surrogate(pool()), np.random.default_rng(1)
-    expected = belief.log_seconds()
+    expected = belief.time.log_seconds()
     picked = chance.choice(len(pool()), 4, replace=False)
     runs = [int(picked[place % 4]) for place in range(16)]
     belief.learn(

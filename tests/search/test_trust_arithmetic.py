@@ -12,7 +12,7 @@ import pytest
 
 from tests.search.test_search_arithmetic import pool
 from tuner.costmodel.calibration import Calibration, prior_deviations, slopes_of
-from tuner.costmodel.residual_features import Features, Likeness, joined
+from tuner.costmodel.residual_features import Likeness
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import (
     FACTOR_CHANCES,
@@ -28,9 +28,10 @@ from tuner.search.constants import (
     TRUST_STEP,
     UNSURE_CHANCES,
 )
-from tuner.search.model_error import Record, averaged, trends_of
-from tuner.search.observations import Observation, Trust, row_of
+from tuner.search.model_error import Record, averaged
+from tuner.search.observations import Observation, Trust
 from tuner.search.surrogate import Surrogate
+from tuner.search.time_prior import logarithms, trends_of
 
 CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
 
@@ -40,12 +41,7 @@ def record(rows: int) -> Record:
     features, _ = pool().groups
     random = np.random.default_rng(5)
     chosen = [0, 0, 7, 20, len(features) - 1][:rows]
-    known = Features(
-        smooth=features.smooth[chosen],
-        cliff=features.cliff[chosen],
-        kernel=tuple(features.kernel[row] for row in chosen),
-        period=("",) * rows,
-    )
+    known = features.rows(np.array(chosen, dtype=np.int64))
     same = np.equal.outer(chosen, chosen)
     return Record(
         features=known,
@@ -121,20 +117,21 @@ def test_the_residuals_of_calibration_rows_follow_the_site_factors() -> None:
     slopes = random.random(size=(2, len(TIME_FACTORS)))
     calibration = Calibration(
         site=SiteFactors(products=1.2, network=0.7),
-        known=joined([row_of(features, 3), row_of(features, 9)]),
+        known=features.rows(np.array([3, 9])),
         slopes=slopes,
         residual=np.array([0.03, -0.05]),
         noise=np.array([0.1**2, 0.2**2]),
     )
     belief = Surrogate(pool(), calibration=calibration)
-    assert belief._residuals == pytest.approx([0.03, -0.05])
-    assert [candidate for candidate, _ in belief._variances] == [-1, -2]
-    assert [noise for _, noise in belief._variances] == pytest.approx([0.1**2 - belief._own, 0.2**2 - belief._own])
+    rows, own = belief.time._rows, belief.time.prior.own
+    assert [row.residual for row in rows] == pytest.approx([0.03, -0.05])
+    assert [row.candidate for row in rows] == [-1, -2]
+    assert [row.noise for row in rows] == pytest.approx([0.1**2 - own, 0.2**2 - own])
     moved = replace(calibration.site, products=1.2 * 1.5, network=0.7 / 1.5)
-    belief._refer(moved)
-    away = belief._reference[: len(TIME_FACTORS)] - np.log([getattr(calibration.site, name) for name in TIME_FACTORS])
+    other = belief._posterior(belief._nearest(moved))
+    away = (other.model.reference - logarithms(calibration.site))[: len(TIME_FACTORS)]
     assert np.abs(away).max() > 0.3
-    assert belief._residuals == pytest.approx(np.array([0.03, -0.05]) - slopes @ away)
+    assert [row.residual for row in other._rows] == pytest.approx(np.array([0.03, -0.05]) - slopes @ away)
 
 
 def twice_as_slow() -> Calibration:
@@ -143,7 +140,7 @@ def twice_as_slow() -> Calibration:
     (part,) = pool().parts
     chosen = [3, 9, 20]
     return Calibration(
-        known=joined([row_of(features, int(group[row])) for row in chosen]),
+        known=features.rows(group[chosen]),
         slopes=slopes_of(part, SiteFactors())[chosen],
         residual=np.full(3, math.log(2.0)),
         noise=np.full(3, 0.02**2),
@@ -153,26 +150,26 @@ def twice_as_slow() -> Calibration:
 @pytest.mark.parametrize("ratio", [0.5, 1.0, 4.0])
 def test_a_first_run_that_contradicts_the_calibration_replaces_it(ratio: float) -> None:
     """A first run that contradicts the calibration replaces it, and the other candidates move along with the run."""
-    modelled = Surrogate(pool()).log_seconds()
+    modelled = Surrogate(pool()).time.log_seconds()
     belief = Surrogate(pool(), twice_as_slow())
-    assert belief.measured([3])[0] == pytest.approx(modelled[3] + math.log(2.0), abs=0.05)
+    assert belief.time.measured([3])[0] == pytest.approx(modelled[3] + math.log(2.0), abs=0.05)
     seen = Observation(candidate=3, seconds=ratio * math.exp(modelled[3]), fits=True)
     belief.learn([seen])
     assert belief._elsewhere
-    away = [belief.measured([candidate])[0][0] - modelled[candidate] for candidate in (3, 9, 20)]
+    away = [belief.time.measured([candidate])[0][0] - modelled[candidate] for candidate in (3, 9, 20)]
     assert away[0] == pytest.approx(math.log(ratio), abs=0.005)
     assert away[1:] == pytest.approx([math.log(ratio)] * 2, abs=0.1)
-    assert belief.measured([3])[1] < REPEAT_DEVIATION
+    assert belief.time.measured([3])[1] < REPEAT_DEVIATION
 
 
 def test_a_first_run_close_to_the_calibration_is_averaged_with_it() -> None:
     belief = Surrogate(pool(), twice_as_slow())
-    before, deviation = (float(figure[0]) for figure in belief.measured([3]))
+    before, deviation = (float(figure[0]) for figure in belief.time.measured([3]))
     spread = math.hypot(deviation, REPEAT_DEVIATION)
     far, near = (run_of_three(before - share * spread) for share in (3.1, 2.9))
     belief.learn([near])
     assert not belief._elsewhere
-    assert before - 2.9 * spread < belief.measured([3])[0] < before
+    assert before - 2.9 * spread < belief.time.measured([3])[0] < before
     other = Surrogate(pool(), twice_as_slow())
     other.learn([far])
     assert other._elsewhere
@@ -186,11 +183,11 @@ def run_of_three(log_seconds: float) -> Observation:
 def test_a_memory_figure_far_below_the_limit_moves_the_need_by_its_share_of_the_variance() -> None:
     """Only the figure itself, with a noise of 1.5%, moves the need; that the job fitted adds no information."""
     belief = Surrogate(pool())
-    candidate = int(np.argmin(np.abs(belief.out_of_memory() - 0.4)))
-    deviation = float(belief._memory_deviation[belief._group[candidate]])
-    need = float(belief._need[candidate])
+    candidate = int(np.argmin(np.abs(belief.memory.out_of_memory() - 0.4)))
+    deviation = float(belief.memory._deviation[belief.pool.groups[1][candidate]])
+    need = float(belief.memory._need[candidate])
     belief.learn([Observation(candidate=candidate, fits=True, memory=math.exp(need - 8 * deviation))])
-    beyond, _ = belief._overfull()
+    beyond, _ = belief.memory._overfull()
     gain = 1 / (1 + (MEMORY_FIGURE_DEVIATION / deviation) ** 2)
     expected = need - float(pool().room[candidate]) + MEMORY_MARGIN[0] - 8 * deviation * gain
     assert float(beyond[candidate]) == pytest.approx(expected, abs=1e-5)

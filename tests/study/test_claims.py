@@ -62,7 +62,7 @@ def test_the_second_claim_of_a_dead_process_is_withdrawn(
         assert run("stop", NAME, "--runs", str(tmp_path / "runs")).code == 0
     else:
         monkeypatch.chdir(tmp_path)
-        with open_loop(replace(settings()[NAME], study=NAME), lambda _event: None) as loop:
+        with open_loop(replace(settings()[NAME], study=NAME)) as loop:
             loop.reconcile()
     trials = kept(url_of(tmp_path, NAME), NAME)
     assert_lawful(trials, budget=budget - 1)

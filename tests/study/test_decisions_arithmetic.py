@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.stand_in import surrogate_of
 from tests.study.test_arithmetic import trial
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.costmodel.normal import below
@@ -32,10 +33,10 @@ SMALL = ("nodes=4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1
 def test_a_proposal_has_the_80_percent_interval_of_its_estimate(tmp_path: Path) -> None:
     """A proposal's interval is exp(mean -+ 1.2816 deviations); with trials at reduced sizes it includes the noise."""
     space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
-    with open_loop(StudySettings(space=space, limits=Limits(budget=2), runs=tmp_path), lambda _event: None) as loop:
+    with open_loop(StudySettings(space=space, limits=Limits(budget=2), runs=tmp_path)) as loop:
         assert loop._referee._pruner.allowance == approx(3 * 0.012)
-        mean, deviation = loop.state.surrogate.measured([1])
-        risk = float(loop.state.surrogate.out_of_memory()[1])
+        mean, deviation = loop.state.surrogate.time.measured([1])
+        risk = float(loop.state.surrogate.memory.out_of_memory()[1])
         first = loop.scheduler._proposal(1, why="first")
         loop.scheduler._plan = SimpleNamespace()  # type: ignore[assignment]
         cheap = loop.scheduler._proposal(1, why="cheap")
@@ -80,8 +81,8 @@ class Decider:
             "pending": [],
             "drift_suspected": False,
             "pool": SimpleNamespace(topology=lambda candidate: SimpleNamespace(nodes=2, key=f"t{candidate}")),
-            "surrogate": SimpleNamespace(log_seconds=lambda: np.log([360.0]), least_need=lambda: (3, 1.5)),
-            "start_seconds": lambda _iterations: [],
+            "surrogate": surrogate_of(log_seconds=lambda: np.log([240.0]), least_need=lambda: (3, 1.5)),
+            "overheads": lambda _iterations: [],
         }
         stand_in: Any = SimpleNamespace(**usual | state)
         self.scheduler: Any = Scheduler(stand_in, limits or Limits(), sampler="tpe", iterations=3)
@@ -96,7 +97,7 @@ class Decider:
 
     def checked(self, elapsed: float = 0.0) -> tuple[str | None, str | None]:
         """Check the limits, and return the reasons for stopping the search and for ending the study."""
-        self.scheduler._check_limits(lambda: elapsed)
+        self.scheduler._check_limits(elapsed)
         return self.scheduler.stopping, self.scheduler.finished
 
 
@@ -170,14 +171,14 @@ def test_before_any_measurement_only_hopeless_candidates_are_skipped(risk: float
 
 @pytest.mark.parametrize(("gain", "pays"), [(0.0011, True), (0.0009, False)])
 def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
-    """A job must save more node-hours than it costs: (120 + 2 x 360) s on 2 nodes are 0.467, 0.1% of 480 are 0.48."""
+    """A job must save more node-hours than it costs: (120 + 3 x 240) s on 2 nodes are 0.467, 0.1% of 480 are 0.48."""
     decider = Decider(Limits(stop_when_unprofitable=True), ranking=[ranked(days=10.0)])
     assert decider.scheduler._cost(0) == approx(840 * 2 / 3600)
     found = decider.scheduler._unprofitable(Suggestion(candidate=0, gain=gain, out_of_memory=0.0))
     assert (found is None) == pays
     assert pays or "t0, is expected to save 0.4 node-hours and costs 0.5 (0.09% of 10.0 days on 2 nodes)" in str(found)
-    start = 120 * 2 / 3600
-    assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), "it fails at its start"
+    start = (120 + 240) * 2 / 3600
+    assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), "it fails at first"
 
 
 @pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round is used up")])
@@ -252,14 +253,14 @@ def test_a_stopped_search_continues_only_after_a_new_result() -> None:
     scheduler = decider.scheduler
     setattr(scheduler, "_reference", lambda: None)  # noqa: B010 - replaces a method
     setattr(scheduler, "_verification", lambda _saving: None)  # noqa: B010
-    assert scheduler.next(lambda: 0.0) is None
+    assert scheduler.next(0.0) is None
     assert scheduler.stopping is not None
     scheduler.finished = None
     scheduler._state.suggest = lambda: Suggestion(candidate=7, gain=0.5, chance=0.5, out_of_memory=0.0)
-    assert scheduler.next(lambda: 0.0) is None
+    assert scheduler.next(0.0) is None
     scheduler.finished = None
     scheduler._state.results = 4
-    assert scheduler.next(lambda: 0.0) == 7
+    assert scheduler.next(0.0) == 7
     assert scheduler.stopping is None
 
 
@@ -307,7 +308,7 @@ def surrogate(means: list[float], deviations: list[float]) -> Any:
     def measured(asked: list[int]) -> tuple[Any, Any]:
         return np.log([means[one] for one in asked]), np.array([deviations[one] for one in asked])
 
-    return SimpleNamespace(usual_noise=0.01, pool=candidates(), measured=measured)
+    return surrogate_of(usual_noise=0.01, pool=candidates(), measured=measured)
 
 
 def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:

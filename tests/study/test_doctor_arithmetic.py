@@ -114,7 +114,7 @@ def test_a_command_is_tried_with_one_job(
     loop = SimpleNamespace(run=lambda: None, state=SimpleNamespace(trials=[trial] if result else []))
     monkeypatch.setattr("tuner.study.doctor.tempfile.mkdtemp", lambda **_: str(runs))
     monkeypatch.setattr("tuner.study.doctor.study_settings", settings)
-    monkeypatch.setattr("tuner.study.doctor.open_loop", lambda _settings, _on_event: nullcontext(loop))
+    monkeypatch.setattr("tuner.study.doctor.open_loop", lambda _settings: nullcontext(loop))
     found = doctor.try_command(command="train")
     assert asked == {"launcher": "local", "study": "doctor", "runs": runs, "budget": 1, "command": "train"}
     assert (found.name, found.verdict, found.evidence) == ("job", verdict, evidence)

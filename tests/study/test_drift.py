@@ -47,10 +47,17 @@ def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: 
     """Run a study on a seed's simulated cluster; its regret is the winner's slowdown relative to the true best."""
     events: list[StudyEvent] = []
     limits = Limits(budget=budget)
-    settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, drift=drift, runs=folder / str(seed))
+    settings = StudySettings(
+        space=a_thousand(),
+        limits=limits,
+        seed=seed,
+        drift=drift,
+        runs=folder / str(seed),
+        on_event=events.append,
+    )
     launcher = SimulatedLauncher(4, seed=seed, drift=drift)
     store = memory_store(space_document(settings.space))
-    loop = StudyLoop(settings, pool=thousand_candidates(), launcher=launcher, store=store, on_event=events.append)
+    loop = StudyLoop(settings, pool=thousand_candidates(), launcher=launcher, store=store)
     loop.run()
     found = loop.result()
     return Searched(
@@ -130,7 +137,6 @@ def test_two_equal_winners_are_tied(tmp_path: Path) -> None:
             pool=pool,
             launcher=SimulatedLauncher(4, seed=seed, truth=truth),
             store=store,
-            on_event=lambda _event: None,
         )
         loop.run()
         found = loop.result()

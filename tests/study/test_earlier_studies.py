@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Run
-from tuner.core.errors import StudyError
+from tuner.core.errors import OtherStudy, StudyError
 from tuner.space.build import space_for
 from tuner.space.rules import RuleSet
+from tuner.study.api import study_settings
 from tuner.study.leaderboard import rows_of
 from tuner.study.limits import Limits
 from tuner.study.result import open_study
@@ -28,12 +29,12 @@ def test_a_study_that_predates_a_policy_continues_without_it(tmp_path: Path) -> 
     """A study that was started before a policy existed continues without it and keeps its numbering of topologies."""
     space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
     settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         before = len(loop.pool)
         stored = loop.store.settings
         del stored["rules"]["policies"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         pool = loop.pool
     assert len(pool) == replace(space, rules=RuleSet(allowed=frozenset(["head-size"]))).count() > before
 
@@ -44,18 +45,18 @@ def test_a_study_that_predates_nvlink_domains_continues_if_the_domain_is_the_nod
     described: dict[str, Any] = {"model": "llama-3-70b", "gpu": "B200", "nodes": 16, "settings": pinned}
     space = space_for(**described, allow=["tp-in-node"])
     settings = StudySettings(space=space, limits=Limits(budget=1), study="old", runs=tmp_path)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         before, stored = len(loop.pool), loop.store.settings
         assert "nvlink_domain" not in stored["cluster"]
         stored["rules"] = json.loads(json.dumps(stored["rules"]).replace("tp-in-nvlink-domain", "tp-in-node"))
         del stored["cluster"]["gpu"]["peak_flops"]["fp4"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         assert len(loop.pool) == before
     wider = space_for(**described, allow=["tp-in-node"], nvlink_domain=16)
     with (
         pytest.raises(StudyError, match=r"was started with cluster\.nvlink_domain none, not 16"),
-        open_loop(replace(settings, space=wider), lambda _event: None),
+        open_loop(replace(settings, space=wider)),
     ):
         pass
 
@@ -124,3 +125,38 @@ def test_an_earlier_study_continues_with_the_current_search(earlier: Path, run: 
     agree(found["trials"][:6], expected["trials"][:6])
     assert 6 < len(found["trials"]) <= len(expected["trials"]) == 12
     assert found["standings"][0]["days"] <= min(row["days"] for row in stored["report"]) * 1.01
+
+
+MEGATRON = (
+    "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 "
+    "--global-batch-size 16 --micro-batch-size 1 --bf16 --vocab-size 1024"
+)
+
+
+def test_a_workload_that_the_command_no_longer_describes_is_refused_with_its_origin(tmp_path: Path) -> None:
+    """If the files of a command describe another model, the refusal names the file's role and what keeps the runs.
+
+    A difference that is no part of the workload is refused as for any other study.
+    """
+    arguments = tmp_path / "args.txt"
+
+    def opened(model: str, seed: int = 0) -> None:
+        arguments.write_text(model)
+        found = study_settings(
+            launcher="local",
+            command=f"train @{arguments}",
+            seed=seed,
+            gpus_per_node=2,
+            trainer="megatron-lm",
+            study="old",
+            runs=tmp_path,
+        )
+        with open_loop(found):
+            pass
+
+    opened(MEGATRON)
+    with pytest.raises(OtherStudy, match=r"workload\.model\.layers 4, not 8; --trainer megatron-lm .* --from old"):
+        opened(MEGATRON.replace("layers 4", "layers 8"))
+    with pytest.raises(OtherStudy, match="seed 0, not 1: repeat the original arguments"):
+        opened(MEGATRON, seed=1)
+    opened(MEGATRON)

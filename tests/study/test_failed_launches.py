@@ -10,12 +10,9 @@ import numpy as np
 import pytest
 
 from tests.study.scripted import running_of, stored
-from tests.study.test_loop_arithmetic import study
 from tuner.core.errors import LaunchError
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Outcome
-
-__all__ = ["study"]  # fixture defined in test_loop_arithmetic
 
 SMALL_SIZE = Fidelity(nodes=1, dp=1, micro_batches=(1,))
 

@@ -13,39 +13,58 @@ from tests.study.test_arithmetic import trial
 from tests.study.test_decisions_arithmetic import Decider
 from tests.study.test_fidelity import cheap
 from tests.study.test_scheduler import searched
+from tuner.core.fidelity import EXTRA_ITERATIONS, Fidelity
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobResult
-from tuner.study.job_costs import job_node_hours, proposal_node_hours, shown_hours
+from tuner.study.job_costs import JobCosts, shown_hours
 from tuner.study.limits import Limits
+from tuner.study.state import StudyState
 from tuner.study.store.trial import Proposal
 
-NEXT = Proposal(key="t9", candidate=9, nodes=2, params={}, topology={}, estimate_sec=240.0)
-"""A job of 120 + 2 x 240 = 600 s on two nodes, a third of a node-hour, given starts of 120 s and three iterations."""
+NEXT = Proposal(key="t9", candidate=9, nodes=2, params={}, topology={}, estimate_sec=160.0)
+"""A job of 120 + 3 x 160 = 600 s on two nodes, a third of a node-hour, given three iterations and 120 s besides."""
 
 
-def test_the_cost_of_a_job_is_its_start_and_its_measured_iterations() -> None:
-    """A job costs its start, 120 s by default and otherwise the median of known ones, and its further iterations."""
-    state: Any = SimpleNamespace(start_seconds=lambda _iterations: [], trials=[])
-    assert job_node_hours(state, seconds=30.0, iterations=3, nodes=4) == pytest.approx(180 * 4 / 3600)
-    state.start_seconds = lambda _iterations: [90, 10, 20]
-    assert job_node_hours(state, seconds=30.0, iterations=3, nodes=4) == pytest.approx(80 * 4 / 3600)
-    state.start_seconds = lambda _iterations: [36.0]
-    assert job_node_hours(state, seconds=30.0, iterations=1, nodes=100) == pytest.approx(1.0)
-    assert job_node_hours(state, seconds=30.0, iterations=3, nodes=100, risk=1.0) == pytest.approx(1.0)
+def test_the_cost_of_a_job_is_its_overhead_and_its_iterations() -> None:
+    """A job costs 120 s and its iterations; with probability `risk` only the first of them."""
+    costs = JobCosts(iterations=3)
+    assert costs.node_hours(seconds=30.0, nodes=4) == pytest.approx((120 + 3 * 30) * 4 / 3600)
+    assert costs.node_hours(seconds=30.0, nodes=4, extra=2) == pytest.approx((120 + 5 * 30) * 4 / 3600)
+    for risk in (0.25, 1.0):
+        expected = (1 - risk) * (120 + 3 * 30) + risk * (120 + 30)
+        assert costs.node_hours(seconds=30.0, nodes=4, risk=risk) == pytest.approx(expected * 4 / 3600)
 
 
-def test_before_a_measurement_the_start_of_other_jobs_is_assumed() -> None:
+def test_the_overhead_of_a_job_is_that_of_jobs_of_similar_size() -> None:
+    """The overhead of a job is the median overhead of the jobs with the closest number of nodes."""
+    costs = JobCosts(iterations=3, overheads=[(4, 30.0), (4, 50.0), (4, 90.0), (9, 70.0), (1, 500.0)])
+    assert costs.node_hours(seconds=10.0, nodes=4) == pytest.approx((50.0 + 30.0) * 4 / 3600)
+    assert costs.node_hours(seconds=10.0, nodes=6) == pytest.approx((60.0 + 30.0) * 6 / 3600)
+    assert costs.node_hours(seconds=10.0, nodes=9) == pytest.approx((70.0 + 30.0) * 9 / 3600)
+
+
+def test_before_a_measurement_the_time_of_other_jobs_is_their_overhead() -> None:
+    """A job that waits has none, and one that is measured replaces the time of failed ones."""
     failed = replace(trial(0, 0, 0.0), result=JobResult(outcome=Outcome.OOM, elapsed=30.0))
-    state: Any = SimpleNamespace(start_seconds=lambda _iterations: [], trials=[failed])
-    assert proposal_node_hours(NEXT, state, 3) == pytest.approx((30 + 2 * 240) * 2 / 3600)
-    state.start_seconds = lambda _iterations: [120.0]
-    assert proposal_node_hours(NEXT, state, 3) == pytest.approx(1 / 3)
+    state: Any = SimpleNamespace(trials=[failed, replace(trial(1, 1, 0.0), result=None)])
+    assert StudyState.overheads(state, 3) == [(failed.proposal.nodes, 30.0)]
+    measured = trial(2, 2, 10.0)
+    assert measured.result is not None
+    state.trials.append(replace(measured, result=replace(measured.result, elapsed=50.0)))
+    assert StudyState.overheads(state, 3) == [(measured.proposal.nodes, 20.0)]
+
+
+def test_a_reduced_job_costs_all_its_batches() -> None:
+    """A job of 4 and 12 microbatches, with 160 s for the latter, takes 160 x 16 / 12 s an iteration of both."""
+    small = replace(NEXT, nodes=1, fidelity=Fidelity(nodes=1, dp=1, micro_batches=(4, 12)))
+    expected = 120 + (3 + EXTRA_ITERATIONS) * 160 * 16 / 12
+    assert JobCosts(iterations=3).of_proposal(small) == pytest.approx(expected / 3600)
 
 
 def decided(limit: float | None, *, used: float, launched: int = 1, running: int = 0, **more: Any) -> tuple[bool, Any]:
     """Return whether the next job starts, and the reason for ending the study."""
     pending = [replace(trial(number, number, 0.0), proposal=NEXT, result=None) for number in range(running)]
-    given = {"start_seconds": lambda _iterations: [120.0], "trials": pending, **more}
+    given = {"overheads": lambda _iterations: [(2, 120.0)], "trials": pending, **more}
     decider = Decider(Limits(node_hours=limit), node_hours=used, launched=launched, **given)
     starts = decider.scheduler._within_node_hours(NEXT) is NEXT
     return starts, decider.scheduler.finished

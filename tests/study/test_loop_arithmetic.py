@@ -4,51 +4,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.study.scripted import MEASURED, Scripted, begun, clocked, running_of, stored
+from tests.study.scripted import MEASURED, begun, clocked, running_of, stored
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.search.pruner import Referee
-from tuner.space.build import space_for
 from tuner.study import loop
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.ranking import DAY
-from tuner.study.settings import StudySettings
-from tuner.study.setup import open_loop
 from tuner.study.watchdog import Watchdog
-
-SMALL = ("nodes=2,4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")
-
-
-@pytest.fixture
-def study(tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """A function that opens a small study with a scripted launcher and returns its loop, launcher and events."""
-    opened: list[Any] = []
-
-    def open_study(limits: Limits | None = None, **settings: Any) -> tuple[StudyLoop, Scripted, list[StudyEvent]]:
-        space = space_for(model="gpt-1.3b", nodes=4, settings=SMALL)
-        events: list[StudyEvent] = []
-        given = StudySettings(space=space, limits=limits or Limits(budget=9), runs=tmp_path, **settings)
-        context = open_loop(given, events.append)
-        made = context.__enter__()
-        opened.append(context)
-        launcher = Scripted()
-        made.launcher = launcher  # type: ignore[assignment]
-        return made, launcher, events
-
-    yield open_study
-    for context in opened:
-        context.__exit__(None, None, None)
 
 
 def test_a_job_is_launched_watched_and_stored(study: Callable[..., Any]) -> None:
@@ -184,65 +156,6 @@ def test_a_job_that_never_started_used_no_node_hours(study: Callable[..., Any]) 
     assert stored(made).elapsed == 0.0
 
 
-def test_a_hung_job_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
-    """A hung job is retried once with CUDA_LAUNCH_BLOCKING=1; both attempts are charged and named in the reason."""
-    made, launcher, events = study(retry_hang_sync=True)
-    running = running_of(made, launcher, ran=30.0)
-    made._stop(running, Outcome.HUNG, "first reason", None)
-    first, second = launcher.jobs
-    assert second.folder.name == f"{first.folder.name}-sync"
-    assert dict(second.environment) == {"CUDA_LAUNCH_BLOCKING": "1"}
-    assert (second.folder / "job.json").is_file()
-    assert events[-1].kind == "note"
-    assert events[-1].text == "hung (first reason); retried with CUDA_LAUNCH_BLOCKING=1"
-    (again,) = made.running.values()
-    assert again.handle == "job2"
-    again.watch = replace(again.watch, began=launcher.clock - 50.0)
-    made._stop(again, Outcome.HUNG, "second reason", None)
-    assert len(launcher.jobs) == 2
-    result = stored(made)
-    assert result.reason == "second reason; hung (first reason) and was retried with CUDA_LAUNCH_BLOCKING=1"
-    assert (result.elapsed, result.evidence) == (80.0, "stacks")
-
-
-def test_the_retry_is_adopted_and_not_the_job_that_hung(
-    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made, launcher, running = begun(study, retry_hang_sync=True)
-    made._stop(running, Outcome.HUNG, "why", None)
-    made.running.clear()
-    monkeypatch.setattr(loop, "gone", lambda _: True)
-    made.reconcile()
-    assert launcher.adopted.folder == launcher.jobs[1].folder
-
-
-@pytest.mark.parametrize(("retry", "outcome"), [(False, Outcome.HUNG), (True, Outcome.CRASHED)])
-def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcome, study: Callable[..., Any]) -> None:
-    made, launcher, running = begun(study, retry_hang_sync=retry)
-    made._stop(running, outcome, "why", None)
-    assert len(launcher.jobs) == 1
-    assert stored(made).outcome is outcome
-
-
-def test_a_retry_that_cannot_start_leaves_the_hang(study: Callable[..., Any]) -> None:
-    made, launcher, running = begun(study, retry_hang_sync=True)
-    launcher.refuses = 1
-    made._stop(running, Outcome.HUNG, "why", None)
-    result = stored(made)
-    assert (result.outcome, result.reason) == (Outcome.HUNG, "why")
-
-
-def test_a_successful_retry_keeps_the_failure_of_the_first_attempt(study: Callable[..., Any]) -> None:
-    made, _launcher, running = begun(study, retry_hang_sync=True)
-    made._stop(running, Outcome.HUNG, "why", None)
-    (again,) = made.running.values()
-    made._finished(again, MEASURED)
-    result = stored(made)
-    assert (result.outcome, result.seconds) == (Outcome.MEASURED, 2.0)
-    assert result.reason == "hung (why) and was retried with CUDA_LAUNCH_BLOCKING=1"
-    assert result.evidence == "stacks"
-
-
 def test_three_unreadable_logs_in_a_row_end_the_search(study: Callable[..., Any]) -> None:
     made, launcher, _ = study(Limits(budget=30))
     unreadable = JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="no line", meaning="no log"))
@@ -275,7 +188,7 @@ def test_a_job_without_a_logging_interval_is_watched_by_its_estimate(study: Call
     assert running.watch == Watchdog.of(high, [])
     trial = replace(running.trial, proposal=replace(running.trial.proposal, estimate_high=None))
     made._watch(trial, running.job, "job9")
-    estimate = math.exp(float(made.state.surrogate.log_seconds()[trial.proposal.candidate]))
+    estimate = math.exp(float(made.state.surrogate.time.log_seconds()[trial.proposal.candidate]))
     assert made.running[0].watch == Watchdog.of(estimate, [])
     assert made.running[0].trial.handle == made.running[0].handle == "job9"
 
@@ -330,7 +243,7 @@ def test_a_trial_claimed_after_the_trials_were_read_is_adopted_later(
 ) -> None:
     made, _launcher, _ = study()
     monkeypatch.setattr(loop, "gone", lambda _: True)
-    proposal, read = made.scheduler.next(made._elapsed), made.read
+    proposal, read = made.scheduler.next(made._elapsed()), made.read
     claimed: list[Any] = []
 
     def read_before_another_claims(*, now: bool = False) -> None:
@@ -356,14 +269,6 @@ def test_an_owner_on_another_host_is_gone_once_it_is_silent(
     monkeypatch.setattr(made.store, "silent", lambda: {0})
     made.reconcile()
     assert made.running[0].handle == "adopted"
-
-
-def test_elapsed_time_counts_from_the_start_of_the_study(study: Callable[..., Any]) -> None:
-    made, launcher, _ = study()
-    assert made._elapsed() == 0.0
-    launcher.clock += 25.0
-    assert made._elapsed() == 25.0
-    assert made.store.attributes["began"] == 1000.0
 
 
 def test_heartbeats_are_ten_seconds_apart(study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.audit.tables_of import evidence_of
+from tests.search.stand_in import surrogate_of
 from tests.search.test_reduced import SMALL as REDUCED
 from tests.search.test_reduced import pool
 from tuner.core.errors import MissingDependency, StudyError, UnknownName
@@ -85,7 +86,7 @@ def test_a_reduced_trial_is_observed_with_the_seconds_of_its_batches(
     assert (found.reduced.seconds, found.reduced.size.small.nodes.tolist()) == (seconds, [REDUCED.nodes] * 2)
     assert (found.memory, found.least_memory) == figures
     state: Any = SimpleNamespace(
-        pool=pool(), surrogate=SimpleNamespace(extrapolated=lambda candidate, run: (candidate, run.seconds))
+        pool=pool(), surrogate=surrogate_of(extrapolated=lambda candidate, run: (candidate, run.seconds))
     )
     extrapolated: Any = StudyState.extrapolated(state, one)
     assert extrapolated == (7, seconds)

@@ -81,9 +81,10 @@ def observe(event):
 
 space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
 settings = StudySettings(
-    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid"
+    space=space, limits=Limits(budget=int(budget)), study="shared", runs=Path(runs), storage=url, sampler="grid",
+    on_event=observe,
 )
-with open_loop(settings, observe) as loop:
+with open_loop(settings) as loop:
     loop.run()
 """
 """A worker that stops itself while its first job runs, and is then killed."""

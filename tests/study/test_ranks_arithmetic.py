@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pytest import approx  # noqa: PT013
 
+from tests.search.stand_in import surrogate_of
 from tests.study.test_arithmetic import trial
 from tests.study.test_decisions_arithmetic import Decider, ranked, surrogate
 from tests.study.test_sizes_arithmetic import LARGE, SMALL, ended, prospect
@@ -37,7 +38,7 @@ def verifying(*surprises: Surprise, limits: Limits | None = None, sampler: str =
         ranking=[ranked(0)],
         log_best=math.log(10e6),
         pool=SimpleNamespace(work=np.log([1e6, 1e6, 1.05e6])),
-        surrogate=SimpleNamespace(surprises=lambda: list(surprises)),
+        surrogate=surrogate_of(surprises=lambda: list(surprises)),
         **state,
     )
     decider.scheduler._sampler = sampler
@@ -186,7 +187,7 @@ class Tried:
         self._timed = [trial for trial in trials if trial.measured or trial.measured_reduced]
         self.open = np.ones(3, dtype=np.bool_)
         self.pool = SimpleNamespace(work=np.log([1e6, 2e6, 4e6]))
-        self.surrogate = SimpleNamespace(
+        self.surrogate = surrogate_of(
             joint=lambda jobs: (np.log([30.0, 20.0, 10.0])[[one for one, _ in jobs]], alike([one for one, _ in jobs])),
             trust=SimpleNamespace(repeat=0.05),
         )

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.stand_in import surrogate_of
 from tests.study.test_decisions_arithmetic import Decider, ranked
 from tuner.search.observations import Surprise
 from tuner.study.limits import Limits
@@ -60,7 +61,7 @@ def test_a_reduced_run_is_repeated_if_that_saves_more_than_the_next_trial() -> N
             least_gain=lambda _candidate, size: 0.0002 * size.node_hours,
         )
         decider = Decider(
-            surrogate=SimpleNamespace(surprises=lambda found=surprises: found),
+            surrogate=surrogate_of(surprises=lambda found=surprises: found),
             pool=SimpleNamespace(work=np.zeros(8)),
             ranking=[ranked(1)],
             log_best=0.0,
@@ -90,7 +91,7 @@ def test_a_surprising_run_is_repeated_if_that_is_worth_a_job() -> None:
         ([fast], [], 0.05, 1),
         ([surprise(6, -0.1, 0.2)], [], 0.0, None),
     ):
-        stand_in = SimpleNamespace(surprises=lambda found=surprises: found)
+        stand_in = surrogate_of(surprises=lambda found=surprises: found)
         pool = SimpleNamespace(work=np.array([0.0] * 7 + [0.5]))
         decider = Decider(surrogate=stand_in, pool=pool, pending=pending, ranking=[ranked(1)], log_best=0.0)
         decider.scheduler._sampler = "guided"

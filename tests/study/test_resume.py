@@ -208,8 +208,10 @@ def observe(event):
         os.kill(os.getpid(), signal.SIGKILL)
 
 space = space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,2,4", "recompute=none"))
-settings = StudySettings(space=space, limits=Limits(budget=9), study="adopted", runs=Path(sys.argv[1]))
-with open_loop(settings, observe) as loop:
+settings = StudySettings(
+    space=space, limits=Limits(budget=9), study="adopted", runs=Path(sys.argv[1]), on_event=observe
+)
+with open_loop(settings) as loop:
     loop.run()
 """
 

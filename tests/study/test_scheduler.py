@@ -42,7 +42,7 @@ def test_on_an_unfamiliar_machine_every_promising_split_runs_once_first() -> Non
     found = {}
     for trust in (Trust(), CPU_TRUST):
         belief, tried = Surrogate(pool, trust=trust), list[int]()
-        seconds = np.exp(belief.log_seconds())
+        seconds = np.exp(belief.time.log_seconds())
         for _ in range(5):
             best = min((math.log(seconds[each]) + pool.work[each] for each in tried), default=None)
             choice = choose(belief, best=best, open_to=~np.isin(np.arange(len(pool)), tried))
@@ -61,7 +61,7 @@ def test_the_choice_is_the_best_of_all_candidates(
     """Evaluating only the most promising candidates gives the same choice as evaluating all of them."""
     assert len(LARGE) > FIRST_EVALUATED
     belief = Surrogate(LARGE)
-    expected = belief.log_seconds()
+    expected = belief.time.log_seconds()
     belief.learn(
         [
             Observation(candidate=place, fits=False)
@@ -71,9 +71,9 @@ def test_the_choice_is_the_best_of_all_candidates(
         ]
     )
     open_to = np.random.default_rng(seed).random(len(LARGE)) < 0.9
-    mean, risk = belief.log_seconds() + LARGE.work, belief.out_of_memory()
+    mean, risk = belief.time.log_seconds() + LARGE.work, belief.memory.out_of_memory()
     best = float(mean.min()) + ahead
-    deviation = belief.deviation(np.arange(len(LARGE)))
+    deviation = belief.time.deviation(np.arange(len(LARGE)))
     z = (best - mean) / deviation
     worth = deviation * (z * below(z) + density(z)) * (1 - risk) - OOM_COST * risk
     worth[~open_to | (risk >= 1)] = -np.inf
@@ -86,7 +86,7 @@ def test_the_choice_is_the_best_of_all_candidates(
 def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
     """Run a study of a thousand topologies to its end."""
     settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, runs=folder)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         loop.run()
         return loop.result()
 
@@ -174,7 +174,7 @@ def test_a_space_of_one_topology_is_measured(sampler: str, tmp_path: Path) -> No
     one = ("nodes=4", "tp=1", "pp=1", "zero=1", "recompute=none", "micro_batch=1", "cp=1", "vpp=1")
     space = space_for(model="gpt-1.3b", nodes=4, settings=one)
     settings = StudySettings(space=space, limits=Limits(budget=1), runs=tmp_path, sampler=sampler)
-    with open_loop(settings, lambda _event: None) as loop:
+    with open_loop(settings) as loop:
         assert len(loop.pool) == 1
         loop.run()
         found = loop.result()

@@ -68,7 +68,7 @@ class Built(Exception):
 def by_command(monkeypatch: pytest.MonkeyPatch, *words: str) -> StudySettings:
     """Run `tuner optimize` until it has built its settings."""
 
-    def stop(settings: StudySettings, _on_event: object) -> None:
+    def stop(settings: StudySettings) -> None:
         raise Built(settings)
 
     monkeypatch.setattr("tuner.study.setup.open_loop", stop)
@@ -89,11 +89,17 @@ def test_equal_arguments_build_equal_studies(
 
 def test_every_option_is_a_typed_argument_with_the_same_default() -> None:
     """Every option of `tuner optimize`, except --json, is a typed keyword of `tuner.optimize` with the same default."""
-    parameters = inspect.signature(tuner.optimize).parameters
     assert_same_options(command, tuner.optimize, beside={"on_event", "observe", "slurm_site"})
-    assert parameters.keys() - {"on_event", "observe", "slurm_site"} == (
-        inspect.signature(api.study_settings).parameters.keys()
-    )
+    assert inspect.signature(tuner.optimize).return_annotation == "StudyResult"
+
+
+def test_an_unknown_argument_is_refused_with_its_name(tmp_path: Path) -> None:
+    """A misspelt argument is refused as by any other function, before a study is created."""
+    with pytest.raises(TypeError, match="budgett"):
+        tuner.optimize(budgett=1, runs=tmp_path / "runs")  # type: ignore[call-arg]
+    with pytest.raises(InputError, match=r"settings is a list of strings, such as \['tp=1'\]"):
+        tuner.optimize(settings="tp=1", runs=tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()
 
 
 BATCH_COMMANDS: tuple[tuple[click.Command, Callable[..., object], set[str], set[str]], ...] = (

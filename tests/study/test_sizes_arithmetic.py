@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from pytest import approx  # noqa: PT013
 
+from tests.search.stand_in import surrogate_of
 from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_decisions_arithmetic import Decider, ranked
 from tests.workers import ONE
@@ -92,12 +93,12 @@ def plan(trial_nodes: int | None = None, *, risk: float = 0.1, **state: Any) -> 
             setting=lambda _candidate: (None, SimpleNamespace(gpus_per_node=4)),
             work=np.log([1e6, 2e6]),
         ),
-        "surrogate": SimpleNamespace(
+        "surrogate": surrogate_of(
             reduced_out_of_memory=lambda jobs: np.array([risk] * len(jobs)),
             log_seconds=lambda: np.log([20.0, 30.0]),
             out_of_memory=lambda: np.array([0.25, 0.5]),
             joint=joint,
-            reference_site="site",
+            model=SimpleNamespace(site="site"),
             trust=SimpleNamespace(repeat=0.05),
         ),
         "overheads": lambda _iterations: [],
@@ -149,7 +150,7 @@ def test_variance_shared_with_the_leader_is_not_revealed() -> None:
     """The variance that a topology shares with the leader is not counted as revealed."""
     leader = [prospect(1, math.log(6e7), full=False)]
     made = plan(prospects=lambda: leader)
-    made.state.surrogate.joint = lambda jobs: (joint(jobs)[0], joint(jobs)[1] + 0.5)  # type: ignore[method-assign]
+    made.state.surrogate.time.joint = lambda jobs: (joint(jobs)[0], joint(jobs)[1] + 0.5)  # type: ignore[method-assign]
     found = made.sizes([0])[0][-1].expected
     assert found.revealed == approx(0.04 / math.sqrt(0.54 + 0.05**2))
     assert found.deviation == approx(math.sqrt(0.54))
@@ -184,15 +185,6 @@ def test_a_risky_reduced_size_is_tried_only_if_the_full_one_cannot_run(
 )
 def test_a_size_that_ran_out_of_memory_is_not_tried_again(failed: Trial, sizes: list[Fidelity | None]) -> None:
     assert [size.fidelity for size in plan(trials=[failed]).sizes([0])[0]] == sizes
-
-
-def test_the_start_of_a_job_is_that_of_jobs_of_similar_size() -> None:
-    """The start of a job is the median start of the jobs with the closest number of nodes."""
-    known = [(4, 30.0), (4, 50.0), (4, 90.0), (9, 70.0), (1, 500.0)]
-    made = plan()
-    assert made._hours(seconds=10.0, nodes=4, known=known) == approx((50.0 + 30.0) * 4 / 3600)
-    assert made._hours(seconds=10.0, nodes=6, known=known) == approx((60.0 + 30.0) * 6 / 3600)
-    assert made._hours(seconds=10.0, nodes=9, known=known) == approx((70.0 + 30.0) * 9 / 3600)
 
 
 def test_a_repeat_has_the_size_of_the_last_run() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.stand_in import surrogate_of
 from tests.study.test_arithmetic import trial
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import JobResult
@@ -51,10 +52,10 @@ def learnt() -> Any:
     trials = [trial(number, number, 10.0) for number in range(3)]
     state: Any = SimpleNamespace(
         trials=trials,
-        _learnt={2: None, 0: None, 1: None},
+        _learnt={2: 1, 0: 1, 1: 0},
         _first_period="",
-        _observations=lambda trial: [] if trial.number == 1 else ["seen"],
     )
+    state._observed = StudyState._observed.__get__(state)
     state._labels = lambda periods: StudyState._labels(state, periods)
     return state
 
@@ -107,7 +108,7 @@ def test_a_suggestion_must_beat_the_expectation_of_running_jobs(
         log_best=log_best,
         open="open",
         pool=SimpleNamespace(work=np.array([9.0, 0.5, 0.25])),
-        surrogate=SimpleNamespace(
+        surrogate=surrogate_of(
             imagining=imagining, measured=lambda some: (np.array([9.0, 3.0, 2.25])[np.array(some, dtype=int)], None)
         ),
         proposer=SimpleNamespace(next=lambda candidates, best: (candidates, best, list(imagined))),
@@ -121,7 +122,7 @@ def test_a_suggestion_must_beat_the_expectation_of_running_jobs(
 def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """A shortlist counts running jobs towards the best; before any measurement it is the sampler's suggestion."""
     monkeypatch.setattr(state_module, "shortlist", lambda surrogate, **given: (surrogate, given))
-    surrogate = SimpleNamespace(
+    surrogate = surrogate_of(
         imagining=nullcontext, measured=lambda some: (np.array([9.0, 3.0])[np.array(some, dtype=int)], None)
     )
     state: Any = SimpleNamespace(

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tuner
 from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_store_arithmetic import proposal
 from tests.workers import ONE
@@ -163,7 +164,7 @@ def test_only_commands_of_several_jobs_are_checked(
     monkeypatch.setattr(setup, "_warn_of_axes_not_passed", lambda *given: warned_of.append(given))
     monkeypatch.setattr(setup, "_locked", refuse)
     usual: Any = settings(runs=tmp_path, **{"launcher": "local", **given})
-    with pytest.raises(StudyError, match="locked"), setup.open_loop(usual, lambda _: None):
+    with pytest.raises(StudyError, match="locked"), setup.open_loop(usual):
         pass
     assert warned_of == ([("train", "pool")] if warned else [])
     assert closed == ["launcher"]
@@ -297,6 +298,16 @@ def test_prior_knowledge_is_a_calibration_or_measurements(tmp_path: Path, monkey
 def test_the_former_name_of_an_argument_warns() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert api._renamed("old", None, "new", 3) == 3
+        api._warn_of_former("old", None, "new")
     with pytest.warns(DeprecationWarning, match=r"old= is deprecated; use new="):
-        assert api._renamed("old", 2, "new", None) == 2
+        api._warn_of_former("old", 2, "new")
+
+
+def test_a_deprecated_argument_warns_where_it_is_used() -> None:
+    """The warning names the line of the caller, and the value stands for that of the new name."""
+    with (
+        pytest.warns(DeprecationWarning, match=r"slurm_site= is deprecated; use site_profile=") as warned,
+        pytest.raises(InputError, match="requires --launcher slurm"),
+    ):
+        tuner.optimize(model="gpt-1.3b", nodes=4, slurm_site="site.toml")
+    assert warned[0].filename == __file__

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.search.stand_in import surrogate_of
 from tests.study.test_sizes_arithmetic import SMALL, ended
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
@@ -39,7 +40,7 @@ def planned(
     kept = dict(stored or {})
     store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__, trials=lambda: list(trials))
     state: Any = SimpleNamespace(store=store, pool=CandidatePool.of_space(space), overheads=lambda _iterations: [])
-    state.surrogate = SimpleNamespace(log_seconds=lambda: np.full(len(state.pool), math.log(seconds)))
+    state.surrogate = surrogate_of(log_seconds=lambda: np.full(len(state.pool), math.log(seconds)))
     state.open = np.ones(len(state.pool), dtype=np.bool_)
     launcher: Any = SimpleNamespace(several_batches=True)
     described = StudySettings(space=space, limits=Limits(budget=budget), iterations=(2, 5, 4), **given)

@@ -62,8 +62,9 @@ def test_a_tracker_gets_every_finished_trial_until_it_fails(tmp_path: Path, monk
     monkeypatch.setattr("tuner.study.setup.Tracker", lambda _kind, _name: recorder)
     monkeypatch.setattr(StudySettings, "check", lambda _self: None)  # mlflow need not be installed
     space = space_for(model="gpt-1.3b", nodes=4)
-    settings = StudySettings(space=space, limits=Limits(budget=5), runs=tmp_path, track="mlflow")
-    with open_loop(settings, events.append) as loop:
+    limits = Limits(budget=5)
+    settings = StudySettings(space=space, limits=limits, runs=tmp_path, track="mlflow", on_event=events.append)
+    with open_loop(settings) as loop:
         loop.run()
     assert (recorder.logged, recorder.closed) == ([0, 1, 2], True)
     assert sum(event.kind == "ended" for event in events) == 5

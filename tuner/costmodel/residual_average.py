@@ -94,7 +94,8 @@ class Bases:
 
 def bases_of(known: Features, noise: FloatArray) -> Bases:
     """Return the bases of measured rows; `noise` is the variance of each row by itself."""
-    kinds = [*zip(known.smooth.tolist(), known.cliff.tolist(), known.kernel, known.period, strict=True)]
+    columns = (known.smooth, known.cliff, known.kernel, known.period)
+    kinds = zip(*(column.tolist() for column in columns), strict=True)
     numbers: dict[str, int] = {}
     group = np.array([numbers.setdefault(repr(kind), len(numbers)) for kind in kinds])
     first = np.unique(group, return_index=True)[1]

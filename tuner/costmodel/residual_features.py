@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from tuner.core.columns import Columns, FloatArray
+from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import DISPATCHERS, OFFLOAD, RECOMPUTE
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
@@ -34,7 +35,10 @@ _RANKS: Final = 1 << 15
 """More than any degree of parallelism: several degrees make one number."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+Words = npt.NDArray[np.str_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Features:
     """Rows as the residual sees them."""
 
@@ -42,10 +46,10 @@ class Features:
     """One column for each name in `SMOOTH`, base-2 logarithms."""
     cliff: FloatArray
     """hidden, heads and tp; with experts, ep and etp are part of the last number."""
-    kernel: tuple[str, ...]
+    kernel: Words
     """Attention kernel, norms, recompute, ZeRO stage, sequence parallelism, offload and, with experts, the dispatcher
     of each row, as one word."""
-    period: tuple[str, ...]
+    period: Words
 
     @classmethod
     def of(cls, columns: Columns, period: Sequence[str] | str = "") -> Features:
@@ -66,12 +70,22 @@ class Features:
         return cls(
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),
             cliff=np.stack([columns.hidden, columns.heads, split], axis=1).astype(np.float64),
-            kernel=tuple(words[code] for code in codes.tolist()),
-            period=(period,) * rows if isinstance(period, str) else tuple(period),
+            kernel=np.array(words)[codes],
+            period=np.broadcast_to(np.array(period, dtype=np.str_), rows),
         )
 
     def __len__(self) -> int:
         return len(self.period)
+
+    def rows(self, rows: IntArray | slice) -> Features:
+        """Return some of the rows."""
+        return Features(
+            smooth=self.smooth[rows], cliff=self.cliff[rows], kernel=self.kernel[rows], period=self.period[rows]
+        )
+
+    def during(self, period: Sequence[str] | str) -> Features:
+        """Return the rows in other speed periods; one may stand for all."""
+        return replace(self, period=np.broadcast_to(np.array(period, dtype=np.str_), len(self)))
 
 
 def joined(parts: Sequence[Features]) -> Features:
@@ -79,8 +93,8 @@ def joined(parts: Sequence[Features]) -> Features:
     return Features(
         smooth=np.concatenate([part.smooth for part in parts]),
         cliff=np.concatenate([part.cliff for part in parts]),
-        kernel=tuple(word for part in parts for word in part.kernel),
-        period=tuple(word for part in parts for word in part.period),
+        kernel=np.concatenate([part.kernel for part in parts]),
+        period=np.concatenate([part.period for part in parts]),
     )
 
 
@@ -98,8 +112,10 @@ class Likeness:
         """Compare each row of one list with each of the other."""
         apart = (left.smooth[:, None, :] - right.smooth[None, :, :]) ** 2
         cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
-        shared = CLIFF_DEVIATION**2 * cliff + KERNEL_DEVIATION**2 * same(left.kernel, right.kernel)
-        return cls(apart=apart.sum(axis=2), shared=shared + PERIOD_DEVIATION**2 * same(left.period, right.period))
+        shared = CLIFF_DEVIATION**2 * cliff + KERNEL_DEVIATION**2 * np.equal.outer(left.kernel, right.kernel)
+        return cls(
+            apart=apart.sum(axis=2), shared=shared + PERIOD_DEVIATION**2 * np.equal.outer(left.period, right.period)
+        )
 
     def near(self, length: float) -> FloatArray:
         """Return the covariance of what fades over a length of so many doublings."""
@@ -119,15 +135,6 @@ def covariance(left: Features, right: Features, lengths: Lengths = LENGTHS) -> F
     likeness = Likeness.of(left, right)
     near: FloatArray = sum((share * likeness.near(length) for length, share in lengths), start=likeness.shared)
     return near
-
-
-def same(left: tuple[str, ...], right: tuple[str, ...]) -> FloatArray:
-    """1 where words agree."""
-    words = {word: place for place, word in enumerate(dict.fromkeys((*left, *right)))}
-    first = np.array([words[word] for word in left], dtype=np.int64)
-    second = np.array([words[word] for word in right], dtype=np.int64)
-    equal: FloatArray = (first[:, None] == second[None, :]).astype(np.float64)
-    return equal
 
 
 UNSEEN: Final = float(

@@ -129,8 +129,8 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         known=Features(
             smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
             cliff=_array((row["cliff"] for row in rows), (len(rows), 3), most=_LARGEST_WHOLE),
-            kernel=tuple(_word(row["kernel"]) for row in rows),
-            period=tuple(_word(row["era"]) for row in rows),
+            kernel=np.array([_word(row["kernel"]) for row in rows]),
+            period=np.array([_word(row["era"]) for row in rows]),
         ),
         slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),
         residual=_array((row["residual"] for row in rows), (len(rows),), most=_FAR),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
@@ -142,13 +143,13 @@ def averaging(run: LogRun, chosen: Sequence[int], timed: Sequence[Iteration]) ->
 def asked(run: LogRun, numbers: Sequence[int], spans: Sequence[tuple[int, int]]) -> Choice:
     """Choose the iterations of the spans; all of them at the log's interval must be present."""
     interval = run.interval or 1
-    logged = set(numbers)
+    numbers = sorted(numbers)
     chosen: set[int] = set()
     missing: list[str] = []
     for first, last in spans:
-        within = [number for number in numbers if first <= number <= last]
+        within = numbers[bisect_left(numbers, first) : bisect_right(numbers, last)]
         gap = _gap(within, interval)
-        if (first == last and first not in logged) or first <= numbers[0] - interval or not within:
+        if not within or first <= numbers[0] - interval:
             missing.append(str(first))
         elif last >= numbers[-1] + interval:
             missing.append(str(last))

@@ -56,8 +56,8 @@ def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> S
     `best` is the logarithm of the seconds in which the best one known finishes; None: nothing is known yet, and what is
     wanted is the soonest that is likely to fit.
     """
-    mean = surrogate.log_seconds() + surrogate.pool.work
-    risk = surrogate.out_of_memory()
+    mean = surrogate.time.log_seconds() + surrogate.pool.work
+    risk = surrogate.memory.out_of_memory()
     candidates = np.flatnonzero(open_to & (risk < 1.0))
     if not len(candidates):
         return None
@@ -84,12 +84,12 @@ def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: i
 
     `best` is the logarithm of the seconds in which the best one known finishes.
     """
-    mean = surrogate.log_seconds() + surrogate.pool.work
-    risk = surrogate.out_of_memory()
+    mean = surrogate.time.log_seconds() + surrogate.pool.work
+    risk = surrogate.memory.out_of_memory()
     candidates = np.flatnonzero(open_to & (risk < 1.0))
     bound = _most_saving(surrogate, candidates, mean=mean, risk=risk, best=best)
     candidates = candidates[np.argsort(-bound, kind="stable")[:FIRST_EVALUATED]]
-    deviation = surrogate.deviation(candidates)
+    deviation = surrogate.time.deviation(candidates)
     saving = net_saving(gain=improvement(mean[candidates], deviation, best), risk=risk[candidates])
     order = np.argsort(-saving, kind="stable")[:count]
     return [
@@ -102,7 +102,7 @@ def _most_saving(
     surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
 ) -> FloatArray:
     """Return an upper bound of the net saving of each candidate."""
-    most = improvement(mean[candidates], surrogate.most_deviation()[candidates], best)
+    most = improvement(mean[candidates], surrogate.time.most_deviation[candidates], best)
     return net_saving(gain=most, risk=risk[candidates])
 
 
@@ -125,7 +125,7 @@ def _best(
     look = FIRST_EVALUATED
     while True:
         first = candidates if look >= len(candidates) else candidates[np.argpartition(-bound, look)[:look]]
-        deviation = surrogate.deviation(first)
+        deviation = surrogate.time.deviation(first)
         saving = net_saving(gain=improvement(mean[first], deviation, best), risk=risk[first])
         top = int(np.argmax(saving))
         if look >= len(candidates) or saving[top] >= -np.partition(-bound, look)[look]:
@@ -140,7 +140,7 @@ def _of_new_splits(surrogate: Surrogate, candidates: IntArray, *, mean: FloatArr
     """Return those of a split of which nothing has run and that may well be the best's."""
     split = surrogate.pool.splits
     new = candidates[~np.isin(split[candidates], split[surrogate.candidates_seen])]
-    return new[below((best - mean[new]) / surrogate.deviation(new)) >= MIN_NEW_SPLIT_CHANCE]
+    return new[below((best - mean[new]) / surrogate.time.deviation(new)) >= MIN_NEW_SPLIT_CHANCE]
 
 
 def _of_untried_degree(
@@ -158,8 +158,12 @@ def _of_untried_degree(
     before = surrogate.first_log_seconds + surrogate.pool.work
     leader = seen[np.argmin(mean[seen])]
     cases = (
-        (1 - UNTRIED_DEGREE_CHANCE, mean[untried], surrogate.deviation(untried)),
-        (UNTRIED_DEGREE_CHANCE, best + before[untried] - before[leader], np.full(len(untried), surrogate.apart)),
+        (1 - UNTRIED_DEGREE_CHANCE, mean[untried], surrogate.time.deviation(untried)),
+        (
+            UNTRIED_DEGREE_CHANCE,
+            best + before[untried] - before[leader],
+            np.full(len(untried), surrogate.time.prior.apart),
+        ),
     )
     gain = np.sum([share * improvement(at, deviation, best) for share, at, deviation in cases], axis=0)
     chance = np.sum([share * below((best - at) / deviation) for share, at, deviation in cases], axis=0)

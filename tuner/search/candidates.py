@@ -55,7 +55,7 @@ class CandidatePool:
         return replace(self, parts=(Columns(part.workload, part.cluster, arrays),))
 
     def __len__(self) -> int:
-        return sum(len(part.tp) for part in self.parts)
+        return int(self.starts[-1])
 
     @cached_property
     def starts(self) -> IntArray:

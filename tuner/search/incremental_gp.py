@@ -1,12 +1,14 @@
 """A Gaussian process over groups of candidates, updated one observation at a time.
 
 With L the Cholesky factor of the covariance of the observations, it stores W = L^-1 x cov(observations, groups), one
-row per observation; mean and variance of every group are sums over rows.
+row per observation; mean and variance of every group are sums over rows. A row of W is computed when it is needed: what
+concerns observations alone costs nothing per group.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -18,14 +20,19 @@ SingleArray = npt.NDArray[np.float32]
 
 
 class IncrementalGP:
-    """The posterior of all groups; other values given with an observation are whitened (multiplied by L^-1) too."""
+    """The posterior of all groups; other values given with an observation are whitened (multiplied by L^-1) too.
 
-    def __init__(self, groups: int, carried: int) -> None:
+    `across` returns the covariances of an observation, by its index, with the groups.
+    """
+
+    def __init__(self, groups: int, carried: int, across: Callable[[int], FloatArray]) -> None:
+        self._across = across
         self._whitened = np.zeros((_ROOM, groups), dtype=np.float32)
+        self._root = np.zeros((_ROOM, _ROOM))
         self._inverse = np.zeros((_ROOM, _ROOM))
         self._carried = np.zeros((_ROOM, carried))
         self._followed = np.zeros((_ROOM, _ROOM))
-        self.rows = self.columns = 0
+        self.rows = self.columns = self._done = 0
 
     @property
     def carried(self) -> FloatArray:
@@ -35,6 +42,10 @@ class IncrementalGP:
     @property
     def whitened(self) -> SingleArray:
         """One row per observation, one column per group."""
+        for row in range(self._done, self.rows):
+            left, across = self._root[row, :row].astype(np.float32), self._across(row).astype(np.float32)
+            self._whitened[row] = (across - left @ self._whitened[:row]) / float(self._root[row, row])
+        self._done = self.rows
         return self._whitened[: self.rows]
 
     def solved(self, across: FloatArray) -> FloatArray:
@@ -54,25 +65,18 @@ class IncrementalGP:
         self._followed[: self.rows, self.columns] = self.solved(across)
         self.columns += 1
 
-    def add(
-        self,
-        across: SingleArray,
-        before: FloatArray,
-        own: float,
-        carried: FloatArray,
-        followed: FloatArray | None = None,
-    ) -> None:
+    def add(self, before: FloatArray, own: float, carried: FloatArray, followed: FloatArray | None = None) -> None:
         """Add an observation.
 
-        `across`, `before` and `followed` are its covariances with the groups, with earlier observations and with what
-        is followed; `own` is its variance, noise included; `carried` are the values to whiten along.
+        `before` and `followed` are its covariances with earlier observations and with what is followed; `own` is its
+        variance, noise included; `carried` are the values to whiten along.
         """
         rows = self.rows
         if rows == len(self._inverse):
             self._grow()
         left = self.solved(before)
         pivot = math.sqrt(max(own - float(left @ left), _LEAST))
-        self._whitened[rows] = (across - left.astype(np.float32) @ self._whitened[:rows]) / pivot
+        self._root[rows, :rows], self._root[rows, rows] = left, pivot
         self._carried[rows] = (carried - left @ self._carried[:rows]) / pivot
         self._inverse[rows, :rows] = -(left @ self._inverse[:rows, :rows]) / pivot
         self._inverse[rows, rows] = 1 / pivot
@@ -82,7 +86,7 @@ class IncrementalGP:
 
     def truncate(self, rows: int) -> None:
         """Remove all but the first observations."""
-        self.rows = rows
+        self.rows, self._done = rows, min(rows, self._done)
 
     def precision(self) -> FloatArray:
         """Return the diagonal of the inverse of the covariance of the observations."""
@@ -108,10 +112,12 @@ class IncrementalGP:
 
     def _grow(self) -> None:
         rows = len(self._inverse)
-        self._whitened = np.concatenate([self._whitened, np.zeros_like(self._whitened)])
+        whitened = self._whitened
+        self._whitened = np.zeros((2 * rows, whitened.shape[1]), dtype=np.float32)
+        self._whitened[: self._done] = whitened[: self._done]
         self._carried = np.concatenate([self._carried, np.zeros_like(self._carried)])
         self._followed = np.concatenate([self._followed, np.zeros_like(self._followed)])
-        self._inverse = np.pad(self._inverse, (0, rows))
+        self._root, self._inverse = (np.pad(square, (0, rows)) for square in (self._root, self._inverse))
 
 
 _ROOM: Final = 16

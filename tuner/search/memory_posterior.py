@@ -12,13 +12,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import EXPERT_AXES
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.estimate import CHUNK, own_memory_deviation
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.normal import below, truncated
-from tuner.costmodel.residual_features import Features
+from tuner.costmodel.residual_features import Features, joined
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import (
     MEMORY_FIGURE_DEVIATION,
@@ -26,24 +27,67 @@ from tuner.search.constants import (
     SAFE_RISK,
     SURPRISED_MEMORY_WEIGHT,
 )
-from tuner.search.incremental_gp import IncrementalGP, SingleArray
-from tuner.search.observations import Observation, Observations, memory_covariance
+from tuner.search.incremental_gp import IncrementalGP
+from tuner.search.observations import Observation
 from tuner.search.reduced import ReducedSize
 
 
 class MemoryPosterior:
     """Posterior of the memory of every candidate of a pool."""
 
-    pool: CandidatePool
-    ruled_out: BoolArray
-    """Candidates that need at least as much as one that ran out of memory."""
-    _calibration: Calibration
-    _features: Features
-    _group: IntArray
-    _memory: IncrementalGP
-    _weighed: Observations
-    _margins: list[float]
-    _memory_common: float = 1.0
+    def __init__(self, pool: CandidatePool, calibration: Calibration) -> None:
+        self._pool, self._site = pool, calibration.site
+        self._features, self._group = pool.groups
+        self._need = np.log(np.concatenate([worst_need(part, self._site).total for part in chunked(pool.parts)]))
+        deviation = np.concatenate(
+            [np.full(len(part.tp), own_memory_deviation(part, calibration)) for part in pool.parts]
+        )
+        first = np.zeros(len(self._features), dtype=np.int64)
+        first[self._group] = np.arange(len(self._group))
+        self._deviation: FloatArray = deviation[first]
+        """Of the logarithm of the need, by group."""
+        self._seen: list[Observation] = []
+        self._begin(common=1.0)
+
+    def _begin(self, common: float) -> None:
+        """Forget all jobs; `common` is the weight of what all candidates share of the residual."""
+        self._common = common
+        self._gp = IncrementalGP(len(self._features), 1, self._across)
+        self._observed = self._features.rows(slice(0))
+        self._margins: list[float] = []
+        self.ruled_out: BoolArray = np.zeros(len(self._group), dtype=np.bool_)
+        """Candidates that need at least as much as one that ran out of memory."""
+
+    def learn(self, seen: Observation) -> None:
+        """Learn a job's memory figure, and whether it fitted.
+
+        After a job that was considered safe ran out of memory, the shared residual has more weight.
+        """
+        if seen.fits is None:
+            return
+        surprising = seen.reduced is None and not seen.fits and self._common == 1
+        self._seen.append(seen)
+        if surprising and self.out_of_memory()[seen.candidate] <= SAFE_RISK:
+            self._begin(SURPRISED_MEMORY_WEIGHT)
+            for earlier in self._seen:
+                self._take(earlier)
+        else:
+            self._take(seen)
+
+    def imagine_full(self, candidate: int) -> None:
+        """Treat a candidate as out of memory."""
+        self._weigh_limit(candidate, self._features_of(candidate), float(self._need[candidate]), fits=False)
+
+    @property
+    def rows(self) -> int:
+        """Observations of memory."""
+        return len(self._margins)
+
+    def truncate(self, rows: int) -> None:
+        """Remove all but the first observations."""
+        self._gp.truncate(rows)
+        self._observed = self._observed.rows(slice(rows))
+        del self._margins[rows:]
 
     def out_of_memory(self) -> FloatArray:
         """Return the probability that each candidate runs out of memory."""
@@ -56,7 +100,7 @@ class MemoryPosterior:
         """Return the probability that each job, of a candidate at a reduced size, runs out of memory."""
         beyond, deviation = self._overfull()
         candidates = np.array([candidate for candidate, _ in jobs], dtype=np.int64)
-        needs = np.array([size.need(self._calibration.site) for _, size in jobs])
+        needs = np.array([size.need(self._site) for _, size in jobs])
         return below((beyond[candidates] + needs - self._need[candidates]) / deviation[candidates])
 
     def least_need(self) -> tuple[int, float]:
@@ -67,41 +111,21 @@ class MemoryPosterior:
 
     def _overfull(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and deviation of the logarithm of each candidate's need over the memory of its GPU."""
-        mean, variance = self._memory_of(self._memory.whitened)
-        beyond = self._need - self.pool.room + MEMORY_MARGIN[0] + (mean * self._memory_deviation)[self._group]
-        return beyond, (np.sqrt(variance) * self._memory_deviation)[self._group]
+        mean, variance = self._residual()
+        beyond = self._need - self._pool.room + MEMORY_MARGIN[0] + (mean * self._deviation)[self._group]
+        return beyond, (np.sqrt(variance) * self._deviation)[self._group]
 
-    def _weigh(self) -> None:
-        site, parts = self._calibration.site, self.pool.parts
-        self._need = np.log(np.concatenate([worst_need(part, site).total for part in chunked(parts)]))
-        deviation = np.concatenate(
-            [np.full(len(part.tp), own_memory_deviation(part, self._calibration)) for part in parts]
-        )
-        first = np.zeros(len(self._features), dtype=np.int64)
-        first[self._group] = np.arange(len(self._group))
-        self._memory_deviation: FloatArray = deviation[first]
-
-    def _unexpectedly_full(self, seen: Observation) -> bool:
-        """Increase the weight of the shared residual after a job that was considered safe ran out of memory."""
-        if seen.reduced is not None or seen.fits is not False or self._memory_common > 1:
-            return False
-        if self.out_of_memory()[seen.candidate] > SAFE_RISK:
-            return False
-        self._memory_common = SURPRISED_MEMORY_WEIGHT
-        return True
-
-    def _take_memory(self, seen: Observation, features: Features) -> None:
+    def _take(self, seen: Observation) -> None:
         """Add a job's memory figure, and whether it fitted, by moment matching."""
-        columns, row = self.pool.at(seen.candidate)
-        deviation = float(self._memory_deviation[self._group[seen.candidate]])
+        features, deviation = self._features_of(seen.candidate), float(self._deviation[self._group[seen.candidate]])
         need = float(self._need[seen.candidate])
         if seen.reduced is not None:
-            need = seen.reduced.size.need(self._calibration.site)
+            need = seen.reduced.size.need(self._site)
         if not seen.fits:
             if seen.reduced is None:  # sharded states are larger at a reduced size
-                self._rule_out(columns, row, seen.candidate)
+                self._rule_out(seen.candidate)
         elif seen.memory is not None:
-            before = self._memory_across(features, 0.0)
+            before = self._before(features, 0.0)
             self._weigh_in(
                 features,
                 margin=0.0,
@@ -115,49 +139,51 @@ class MemoryPosterior:
 
     def _weigh_limit(self, candidate: int, features: Features, need: float, *, fits: bool) -> None:
         """Observe that a job's expected need, in logarithms of bytes, is less or more than the memory of its GPU."""
-        deviation = float(self._memory_deviation[self._group[candidate]])
-        edge = (float(self.pool.room[candidate]) - MEMORY_MARGIN[0] - need) / deviation
+        deviation = float(self._deviation[self._group[candidate]])
+        edge = (float(self._pool.room[candidate]) - MEMORY_MARGIN[0] - need) / deviation
         self._weigh_side(features, margin=MEMORY_MARGIN[1] / deviation, edge=edge, above=not fits)
-
-    def _forget_memory(self, rows: int) -> None:
-        """Remove all but the first observations of memory."""
-        self._memory.truncate(rows)
-        self._weighed.truncate(rows)
-        del self._margins[rows:]
 
     def _weigh_side(self, features: Features, *, margin: float, edge: float, above: bool) -> None:
         """Observe that a job's need, with a margin relative to the memory of its GPU, is above or below an edge."""
-        before = self._memory_across(features, margin)
-        solved = self._memory.solved(before)
-        mean = float(solved @ self._memory.carried[:, 0])
-        variance = max(self._memory_prior + margin**2 - float(solved @ solved), 1e-6)
+        before = self._before(features, margin)
+        solved = self._gp.solved(before)
+        mean = float(solved @ self._gp.carried[:, 0])
+        variance = max(self._prior + margin**2 - float(solved @ solved), 1e-6)
         found = truncated(mean, variance, edge, above=above)
         if found is not None:
             value, noise = found
             self._weigh_in(features, margin=margin, before=before, value=value, noise=noise)
 
-    @property
-    def _memory_prior(self) -> float:
-        """Variance of a memory residual, relative to its initial one."""
-        return (self._memory_common + 2) / 3
+    def _features_of(self, candidate: int) -> Features:
+        return self._features.rows(self._group[[candidate]])
 
-    def _memory_across(self, features: Features, margin: float) -> FloatArray:
+    @property
+    def _prior(self) -> float:
+        """Variance of a memory residual, relative to its initial one."""
+        return (self._common + 2) / 3
+
+    def _before(self, features: Features, margin: float) -> FloatArray:
         """Return the covariance of an observation of memory with the earlier ones."""
-        together: FloatArray = memory_covariance(features, self._weighed.features, self._memory_common)[0]
+        together: FloatArray = memory_covariance(features, self._observed, self._common)[0]
         return together + margin * np.array(self._margins)
 
     def _weigh_in(self, features: Features, *, margin: float, before: FloatArray, value: float, noise: float) -> None:
         """Add an observation of a job's need, with a margin relative to the memory of its GPU."""
-        across = memory_covariance(features, self._features, self._memory_common)[0]
-        across += margin * MEMORY_MARGIN[1] / self._memory_deviation
-        own = self._memory_prior + margin**2 + noise
-        self._memory.add(across.astype(np.float32), before, own, np.array([value]))
-        self._weighed.add(features, 0)
+        self._gp.add(before, self._prior + margin**2 + noise, np.array([value]))
+        self._observed = joined([self._observed, features])
         self._margins.append(margin)
 
-    def _rule_out(self, columns: Columns, row: int, candidate: int) -> None:
+    def _across(self, row: int) -> FloatArray:
+        """Return the covariance of an observation of memory with each group."""
+        across: FloatArray = memory_covariance(self._observed.rows(slice(row, row + 1)), self._features, self._common)[
+            0
+        ]
+        return across + self._margins[row] * MEMORY_MARGIN[1] / self._deviation
+
+    def _rule_out(self, candidate: int) -> None:
         """Rule out candidates that need at least as much: with a larger micro batch, less sharding or less
         recompute."""
+        columns, row = self._pool.at(candidate)
         start = candidate - row
         same = np.ones(len(columns.tp), dtype=np.bool_)
         for name in ("tp", "pp", "cp", "vpp", "partition", "heads", "hidden", "layers", "global_batch", *EXPERT_AXES):
@@ -170,12 +196,25 @@ class MemoryPosterior:
             same &= values <= values[row]
         self.ruled_out[start : start + len(same)] |= same
 
-    def _memory_of(self, whitened: SingleArray) -> tuple[FloatArray, FloatArray]:
-        values = self._memory.carried[:, 0].astype(np.float32)
+    def _residual(self) -> tuple[FloatArray, FloatArray]:
+        """Return mean and variance of each group's residual, relative to its deviation, with the margin's."""
+        whitened = self._gp.whitened
+        values = self._gp.carried[:, 0].astype(np.float32)
         mean = (values @ whitened).astype(np.float64)
-        own = self._memory_prior + (MEMORY_MARGIN[1] / self._memory_deviation) ** 2
+        own = self._prior + (MEMORY_MARGIN[1] / self._deviation) ** 2
         variance = np.maximum(own - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64), 1e-4)
         return mean, variance
+
+
+def memory_covariance(left: Features, right: Features, common: float = 1.0) -> FloatArray:
+    """Return the covariance of the memory residuals of two lists, in units of the variance that they have at first.
+
+    `common` is the weight of what all candidates share; that of kernels and that of distance are 1.
+    """
+    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
+    near = np.exp(-0.5 * apart.sum(axis=2))
+    together: FloatArray = (common + np.equal.outer(left.kernel, right.kernel) + near) / 3
+    return together
 
 
 def chunked(parts: Sequence[Columns]) -> list[Columns]:

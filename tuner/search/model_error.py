@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 from typing import Final
 
 import numpy as np
 
-from tuner.core.columns import FloatArray, IntArray
+from tuner.core.columns import FloatArray
 from tuner.costmodel.calibration import prior_deviations
-from tuner.costmodel.residual_features import SMOOTH, Features, Likeness, joined
+from tuner.costmodel.residual_features import Features, Likeness
 from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.search.constants import (
-    ACCIDENT_DEVIATION,
     FACTOR_CHANCES,
     LENGTH_CHANCES,
     LEVEL_CHANCES,
     NOISE_CHANCES,
-    RECORD_LENGTH,
     SHARE_STEP,
     TREND_CHANCES,
     TREND_STEP,
     TRUST_STEP,
     UNSURE_CHANCES,
 )
-from tuner.search.observations import Observation, Trust, row_of
+from tuner.search.linearized import LinearizedModel
+from tuner.search.observations import Observation, Trust
 from tuner.search.reduced import gap_covariance
-from tuner.search.residuals import Residuals
-
-TRENDS: Final = tuple(SMOOTH.index(name) for name in ("tp", "pp", "micro_batch"))
-"""Columns of the smooth features along which the model's error may grow or shrink steadily."""
-
-TREND_MIDDLE: Final = (1.5, 2.0, 1.0)
-"""Doublings where a trend is zero: the middle of tp 1 to 8, pp 1 to 16 and micro batch 1 to 4, whatever the pool, so
-that a report, which reads the topologies that were tried, believes what the search did."""
-
-LEAST_TREND: Final = 1e-4
-"""Deviation of a trend that is as good as none."""
+from tuner.search.time_prior import TRENDS, TimePrior
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +46,25 @@ class Record:
     """Covariance of what runs of one topology share with no other, and of the gaps of reduced sizes."""
     variances: FloatArray
     """Variance of each run by itself, beyond the usual noise."""
+
+    @classmethod
+    def of(
+        cls, runs: Sequence[Observation], variances: FloatArray, *, model: LinearizedModel, prior: TimePrior
+    ) -> Record:
+        """Return the record of measured runs."""
+        candidates = np.array([seen.candidate for seen in runs])
+        sizes = [None if seen.reduced is None else seen.reduced.size for seen in runs]
+        found = [model.residual(seen) for seen in runs]
+        slopes, residual = np.stack([own for _, own, _ in found]), np.array([own for own, _, _ in found])
+        factors = len(TIME_FACTORS)
+        return cls(
+            features=model.features.rows(model.group[candidates]).during([seen.period for seen in runs]),
+            slopes=slopes[:, :factors],
+            trends=slopes[:, factors : factors + len(TRENDS)],
+            residual=residual - slopes @ (prior.mean - model.reference),
+            own=prior.own * np.equal.outer(candidates, candidates) + gap_covariance(sizes, sizes),
+            variances=variances,
+        )
 
     def likelihoods(self, trusts: Sequence[Trust]) -> FloatArray:
         """Return the log likelihood of the record under each of these."""
@@ -125,70 +133,3 @@ def averaged(record: Record, assumed: Trust) -> Trust:
 def _rounded(ratio: float) -> float:
     """Return a ratio rounded to steps, because every change repeats all observations."""
     return float(TRUST_STEP ** round(math.log(ratio, TRUST_STEP)))
-
-
-def trends_of(features: Features) -> FloatArray:
-    """Return the doublings of `TRENDS` from their middle."""
-    trends: FloatArray = features.smooth[:, TRENDS] - TREND_MIDDLE
-    return trends
-
-
-class TimeRecord(Residuals):
-    """The measured runs of a study, and how likely they were."""
-
-    assumed: Trust
-    _features: Features
-    _group: IntArray
-    _observations: list[Observation]
-    _variances: list[tuple[int, float]]
-    _reference: FloatArray
-    _own: float
-
-    def evidence(self, periods: Sequence[str], *, accident: int | None = None, noise: float = 1.0) -> float:
-        """Return the log likelihood of all measured seconds under this assignment to speed periods.
-
-        The observation with the index `accident` was slow for another reason; noise is larger by a factor.
-        """
-        indices = [index for index, seen in enumerate(self._observations) if seen.timed]
-        if not indices:
-            return 0.0
-        timed = [self._observations[index] for index in indices]
-        variances = np.array([self._noise(seen) * noise**2 + self._residual(seen)[2] for seen in timed])
-        if accident is not None:
-            variances[indices.index(accident)] += ACCIDENT_DEVIATION**2
-        record = self._record_of(indices, variances, periods)
-        return float(record.likelihoods([replace(self.trust, repeat=0.0)])[0])
-
-    def _record_of(self, indices: Sequence[int], variances: FloatArray, periods: Sequence[str]) -> Record:
-        """Return measured runs, and what the model predicted for them before any run."""
-        timed = [self._observations[index] for index in indices]
-        candidates = np.array([seen.candidate for seen in timed])
-        features = joined([row_of(self._features, int(self._group[candidate])) for candidate in candidates.tolist()])
-        found = [self._residual(seen) for seen in timed]
-        sizes = [None if seen.reduced is None else seen.reduced.size for seen in timed]
-        slopes, residual = np.stack([own for _, own, _ in found]), np.array([own for own, _, _ in found])
-        return Record(
-            features=replace(features, period=tuple(periods[index] for index in indices)),
-            slopes=slopes[:, : len(TIME_FACTORS)],
-            trends=slopes[:, len(TIME_FACTORS) : len(TIME_FACTORS) + len(TRENDS)],
-            residual=residual - slopes @ (self._expected - self._reference),
-            own=self._own * (candidates[:, None] == candidates[None, :]) + gap_covariance(sizes, sizes),
-            variances=variances,
-        )
-
-    def _by_record(self) -> Trust:
-        """Return how far model and single runs can be trusted, by the first `RECORD_LENGTH` measured runs."""
-        indices = [index for index, seen in enumerate(self._observations) if seen.timed][:RECORD_LENGTH]
-        variances = np.array([variance for candidate, variance in self._variances if candidate >= 0][:RECORD_LENGTH])
-        variances = np.maximum(variances - self.trust.repeat**2, 0.0)
-        periods = [observation.period for observation in self._observations]
-        return averaged(self._record_of(indices, variances, periods), self.assumed)
-
-    @property
-    def _expected(self) -> FloatArray:
-        """Prior mean of the logarithms of the factors; 0 for trends and levels."""
-        raise NotImplementedError
-
-    def _noise(self, seen: Observation) -> float:
-        """Return the variance of an observation's noise."""
-        raise NotImplementedError

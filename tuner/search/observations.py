@@ -1,17 +1,17 @@
-"""The features of observations, one row each, in growing arrays."""
+"""What a study's jobs have shown, and jobs as the residual sees them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from bisect import insort
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import FloatArray, IntArray
-from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
-from tuner.costmodel.residual_features import LENGTHS, SMOOTH, Features, Lengths, covariance, same
+from tuner.core.columns import IntArray
+from tuner.costmodel.residual_features import LENGTHS, Features, Lengths, joined
 from tuner.search.constants import (
     ACCIDENT_CHANCE,
     ACCIDENT_DEVIATION,
@@ -97,98 +97,51 @@ class Surprise:
         return slowed / max(slowed + steady, 1e-300)
 
 
-class Observations:
-    """The features and the candidate, or another number, of each observation."""
+class Jobs(NamedTuple):
+    """Jobs as the residual sees them, one row each."""
 
-    def __init__(self) -> None:
-        self._rows = 0
-        self._numbers = np.zeros((_ROOM, 3 + len(SMOOTH)))
-        self._candidates: IntArray = np.zeros(_ROOM, dtype=np.int64)
-        self._words: tuple[list[str], list[str]] = ([], [])
-        self.sizes: list[ReducedSize | None] = []
-        """The reduced size of each, or None."""
+    features: Features
+    candidates: IntArray
+    """The candidate of each, or another number."""
+    sizes: tuple[ReducedSize | None, ...]
+    """The reduced size of each, or None."""
 
-    def __len__(self) -> int:
-        return self._rows
+    def rows(self, rows: slice) -> Jobs:
+        """Return some of the jobs."""
+        return Jobs(self.features.rows(rows), self.candidates[rows], self.sizes[rows])
 
-    @property
-    def features(self) -> Features:
-        """The features of all observations."""
-        numbers = self._numbers[: self._rows]
-        kernel, period = self._words
-        return Features(smooth=numbers[:, 3:], cliff=numbers[:, :3], kernel=tuple(kernel), period=tuple(period))
+    def plus(self, others: Jobs) -> Jobs:
+        """Return these jobs and, after them, others."""
+        candidates = np.concatenate([self.candidates, others.candidates])
+        return Jobs(joined([self.features, others.features]), candidates, self.sizes + others.sizes)
 
-    @property
-    def candidates(self) -> IntArray:
-        """The candidate of each."""
-        return self._candidates[: self._rows]
 
-    def add(self, features: Features, candidate: int, size: ReducedSize | None = None) -> None:
+class Runs:
+    """All observations of a study in order, and the runs of each candidate in each speed period."""
+
+    def __init__(self, seen: Iterable[Observation] = ()) -> None:
+        self.all: list[Observation] = []
+        self._log_seconds: dict[tuple[int, str], list[float]] = {}
+        for observation in seen:
+            self.add(observation)
+
+    def add(self, seen: Observation) -> None:
         """Add an observation."""
-        rows = self._rows
-        self.sizes.append(size)
-        if rows == len(self._numbers):
-            self._numbers = np.concatenate([self._numbers, np.zeros_like(self._numbers)])
-            self._candidates = np.concatenate([self._candidates, np.zeros_like(self._candidates)])
-        self._numbers[rows] = np.concatenate([features.cliff[0], features.smooth[0]])
-        self._candidates[rows] = candidate
-        for words, new in zip(self._words, (features.kernel, features.period), strict=True):
-            words.extend(new)
-        self._rows = rows + 1
+        self.all.append(seen)
+        if seen.seconds is not None:
+            insort(self._log_seconds.setdefault((seen.candidate, seen.period), []), math.log(seen.seconds))
 
-    def truncate(self, rows: int) -> None:
-        """Remove all but the first rows."""
-        self._rows = rows
-        for found in (*self._words, self.sizes):
-            del found[rows:]
+    def alike(self, seen: Observation) -> Sequence[float]:
+        """Return the logarithms of seconds of all runs of its candidate in its speed period, in ascending order."""
+        return self._log_seconds.get((seen.candidate, seen.period), ())
 
-    def covariance(self, features: Features, candidate: int, own: float, lengths: Lengths = LENGTHS) -> FloatArray:
-        """Return the covariance of a candidate's time with each observation.
+    def gap(self, seen: Observation, variance: float) -> float:
+        """Return the distance of a run from the others of its candidate if noise does not explain it, otherwise 0.
 
-        `own` is the variance of the residual that no other candidate shares; the shared one fades over `lengths`.
+        Accidents make a run slower, so of two runs the faster one is trusted.
         """
-        across: FloatArray = covariance(features, self.features, lengths)[0]
-        across += own * (self._candidates[: self._rows] == candidate)
-        return across
-
-
-_ROOM: Final = 16
-
-
-def memory_covariance(left: Features, right: Features, common: float = 1.0) -> FloatArray:
-    """Return the covariance of the memory residuals of two lists, in units of the variance that they have at first.
-
-    `common` is the weight of what all candidates share; that of kernels and that of distance are 1.
-    """
-    apart = ((left.smooth[:, None, :] - right.smooth[None, :, :]) / SHAPE_LENGTH_SCALE) ** 2
-    near = np.exp(-0.5 * apart.sum(axis=2))
-    together: FloatArray = (common + same(left.kernel, right.kernel) + near) / 3
-    return together
-
-
-def row_of(features: Features, row: int) -> Features:
-    """Return the features of one row."""
-    return Features(
-        smooth=features.smooth[row : row + 1],
-        cliff=features.cliff[row : row + 1],
-        kernel=features.kernel[row : row + 1],
-        period=features.period[row : row + 1],
-    )
-
-
-def runs_of(seen: Observation, observations: Sequence[Observation]) -> list[float]:
-    """Return the logarithms of seconds of all runs of its candidate in its speed period, in ascending order."""
-    alike = (run for run in observations if (run.candidate, run.period) == (seen.candidate, seen.period))
-    return sorted(math.log(run.seconds) for run in alike if run.seconds is not None)
-
-
-def gap_of(seen: Observation, observations: Sequence[Observation], variance: float) -> float:
-    """Return the distance of a run from the others of its candidate if noise does not explain it, otherwise 0.
-
-    Accidents make a run slower, so of two runs the faster one is trusted.
-    """
-    runs = runs_of(seen, observations)
-    if len(runs) < 2 or seen.seconds is None:
-        return 0.0
-    gap = abs(math.log(seen.seconds) - runs[(len(runs) - 1) // 2])
-    return gap if gap > OUTLIER_DEVIATIONS * math.sqrt(2 * variance) else 0.0
+        runs = self.alike(seen)
+        if len(runs) < 2 or seen.seconds is None:
+            return 0.0
+        gap = abs(math.log(seen.seconds) - runs[(len(runs) - 1) // 2])
+        return gap if gap > OUTLIER_DEVIATIONS * math.sqrt(2 * variance) else 0.0

@@ -62,8 +62,8 @@ def proposer(
     if name == "grid":
         return _Ordered(np.arange(len(surrogate.pool)))
     if name == "plan":
-        finish = surrogate.log_seconds() + surrogate.pool.work
-        return _Ordered(np.lexsort((finish, surrogate.out_of_memory() >= LIKELY_OOM)))
+        finish = surrogate.time.log_seconds() + surrogate.pool.work
+        return _Ordered(np.lexsort((finish, surrogate.memory.out_of_memory() >= LIKELY_OOM)))
     raise UnknownName("sampler", name, SAMPLERS)
 
 
@@ -95,7 +95,7 @@ class _MemoryFiltered:
         self._sampler.tell(values, objective)
 
     def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
-        return self._sampler.next(open_to & (self._surrogate.out_of_memory() < LIKELY_OOM), best)
+        return self._sampler.next(open_to & (self._surrogate.memory.out_of_memory() < LIKELY_OOM), best)
 
 
 class _Ordered:

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, cast
 
-from tuner.core.domain import Attention, Cluster, Gpu, Precision, PrecisionRecipe, Routing
 from tuner.core.errors import InputError
 from tuner.core.fidelity import FidelityMode
-from tuner.core.frameworks import FrameworkChoice
-from tuner.core.model import Model
-from tuner.core.quantity import duration, iterations_of
+from tuner.core.quantity import duration, iterations_of, texts_of
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import read_site
 from tuner.launch.machine_defaults import space_on
@@ -26,180 +25,20 @@ from tuner.space.space import Space
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyEvent
 from tuner.study.result import StudyResult
-from tuner.study.settings import StudySettings, drift_of
+from tuner.study.settings import StudySettings, drift_of, ignore
 from tuner.study.setup import open_loop
 from tuner.study.warm_start import calibrate, calibration_from_study
 from tuner.tables import Defaults, Table, read_table
 
-_T = TypeVar("_T")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+_P = ParamSpec("_P")
 
 
 def study_settings(
     space: Space | None = None,
     *,
-    model: str | Model | None = None,
-    cluster: str | Cluster | None = None,
-    nodes: int | None = None,
-    gpus_per_node: int | None = None,
-    gpu: str | Gpu | None = None,
-    nvlink_domain: int | None = None,
-    global_batch: int | None = None,
-    seq: int | None = None,
-    precision: Precision | None = None,
-    attention: Attention | None = None,
-    tokens: float | None = None,
-    framework: FrameworkChoice | None = None,
-    precision_recipe: PrecisionRecipe | None = None,
-    fp8_weights: bool = False,
-    bf16_layers: str | None = None,
-    routing: Routing | None = None,
-    settings: Iterable[str] = (),
-    allow: Iterable[str] = (),
-    ramp: str | None = None,
-    exact_nodes: bool = False,
-    budget: int = 40,
-    node_hours: float | None = None,
-    deadline: float | str | None = None,
-    patience: int | None = None,
-    fidelity: FidelityMode | None = None,
-    trial_nodes: int | None = None,
-    sampler: str = "guided",
-    memory_filter: bool = False,
-    launcher: str | None = None,
-    hostfile: str | Path | None = None,
-    over: str = "pdsh",
-    command: str | None = None,
-    step_pattern: str | None = None,
-    log: str | None = None,
-    trainer: str | None = None,
-    site_profile: str | Path | None = None,
-    within_allocation: bool = False,
-    table: str | Path | Table | None = None,
-    group: str | None = None,
-    defaults: Iterable[str] = (),
-    start_from: str | Path | None = None,
-    calibration: str | Path | Calibration | None = None,
-    study: str | None = None,
-    runs: str | Path = "runs",
-    storage: str | None = None,
-    jobs: int = 1,
-    iterations: int | str | Iterable[int] = 2,
-    retry_hang_sync: bool = False,
-    keep_going: bool = False,
-    seed: int = 0,
-    track: str | None = None,
-    drift: str | SpeedChange | None = None,
-    noise: float = 0.0,
-) -> StudySettings:
-    """Return the settings of a study; the arguments are those of `optimize`.
-
-    >>> found = study_settings(model="gpt-1.3b", nodes=4, budget=6, deadline="2h", iterations="2-4")
-    >>> found.name, found.limits.deadline, found.iterations
-    ('simulated-gpt-1.3b-4x8-seed0', 7200.0, (2, 3, 4))
-    """
-    description: SpaceArguments = {
-        "model": model,
-        "cluster": cluster,
-        "nodes": nodes,
-        "gpus_per_node": gpus_per_node,
-        "gpu": gpu,
-        "nvlink_domain": nvlink_domain,
-        "global_batch": global_batch,
-        "seq": seq,
-        "precision": precision,
-        "attention": attention,
-        "tokens": tokens,
-        "framework": framework,
-        "precision_recipe": precision_recipe,
-        "fp8_weights": fp8_weights,
-        "bf16_layers": bf16_layers,
-        "routing": routing,
-        "settings": tuple(settings),
-        "allow": tuple(allow),
-        "ramp": ramp,
-        "exact_nodes": exact_nodes,
-    }
-    fitted = TrainerCommand.parse(trainer, command) if trainer is not None and command is not None else None
-    if fitted is not None and space is None:
-        description = cast("SpaceArguments", fitted.completed(description))
-    space = space_or(
-        space,
-        description,
-        lambda given: space_on(
-            launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation
-        ),
-    )
-    if fitted is not None:
-        fitted.check(space.workload.model)
-    cells = Defaults.parse(defaults)
-    if cells.cells and table is None and start_from is None:
-        raise InputError("--default completes the rows of a table: add --table or --from.")
-    if table is not None and not isinstance(table, Table):
-        table = read_table(Path(table), cells)
-    found = StudySettings(
-        space=space,
-        limits=Limits(
-            budget=budget,
-            node_hours=node_hours,
-            deadline=duration(deadline, "--deadline") if isinstance(deadline, str) else deadline,
-            patience=patience,
-            stop_when_unprofitable=bool(space.workload.tokens),
-        ),
-        launcher=launcher or ("replay" if table is not None else "simulated"),
-        table=table,
-        group=group,
-        study=study,
-        runs=Path(runs),
-        storage=storage,
-        sampler=sampler,
-        memory_filter=memory_filter,
-        seed=seed,
-        jobs=jobs,
-        iterations=iterations_of(iterations),
-        retry_hang_sync=retry_hang_sync,
-        keep_going=keep_going,
-        drift=drift_of(drift) if isinstance(drift, str) else drift,
-        noise=noise,
-        command=command,
-        step_pattern=step_pattern,
-        log=log,
-        trainer=trainer,
-        hostfile=None if hostfile is None else Path(hostfile),
-        over=over,
-        site_profile=None if site_profile is None else Path(site_profile),
-        within_allocation=within_allocation,
-        calibration=_calibration(calibration, start_from, cells, Path(runs), storage),
-        track=track,
-        fidelity=fidelity,
-        trial_nodes=trial_nodes,
-    )
-    found.check()
-    return found
-
-
-def optimize(
-    space: Space | None = None,
-    *,
-    model: str | Model | None = None,
-    cluster: str | Cluster | None = None,
-    nodes: int | None = None,
-    gpus_per_node: int | None = None,
-    gpu: str | Gpu | None = None,
-    nvlink_domain: int | None = None,
-    global_batch: int | None = None,
-    seq: int | None = None,
-    precision: Precision | None = None,
-    attention: Attention | None = None,
-    tokens: float | None = None,
-    framework: FrameworkChoice | None = None,
-    precision_recipe: PrecisionRecipe | None = None,
-    fp8_weights: bool = False,
-    bf16_layers: str | None = None,
-    routing: Routing | None = None,
-    settings: Iterable[str] = (),
-    allow: Iterable[str] = (),
-    ramp: str | None = None,
-    exact_nodes: bool = False,
     budget: int = 40,
     node_hours: float | None = None,
     deadline: float | str | None = None,
@@ -236,7 +75,97 @@ def optimize(
     on_event: Callable[[StudyEvent], None] | None = None,
     observe: Callable[[StudyEvent], None] | None = None,
     slurm_site: str | Path | None = None,
-) -> StudyResult:
+    **description: Unpack[SpaceArguments],
+) -> StudySettings:
+    """Return the settings of a study; `optimize` explains the arguments.
+
+    >>> found = study_settings(model="gpt-1.3b", nodes=4, budget=6, deadline="2h", iterations="2-4")
+    >>> found.name, found.limits.deadline, found.iterations
+    ('simulated-gpt-1.3b-4x8-seed0', 7200.0, (2, 3, 4))
+    """
+    description["settings"] = texts_of("settings", description.get("settings", ()))
+    description["allow"] = texts_of("allow", description.get("allow", ()))
+    fitted = TrainerCommand.parse(trainer, command) if trainer is not None and command is not None else None
+    if fitted is not None and space is None:
+        description = cast("SpaceArguments", fitted.completed(description))
+    space = space_or(
+        space,
+        description,
+        lambda given: space_on(
+            launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation
+        ),
+    )
+    if fitted is not None:
+        fitted.check(space.workload.model)
+    _warn_of_former("observe", observe, "on_event")
+    _warn_of_former("slurm_site", slurm_site, "site_profile")
+    profile = slurm_site or site_profile
+    cells = Defaults.parse(defaults)
+    if cells.cells and table is None and start_from is None:
+        raise InputError("--default completes the rows of a table: add --table or --from.")
+    if table is not None and not isinstance(table, Table):
+        table = read_table(Path(table), cells)
+    found = StudySettings(
+        space=space,
+        limits=Limits(
+            budget=budget,
+            node_hours=node_hours,
+            deadline=duration(deadline, "--deadline") if isinstance(deadline, str) else deadline,
+            patience=patience,
+            stop_when_unprofitable=bool(space.workload.tokens),
+        ),
+        launcher=launcher or ("replay" if table is not None else "simulated"),
+        table=table,
+        group=group,
+        study=study,
+        runs=Path(runs),
+        storage=storage,
+        sampler=sampler,
+        memory_filter=memory_filter,
+        seed=seed,
+        jobs=jobs,
+        iterations=iterations_of(iterations),
+        retry_hang_sync=retry_hang_sync,
+        keep_going=keep_going,
+        drift=drift_of(drift) if isinstance(drift, str) else drift,
+        noise=noise,
+        command=command,
+        step_pattern=step_pattern,
+        log=log,
+        trainer=trainer,
+        hostfile=None if hostfile is None else Path(hostfile),
+        over=over,
+        site_profile=None if profile is None else Path(profile),
+        within_allocation=within_allocation,
+        calibration=_calibration(calibration, start_from, cells, Path(runs), storage),
+        track=track,
+        fidelity=fidelity,
+        trial_nodes=trial_nodes,
+        on_event=observe or on_event or ignore,
+    )
+    found.check()
+    return found
+
+
+def _of_settings(
+    build: Callable[_P, StudySettings],
+) -> Callable[[Callable[[StudySettings], StudyResult]], Callable[_P, StudyResult]]:
+    """Give a function of settings the arguments that they are built from."""
+
+    def decorated(run: Callable[[StudySettings], StudyResult]) -> Callable[_P, StudyResult]:
+        @wraps(run)
+        def call(*arguments: _P.args, **keywords: _P.kwargs) -> StudyResult:
+            return run(build(*arguments, **keywords))
+
+        signature = inspect.signature(build).replace(return_annotation=inspect.signature(run).return_annotation)
+        setattr(call, "__signature__", signature)  # noqa: B010 - not an attribute that functions declare
+        return call
+
+    return decorated
+
+
+@_of_settings(study_settings)
+def optimize(settings: StudySettings) -> StudyResult:
     """Search for the topology that finishes training soonest, and return the study.
 
     Calling it again with the same arguments continues a study that was interrupted. Describe the search with a `space`
@@ -256,10 +185,7 @@ def optimize(
     >>> study.simulated, len(study.launched) <= 6, study.best.key == again.best.key
     (True, True, True)
     """
-    given = {name: value for name, value in locals().items() if name not in ("on_event", "observe", "slurm_site")}
-    given["site_profile"] = _renamed("slurm_site", slurm_site, "site_profile", site_profile)
-    found = study_settings(**given)
-    with open_loop(found, _renamed("observe", observe, "on_event", on_event) or _ignore) as loop:
+    with open_loop(settings) as loop:
         try:
             loop.run()
         except KeyboardInterrupt:
@@ -287,13 +213,7 @@ def _calibration(
     return calibration_from_study(str(start_from), runs=runs, storage=storage)
 
 
-def _renamed(old: str, old_value: _T | None, new: str, new_value: _T | None) -> _T | None:
-    """Return the value of an argument that has a deprecated name, with a warning where that name is used."""
-    if old_value is None:
-        return new_value
-    warnings.warn(f"{old}= is deprecated; use {new}=", DeprecationWarning, stacklevel=3)
-    return old_value
-
-
-def _ignore(_event: StudyEvent) -> None:
-    """Do nothing."""
+def _warn_of_former(old: str, given: object, new: str) -> None:
+    """Warn where an argument is given by its deprecated name."""
+    if given is not None:
+        warnings.warn(f"{old}= is deprecated; use {new}=", DeprecationWarning, stacklevel=4)

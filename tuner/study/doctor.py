@@ -82,7 +82,7 @@ def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
     with ExitStack() as files:
         files.callback(shutil.rmtree, runs, ignore_errors=True)
         settings = study_settings(launcher=launcher, study="doctor", runs=runs, budget=1, **given)
-        with open_loop(settings, lambda _event: None) as loop:
+        with open_loop(settings) as loop:
             loop.run()
             trial = loop.state.trials[0] if loop.state.trials else None
         result = trial.result if trial is not None else None

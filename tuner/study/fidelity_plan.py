@@ -19,8 +19,9 @@ from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import MAX_FIRST_RISK
 from tuner.search.fidelities import fidelities
-from tuner.search.joint_posterior import revealed
 from tuner.search.reduced import ReducedSize
+from tuner.search.time_posterior import revealed
+from tuner.study.job_costs import JobCosts
 from tuner.study.limits import MIN_LEADER_RUNS
 from tuner.study.ranking import EXTRAPOLATES
 from tuner.study.settings import StudySettings
@@ -29,9 +30,6 @@ from tuner.study.store.trial import Trial
 
 FIDELITY: Final = "fidelity"
 """The study's attribute that stores at which sizes its trials run."""
-
-DEFAULT_START_SECONDS: Final = 120.0
-"""Seconds until the end of a job's first iteration, before any job was measured."""
 
 MAX_REDUCED_RISK: Final = 0.2
 """Probability of running out of memory above which a reduced size is not tried: its sharded states are larger."""
@@ -117,13 +115,13 @@ class FidelityPlan:
     @property
     def pays(self) -> bool:
         """Whether jobs at full size of the topologies that are expected to finish soonest cost enough to save on."""
-        seconds = np.exp(self.state.surrogate.log_seconds())
+        seconds = np.exp(self.state.surrogate.time.log_seconds())
         hours = [self._node_hours(float(seconds[candidate]), candidate) for candidate in self._soonest]
         return float(np.median(hours)) >= MIN_FULL_NODE_HOURS
 
     @cached_property
     def _soonest(self) -> list[int]:
-        finish = self.state.surrogate.log_seconds() + self.state.pool.work
+        finish = self.state.surrogate.time.log_seconds() + self.state.pool.work
         found: list[int] = np.argsort(finish, kind="stable")[:SHORTLIST].tolist()
         return found
 
@@ -178,10 +176,10 @@ class FidelityPlan:
 
     def sizes(self, candidates: Sequence[int]) -> list[list[Size]]:
         """Return the sizes at which each topology may be tried next: none at which it has run out of memory."""
-        surrogate, overheads = self.state.surrogate, self.state.overheads(self.iterations)
+        surrogate, costs = self.state.surrogate, self._costs
         cut = [(candidate, *reduction) for candidate in candidates for reduction in self._reduced(candidate)]
-        risks = surrogate.reduced_out_of_memory([(candidate, reduced) for candidate, _, reduced in cut])
-        whole = surrogate.out_of_memory()
+        risks = surrogate.memory.reduced_out_of_memory([(candidate, reduced) for candidate, _, reduced in cut])
+        whole = surrogate.memory.out_of_memory()
         jobs: list[tuple[int, Fidelity | None, ReducedSize | None, float]] = [
             (candidate, fidelity, reduced, risk)
             for (candidate, fidelity, reduced), risk in zip(cut, risks.tolist(), strict=True)
@@ -194,11 +192,15 @@ class FidelityPlan:
         for (candidate, fidelity, reduced, risk), job in zip(jobs, expected, strict=True):
             seconds, nodes, share = [math.exp(job.log_seconds)], self.state.pool.topology(candidate).nodes, 1.0
             if fidelity is not None and reduced is not None:
-                site, nodes, share = surrogate.reference_site, fidelity.nodes, self._share_of_nodes(candidate, fidelity)
+                site, nodes, share = (
+                    surrogate.time.model.site,
+                    fidelity.nodes,
+                    self._share_of_nodes(candidate, fidelity),
+                )
                 factor = math.exp(job.log_seconds - reduced.level(site))
                 seconds = [float(value) * factor for value in reduced.seconds(site)]
             extra = 0 if fidelity is None else EXTRA_ITERATIONS
-            hours = self._hours(seconds=sum(seconds), nodes=nodes, known=overheads, extra=extra) * share
+            hours = costs.node_hours(seconds=sum(seconds), nodes=nodes, extra=extra) * share
             size = Size(fidelity=fidelity, seconds=seconds[-1], node_hours=hours, risk=risk, expected=job)
             found[candidate].append(size)
         return [found[candidate] for candidate in candidates]
@@ -211,7 +213,7 @@ class FidelityPlan:
         surrogate, count = self.state.surrogate, len(jobs)
         full = [(candidate, None) for candidate in dict.fromkeys([*(candidate for candidate, _ in jobs), *leaders])]
         at = {candidate: count + row for row, (candidate, _) in enumerate(full)}
-        means, covariance = surrogate.joint([*jobs, *full])
+        means, covariance = surrogate.time.joint([*jobs, *full])
         found = []
         for row, (candidate, size) in enumerate(jobs):
             own, ahead, beside = at[candidate], 0.0, np.zeros(len(means))
@@ -317,26 +319,13 @@ class FidelityPlan:
             default=0,
         )
 
+    @property
+    def _costs(self) -> JobCosts:
+        return JobCosts.of(self.state, self.iterations)
+
     def _node_hours(self, seconds: float, candidate: int) -> float:
         """Return the node-hours of a job of full size with iterations of so many seconds."""
-        return self._hours(
-            seconds=seconds,
-            nodes=self.state.pool.topology(candidate).nodes,
-            known=self.state.overheads(self.iterations),
-        )
-
-    def _hours(self, *, seconds: float, nodes: int, known: Sequence[tuple[int, float]], extra: int = 0) -> float:
-        """Return the node-hours of a job whose batches take so many seconds an iteration together.
-
-        It runs so many `extra` iterations of each. The seconds that a job takes besides are those of the `known` jobs
-        whose nodes are closest in number.
-        """
-        distance = min((abs(math.log(other / nodes)) for other, _ in known), default=0.0)
-        closest: Sequence[float] = [
-            overhead for other, overhead in known if abs(math.log(other / nodes)) <= distance + 1e-9
-        ]
-        overhead = float(np.median(closest)) if closest else DEFAULT_START_SECONDS
-        return (overhead + seconds * (self.iterations + extra)) * nodes / 3600
+        return self._costs.node_hours(seconds=seconds, nodes=self.state.pool.topology(candidate).nodes)
 
 
 def plan_of(settings: StudySettings, state: StudyState, launcher: Launcher) -> FidelityPlan | None:

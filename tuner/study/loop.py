@@ -77,8 +77,6 @@ class RunningTrial:
     job: Job
     handle: str
     watch: Watchdog
-    hung: JobResult | None = None
-    """The first attempt's result, where it hung and the job was retried."""
     waiting: str = ""
     """Why the job waits, as last reported."""
 
@@ -93,7 +91,6 @@ class StudyLoop:
         pool: CandidatePool,
         launcher: Launcher,
         store: TrialStore,
-        on_event: Callable[[StudyEvent], None],
         tally: Tally | None = None,
     ) -> None:
         self.settings, self.pool, self.launcher, self.store = settings, pool, launcher, store
@@ -122,8 +119,9 @@ class StudyLoop:
             plan=self.plan,
         )
         self.running: dict[int, RunningTrial] = {}
-        self._on_event = on_event
         self._referee = Referee(PRUNING_ALLOWANCE * noise([], usual=trust.repeat))
+        self._began: float | None = None
+        """When the study began, by the launcher's clock."""
         self._failed_launches = 0
         self._streaks = Streaks(keep_going=settings.keep_going)
         self._read_at = self._heartbeat_at = -math.inf
@@ -196,7 +194,7 @@ class StudyLoop:
         """Launch as many jobs as the scheduler proposes and as nodes and limits allow."""
         while len(self.running) < self.settings.jobs and self.scheduler.finished is None:
             searching = self.scheduler.stopping is None
-            proposal = self.scheduler.next(self._elapsed)
+            proposal = self.scheduler.next(self._elapsed())
             if searching and self.scheduler.stopping is not None:
                 self._report("stopping", self.scheduler.stopping)
             if proposal is None or not self._has_nodes_for(proposal):
@@ -249,7 +247,7 @@ class StudyLoop:
 
     def _watch(self, trial: Trial, job: Job, handle: str) -> None:
         high = trial.proposal.estimate_high or math.exp(
-            float(self.state.surrogate.log_seconds()[trial.proposal.candidate])
+            float(self.state.surrogate.time.log_seconds()[trial.proposal.candidate])
         )
         self.running[trial.number] = RunningTrial(
             trial=replace(trial, handle=handle),
@@ -336,33 +334,33 @@ class StudyLoop:
 
     def _retry_hung(self, running: RunningTrial, result: JobResult) -> bool:
         """Retry a job that hung, with synchronous kernels; return whether it runs."""
-        if result.outcome is not Outcome.HUNG or not self.settings.retry_hang_sync or running.hung is not None:
+        if result.outcome is not Outcome.HUNG or not self.settings.retry_hang_sync or running.trial.hung is not None:
             return False
         environment = {**running.job.environment, **SYNCHRONOUS}
         job = replace(running.job, folder=retry_folder(running.job.folder), environment=environment)
         try:
-            write_job_file(job, running.trial.proposal)
+            write_job_file(job, running.trial.proposal, result)
+            self.store.retried(running.trial, result)
             handle = self.launcher.submit(job)
         except LaunchError:
             return False
         self.store.started(running.trial, handle)
-        self._watch(running.trial, job, handle)
-        self.running[running.trial.number].hung = result
+        self._watch(replace(running.trial, hung=result), job, handle)
         self._report("note", f"hung ({result.reason}); {SYNC_RETRY}", running.trial)
         return True
 
     def _end(self, running: RunningTrial, result: JobResult) -> None:
         if self._retry_hung(running, result):
             return
-        if running.hung is not None:
-            first = f"hung ({running.hung.reason}) and was {SYNC_RETRY}"
+        trial, hung = running.trial, running.trial.hung
+        if hung is not None:
+            first = f"hung ({hung.reason}) and was {SYNC_RETRY}"
             failure = Failure(
                 kind="",
-                evidence=result.evidence or running.hung.evidence,
+                evidence=result.evidence or hung.evidence,
                 meaning=f"{result.reason}; {first}" if result.reason else first,
             )
-            result = replace(result, failure=failure, elapsed=result.elapsed + running.hung.elapsed)
-        trial = running.trial
+            result = replace(result, failure=failure, elapsed=result.elapsed + hung.elapsed)
         result = replace(
             result,
             node_hours=result.elapsed * trial.proposal.nodes / 3600,
@@ -378,12 +376,15 @@ class StudyLoop:
         self._report("ended", result.reason, replace(trial, result=result))
 
     def _elapsed(self) -> float:
-        """Seconds since the study began, by the launcher's clock."""
-        began = self.store.attributes.get("began")
-        if began is None:
-            began = self.launcher.now()
-            self.store.set_attribute("began", began)
-        return self.launcher.now() - float(began)
+        """Seconds since the study's first process began, by the launcher's clock."""
+        if self._began is None:
+            self._began = self.store.attributes.get("began")
+        if self._began is None:  # new, or from a version that stored it only with a deadline
+            results = [trial.result for trial in self.state.trials if trial.launched and trial.result is not None]
+            starts = [result.clock - result.elapsed for result in results if result.clock]
+            self._began = min([*starts, self.launcher.now()])
+            self.store.set_attribute("began", self._began)
+        return self.launcher.now() - self._began
 
     def _report(self, kind: EventKind, text: str, trial: Trial | None = None) -> None:
-        self._on_event(StudyEvent(kind=kind, text=text, trial=trial))
+        self.settings.on_event(StudyEvent(kind=kind, text=text, trial=trial))

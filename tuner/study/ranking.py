@@ -80,7 +80,7 @@ def rank(
     if not runs:
         return []
     candidates, spread = list(runs), noise(trials, periods, usual=surrogate.usual_noise)
-    mean, deviation = surrogate.measured(candidates)
+    mean, deviation = surrogate.time.measured(candidates)
     counts = np.array([len(own) for own in runs.values()])
     finish = mean + surrogate.pool.work[candidates]
     predicted = np.array([candidate in reduced for candidate in candidates])

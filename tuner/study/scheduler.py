@@ -16,7 +16,7 @@ from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
-from tuner.study.job_costs import job_node_hours, proposal_node_hours, running_node_hours, shown_hours
+from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
 from tuner.study.limits import MIN_LEADER_RUNS, Limits
 from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
@@ -68,8 +68,8 @@ class Scheduler:
         self.finished: str | None = None
         """Why nothing more is launched."""
 
-    def next(self, elapsed: Callable[[], float]) -> Proposal | None:
-        """Return the next job, or None if none is wanted now; `elapsed` returns seconds since the study began."""
+    def next(self, elapsed: float) -> Proposal | None:
+        """Return the next job, or None if none is wanted now, so many seconds after the study began."""
         if self._state.launched < self._limits.search and self._state.speed_periods != self._speed_periods:
             self.stopping = None  # at another speed of the cluster, other topologies may be worth a job
         self._speed_periods = self._state.speed_periods
@@ -96,8 +96,8 @@ class Scheduler:
         limit, state = self._limits.node_hours, self._state
         if proposal is None or limit is None or self._plan is not None or not state.launched:
             return proposal
-        under_way = running_node_hours(state, self._iterations)
-        cost = proposal_node_hours(proposal, state, self._iterations)
+        costs = JobCosts.of(state, self._iterations)
+        under_way, cost = running_node_hours(state, costs), costs.of_proposal(proposal)
         if state.node_hours + under_way + cost <= limit:
             return proposal
         if not under_way:
@@ -124,13 +124,13 @@ class Scheduler:
         self._results_seen = int(stored.get("after_results", 0))
         return None if why is None else str(why)
 
-    def _check_limits(self, elapsed: Callable[[], float]) -> None:
+    def _check_limits(self, elapsed: float) -> None:
         limits, launched = self._limits, self._state.launched
         if launched >= limits.budget:
             self.finished = f"the budget of {counted(limits.budget, 'job')} is used up"
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
             self.finished = self._used(limits.node_hours)
-        elif limits.deadline is not None and elapsed() >= limits.deadline:
+        elif limits.deadline is not None and elapsed >= limits.deadline:
             self.finished = f"the deadline of {span(limits.deadline / 86400)} has passed"
         elif self.stopping is not None:
             return
@@ -150,7 +150,8 @@ class Scheduler:
         if self._plan is None or self._limits.node_hours is None:
             return 0.0
         reserve = self._plan.reserve
-        used = self._state.node_hours + running_node_hours(self._state, self._iterations) + cost
+        under_way = running_node_hours(self._state, JobCosts.of(self._state, self._iterations))
+        used = self._state.node_hours + under_way + cost
         return reserve if used + reserve >= self._limits.node_hours else 0.0
 
     def _search(self) -> Proposal | None:
@@ -184,7 +185,7 @@ class Scheduler:
             return None
         pending, leader = self._state.pending, self._state.ranking[0].candidate
         chosen, worth = None, max(saving, MIN_EXPECTED_GAIN)
-        for surprise in self._state.surrogate.surprises():
+        for surprise in self._state.surrogate.time.surprises():
             if surprise.candidate in pending:
                 continue
             if surprise.candidate == leader:
@@ -206,7 +207,7 @@ class Scheduler:
             return None
         pending, leader, chosen = state.pending, state.prospects()[0].candidate, None
         rate = 0.0 if choice is None else choice.gain / choice.size.node_hours
-        surprises = [found for found in state.surrogate.surprises() if found.candidate not in (*pending, leader)]
+        surprises = [found for found in state.surrogate.time.surprises() if found.candidate not in (*pending, leader)]
         sizes = plan.repeated([surprise.candidate for surprise in surprises])
         for surprise, size in zip(surprises, sizes, strict=True):
             if size is None:
@@ -240,7 +241,7 @@ class Scheduler:
     def _nothing_fits(self) -> str:
         if self._plan is not None and (few := self._plan.trial_nodes) is not None:
             return f"no {'other ' * bool(self._state.launched)}topology is likely to fit on {counted(few, 'node')}"
-        candidate, times = self._state.surrogate.least_need()
+        candidate, times = self._state.surrogate.memory.least_need()
         key = self._state.pool.topology(candidate).key
         least = f"no topology is likely to fit: even {key} would need {times:.1f} times the memory of a GPU"
         remedy = self._memory_remedy().rstrip(".")
@@ -333,9 +334,9 @@ class Scheduler:
 
     def _cost(self, candidate: int, risk: float = 0.0) -> float:
         """Return the expected node-hours of a job at full size."""
-        seconds = math.exp(float(self._state.surrogate.log_seconds()[candidate]))
+        seconds = math.exp(float(self._state.surrogate.time.log_seconds()[candidate]))
         nodes = self._state.pool.topology(candidate).nodes
-        return job_node_hours(self._state, seconds=seconds, nodes=nodes, iterations=self._iterations, risk=risk)
+        return JobCosts.of(self._state, self._iterations).node_hours(seconds=seconds, nodes=nodes, risk=risk)
 
     def _proposal(
         self,
@@ -348,9 +349,9 @@ class Scheduler:
         chance: float | None = None,
     ) -> Proposal:
         state = self._state
-        risk = float(state.surrogate.out_of_memory()[candidate]) if out_of_memory is None else out_of_memory
+        risk = float(state.surrogate.memory.out_of_memory()[candidate]) if out_of_memory is None else out_of_memory
         topology = state.pool.topology(candidate)
-        mean, deviation = (float(values[0]) for values in state.surrogate.measured([candidate]))
+        mean, deviation = (float(values[0]) for values in state.surrogate.time.measured([candidate]))
         fidelity = size.fidelity if size is not None else None
         if size is not None and fidelity is not None:
             mean, deviation, risk = math.log(size.seconds), size.expected.deviation, size.risk

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, get_args
+from typing import TYPE_CHECKING, Final, get_args
 
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.fidelity import FidelityMode
@@ -17,6 +18,9 @@ from tuner.search.samplers import SAMPLERS
 from tuner.space.space import Space
 from tuner.study.limits import Limits
 from tuner.tables import Table
+
+if TYPE_CHECKING:
+    from tuner.study.loop import StudyEvent
 
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
 
@@ -36,6 +40,10 @@ _ONLY_WITH: Final = {
     "within_allocation": ("slurm", "--within-allocation"),
 }
 """Settings of a single launcher."""
+
+
+def ignore(_event: StudyEvent) -> None:
+    """Do nothing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +102,8 @@ class StudySettings:
     one is begun with auto where a job at full size is dear and the launcher can run smaller ones."""
     trial_nodes: int | None = None
     """The most nodes that a trial may have: the answer is then extrapolated."""
+    on_event: Callable[[StudyEvent], None] = field(default=ignore, repr=False, compare=False)
+    """Called with everything that happens during the search."""
 
     @property
     def name(self) -> str:

@@ -48,7 +48,7 @@ from tuner.study.store.trial_store import TrialStore
 
 
 @contextmanager
-def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -> Iterator[StudyLoop]:
+def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
     """Open the study that the settings name, creating it if needed, and close it on exit."""
     settings.check()
     tally = None if settings.launcher == "replay" else Tally()
@@ -78,14 +78,9 @@ def open_loop(settings: StudySettings, on_event: Callable[[StudyEvent], None]) -
         _store_calibration(store, settings.calibration)
         if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
             launcher.resume_at(max((trial.result.clock for trial in store.trials() if trial.result), default=0.0))
-        loop = StudyLoop(
-            settings,
-            pool=pool,
-            launcher=launcher,
-            store=store,
-            tally=tally,
-            on_event=_tracked(on_event, tracker, store) if tracker else on_event,
-        )
+        if tracker is not None:
+            settings = replace(settings, on_event=_tracked(settings.on_event, tracker, store))
+        loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store, tally=tally)
         write_study_file(settings.folder, store, loop.state.space.distributions)
         yield loop
 

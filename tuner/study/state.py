@@ -16,12 +16,12 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.search.acquisition import Suggestion, shortlist
 from tuner.search.candidates import CandidatePool
-from tuner.search.joint_posterior import revealed
 from tuner.search.observations import Observation, Trust
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.reduced import ReducedRun, ReducedSize
 from tuner.search.samplers import Proposer, proposer
 from tuner.search.surrogate import Surrogate
+from tuner.search.time_posterior import revealed
 from tuner.study import drift
 from tuner.study.ranking import DAY, RankedTrial, noise, rank
 from tuner.study.store.trial import Trial
@@ -81,8 +81,8 @@ class StudyState:
         """Whether the last repeat of a topology differed by more than noise, but not enough to be sure."""
         self.open = np.ones(len(pool), dtype=np.bool_)
         """Which candidates may be proposed."""
-        self._learnt: dict[int, None] = {}
-        """Numbers of the trials in the surrogate, in that order."""
+        self._learnt: dict[int, int] = {}
+        """Numbers of the trials that the surrogate has learnt, in that order, and how many observations each gave."""
         self._prospects: list[Prospect] | None = None
         """What `prospects` returns, until something new is known."""
         self._found: dict[str, int] = {}
@@ -146,14 +146,14 @@ class StudyState:
         """Return the sampler's next suggestion, as if pending jobs had taken their predicted time."""
         pending = self.pending
         with self.surrogate.imagining(pending):
-            expected = self.surrogate.measured(pending)[0] + self.pool.work[pending]
+            expected = self.surrogate.time.measured(pending)[0] + self.pool.work[pending]
             known = [] if self.log_best is None else [self.log_best]
             return self.proposer.next(self.open, min([*known, *expected.tolist()], default=None))
 
     def extrapolated(self, trial: Trial) -> float | None:
         """Return the seconds of the full size that a trial at a reduced one predicts."""
         runs = [seen.reduced for seen in observations_of(trial, "", self.pool) if seen.reduced and seen.timed]
-        return self.surrogate.extrapolated(trial.proposal.candidate, runs[0]) if runs else None
+        return self.surrogate.time.extrapolated(trial.proposal.candidate, runs[0]) if runs else None
 
     def shortlist(self, count: int) -> list[Suggestion]:
         """Return the open candidates with the best acquisition, as if pending jobs had taken what is expected of them.
@@ -166,7 +166,7 @@ class StudyState:
             return [] if first is None else [first]
         pending = self.pending
         with self.surrogate.imagining(pending):
-            expected = self.surrogate.measured(pending)[0] + self.pool.work[pending]
+            expected = self.surrogate.time.measured(pending)[0] + self.pool.work[pending]
             best = min([best, *expected.tolist()])
             return shortlist(self.surrogate, best=best, open_to=self.open, count=count)
 
@@ -200,20 +200,20 @@ class StudyState:
     def overheads(self, iterations: int) -> list[tuple[int, float]]:
         """Return the nodes of each measured job of any size, and the seconds that it took besides its iterations.
 
-        `iterations` are those of a job at full size.
+        `iterations` are those of a job at full size. Before a job is measured, the time of the others stands for it.
         """
-        jobs = [
-            (trial.proposal.nodes, EXTRA_ITERATIONS if trial.reduced else 0, trial.result)
-            for trial in self.trials
-            if trial.measured or trial.measured_reduced
+        ended = [(trial, trial.result) for trial in self.trials if trial.launched and trial.result is not None]
+        measured = [
+            (
+                trial.proposal.nodes,
+                result.elapsed
+                - sum(found.batch_seconds or (found.seconds,)) * (iterations + EXTRA_ITERATIONS * trial.reduced),
+            )
+            for trial, result in ended
+            if (trial.measured or trial.measured_reduced) and (found := result.measurement)
         ]
-        return [
-            (nodes, max(0.0, result.elapsed - sum(seconds) * (iterations + extra)))
-            for nodes, extra, result in jobs
-            if result is not None
-            and result.measurement is not None
-            and (seconds := result.measurement.batch_seconds or (result.measurement.seconds,))
-        ]
+        others = [(trial.proposal.nodes, result.elapsed) for trial, result in ended]
+        return [(nodes, max(0.0, overhead)) for nodes, overhead in measured or others]
 
     def start_seconds(self, iterations: int) -> list[float]:
         """Return the seconds that each measured job of full size took until its first iteration was over."""
@@ -245,16 +245,13 @@ class StudyState:
         return attempts
 
     def _learn(self, trial: Trial) -> None:
-        self._learnt[trial.number] = None
+        self._learnt[trial.number] = 0
         if trial.result is None or not self.has(trial) or not trial.launched:
             return
-        self.surrogate.learn(self._observations(trial))
+        seen = observations_of(trial, drift.label(trial.number, self.speed_periods, self._first_period), self.pool)
+        self._learnt[trial.number] = len(seen)
+        self.surrogate.learn(seen)
         self.proposer.tell(trial.proposal.params, trial.result.objective if trial.measured else None)
-
-    def _observations(self, trial: Trial) -> list[Observation]:
-        if not self.has(trial):
-            return []
-        return observations_of(trial, drift.label(trial.number, self.speed_periods, self._first_period), self.pool)
 
     def _relabel(self) -> None:
         """Assign every observation to its speed period, and rank again."""
@@ -279,7 +276,7 @@ class StudyState:
         candidates = [candidate for candidate in tried if candidate in full or candidate not in failed]
         if not candidates:
             return []
-        means, covariance = self.surrogate.joint([(candidate, None) for candidate in candidates])
+        means, covariance = self.surrogate.time.joint([(candidate, None) for candidate in candidates])
         finish = means + self.pool.work[candidates]
         first, unit, noise = int(np.argmin(finish)), np.eye(len(candidates)), self.surrogate.trust.repeat**2
         found = []
@@ -289,13 +286,13 @@ class StudyState:
         return sorted(found, key=lambda prospect: prospect.mean)
 
     def _labels(self, periods: Sequence[drift.SpeedPeriod]) -> list[str]:
-        """Return the speed period of each observation, in the order in which the surrogate learnt them."""
-        by_number = {trial.number: trial for trial in self.trials}
-        return [
-            drift.label(number, periods, self._first_period)
-            for number in self._learnt
-            for _ in self._observations(by_number[number])
-        ]
+        """Return the speed period of each observation."""
+        return [drift.label(number, periods, self._first_period) for number in self._observed]
+
+    @property
+    def _observed(self) -> list[int]:
+        """The trial of each observation, in the order in which the surrogate learnt them."""
+        return [number for number, observations in self._learnt.items() for _ in range(observations)]
 
     def _log_likelihood(self, firsts: Sequence[int], *, accident: int | None = None, noise: float = 1.0) -> float:
         """Return the log-likelihood of all measurements if speed periods began at these trials.
@@ -303,9 +300,7 @@ class StudyState:
         The run of the trial `accident`, if any, was slow for another reason; noise is larger by the factor `noise`.
         """
         periods = [drift.SpeedPeriod(first=first, factor=1.0) for first in firsts]
-        by_number = {trial.number: trial for trial in self.trials}
-        numbers = [number for number in self._learnt for _ in self._observations(by_number[number])]
-        index = None if accident is None else numbers.index(accident)
+        index = None if accident is None else self._observed.index(accident)
         return self.surrogate.evidence(self._labels(periods), accident=index, noise=noise)
 
     def _detect_drift(self) -> drift.SpeedPeriod | None:

@@ -102,7 +102,7 @@ def optimize(as_json: bool, **given: Any) -> None:
 
     view = LiveView() if sys.stderr.isatty() and not as_json else EventLines()
     interrupted = False
-    with open_loop(study_settings(**given), view.event) as loop:
+    with open_loop(study_settings(**given, on_event=view.event)) as loop:
         try:
             with view.live(loop):
                 loop.run()

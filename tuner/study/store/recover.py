@@ -111,7 +111,8 @@ def _trials(jobs: Path, distributions: Mapping[str, BaseDistribution]) -> tuple[
         except (AttributeError, KeyError, TypeError, ValueError):
             unreadable.append(path)
             continue
-        if trial.number not in found or trial.state.is_finished():  # a retried job has two folders
+        first = found.get(trial.number)
+        if first is None or trial.state.is_finished() or not first.state.is_finished():  # the second is of a retry
             found[trial.number] = trial
     return found, unreadable
 
@@ -122,6 +123,8 @@ def _trial(document: Mapping[str, Any], distributions: Mapping[str, BaseDistribu
     params = {name: value for name, value in proposal.pop("params").items() if name in distributions}
     ending = document.get("ending")
     attributes = {"key": proposal["key"], "why": proposal["why"], "proposal": proposal}
+    if "hung" in document:
+        attributes["hung"] = document["hung"]
     if ending is not None:
         attributes |= {"ending": ending, "outcome": ending["outcome"]}
     trial = optuna.trial.create_trial(

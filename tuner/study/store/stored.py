@@ -69,6 +69,7 @@ def trial_of(frozen: FrozenTrial) -> Trial:
             proposal=proposal,
             result=result_of(result) if result else None,
             handle=attributes.get("handle"),
+            hung=result_of(attributes["hung"]) if "hung" in attributes else None,
         )
         if trial.result is not None:
             _check_result(trial)

@@ -77,6 +77,8 @@ class Trial:
     """None while the job runs, or where the process that owned it is gone."""
     handle: str | None = None
     """The launcher's handle of the job, once there is one."""
+    hung: JobResult | None = None
+    """The first attempt's result, where it hung and the job was retried."""
 
     def job_folder(self, study: Path) -> Path:
         """Return the folder of its job, or of the retry of one that hung, in that of the study."""
@@ -182,8 +184,11 @@ def proposal_of(document: Mapping[str, Any], params: Mapping[str, Any]) -> Propo
     return Proposal(**{**given, "params": dict(params)})
 
 
-def write_job_file(job: Job, proposal: Proposal) -> None:
-    """Write `job.json` into the job's folder, whole or not at all; from it a lost database is rebuilt."""
+def write_job_file(job: Job, proposal: Proposal, hung: JobResult | None = None) -> None:
+    """Write `job.json` into the job's folder, whole or not at all; from it a lost database is rebuilt.
+
+    `hung` is the result of the first attempt, if the job is a retry.
+    """
     document = {
         "schema": "tuner/job/1",
         "number": job.number,
@@ -194,6 +199,7 @@ def write_job_file(job: Job, proposal: Proposal) -> None:
         "why": proposal.why,
         "estimate_sec": proposal.estimate_sec,
         "proposal": proposal_document(proposal) | {"params": dict(proposal.params)},
+        **({} if hung is None else {"hung": result_document(hung)}),
     }
     try:
         job.folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -97,10 +97,7 @@ class TrialStore:
             study._complete_creation(settings)
             difference = difference_of(study.settings, _as_stored(settings))
             if difference:
-                raise OtherStudy(
-                    f"study {name!r} was started with {difference}: repeat the original arguments to continue it, or "
-                    "choose another name with --study."
-                )
+                raise OtherStudy(f"study {name!r} was started with {difference}{_remedy(name, settings, difference)}.")
             refused.pop_all()
         return study
 
@@ -272,6 +269,11 @@ class TrialStore:
         with understood(self.url):
             self.storage.set_trial_user_attr(self._trial_id(trial), "handle", handle)
 
+    def retried(self, trial: Trial, hung: JobResult) -> None:
+        """Store the result of a trial's first attempt, which hung; the job is not retried a second time."""
+        with understood(self.url):
+            self.storage.set_trial_user_attr(self._trial_id(trial), "hung", result_document(hung))
+
     def take_over(self, trial: Trial, former: Mapping[str, Any], owner: Mapping[str, Any]) -> bool:
         """Make a process the owner of a trial's job; return False if another process was faster.
 
@@ -341,6 +343,17 @@ class TrialStore:
     def _trial_id(self, trial: Trial) -> int:
         with understood(self.url):
             return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
+
+
+def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
+    """Return how to go on with a study that was started with other settings."""
+    if "trainer" in settings and difference.startswith("workload."):
+        return (
+            f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
+            "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
+            f"--from {name}, which uses its measurements"
+        )
+    return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
