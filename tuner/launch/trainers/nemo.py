@@ -127,6 +127,8 @@ def _python(value: object) -> str:
 def _check(flags: Flags, model: Model) -> None:
     values = (model.layers, model.hidden, model.heads, model.ffn, model.kv_heads)
     sizes = dict(zip(_SIZES, values, strict=True))
+    if not model.dense_mlp_layers:
+        del sizes["ffn_hidden_size"]
     if experts := model.experts:
         sizes |= {"num_moe_experts": experts.count, "moe_router_topk": experts.top_k}
     check_sizes(flags, {**_under("model", sizes), **_under("model.config", sizes)})
