@@ -56,6 +56,17 @@ _NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
     "--init-method-std": ("init_std", 0.02),
 }
 """Fields of the model that a flag sets, with Megatron's defaults; forks have other names for some of the flags."""
+
+
+def one_connection(flags: Flags) -> dict[str, str]:
+    """Return the variable without which Megatron refuses tp and cp before Blackwell, and with which it refuses FSDP.
+
+    Exports set it too (NVIDIA/Megatron-LM, megatron/training/arguments.py: CUDA_DEVICE_MAX_CONNECTIONS).
+    """
+    is_fsdp = not flags.keys().isdisjoint(("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp"))
+    return {} if is_fsdp else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+
 FIRST_LOSS_SCALE: Final = "4096"
 """Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
@@ -368,6 +379,7 @@ MEGATRON_LM: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
+    environment=one_connection,
     check=_check,
     model=megatron_model,
 )

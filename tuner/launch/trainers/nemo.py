@@ -15,7 +15,7 @@ from tuner.core.domain import Topology, Workload
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
-from tuner.launch.trainers.megatron_lm import dispatch, recomputation, stage_layout
+from tuner.launch.trainers.megatron_lm import dispatch, one_connection, recomputation, stage_layout
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
@@ -192,6 +192,7 @@ NEMO: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,
+    environment=one_connection,
     check=_check,
     has_overrides=True,
 )
