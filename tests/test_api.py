@@ -78,6 +78,7 @@ def test_a_result_shows_the_same_as_html_and_as_markdown() -> None:
         for word in words:
             assert word in page.text
             assert word in result._repr_markdown_()
+            assert word in str(result)
 
 
 def test_what_a_notebook_shows_is_escaped() -> None:

@@ -14,6 +14,7 @@ from tuner.core import catalog
 from tuner.core.errors import InputError, TunerWarning, UnknownName
 from tuner.core.resources import catalog_files
 from tuner.space.build import space_for
+from tuner.tables import read_table
 
 SHIPPED = [
     *("V100-16GB-SXM", "V100-32GB-SXM", "A100-40GB-SXM", "A100-80GB-SXM", "A100-40GB-PCIe", "A100-80GB-PCIe"),
@@ -39,7 +40,7 @@ def test_the_gpus_that_people_train_on_are_there(name: str) -> None:
 def test_every_figure_of_a_gpu_names_its_data_sheet() -> None:
     sheets, used = _sheets(), set()
     for name, table in catalog.catalog().gpu.items():
-        assert set(table["source"]) == FIGURES | ({"achievable", "nvlink_domain"} & set(table)), name
+        assert set(table["source"]) == FIGURES | ({"achievable", "nvlink_domain", "gpus_per_node"} & set(table)), name
         used |= set(table["source"].values())
     assert used == set(sheets)
     assert all(len(text) > 20 for text in sheets.values())
@@ -368,3 +369,21 @@ def test_extreme_values_in_a_config_are_answered_at_once(config: dict[str, objec
     said = run("plan", "--model", str(tmp_path), "--global-batch", "32")
     assert said.code in (0, 2)
     assert said.err.count("\n") == (said.code == 2)
+
+
+@pytest.mark.parametrize(
+    ("card", "node", "domain"), [("GB200", 4, 72), ("GB300", 4, 72), ("B200", 8, 8), ("H100", 8, 8)]
+)
+def test_nodes_and_nvlink_domains_are_those_of_the_gpus_system_everywhere(
+    card: str, node: int, domain: int, tmp_path: Path
+) -> None:
+    """In options, in a file of a cluster and in a measurement table, unless they state others."""
+    name = next(known for known in catalog.catalog().gpu if known.startswith(f"{card}-"))
+    (tmp_path / "lab.toml").write_text(f'[cluster.lab]\nnodes = 18\ngpus_per_node = {node}\ngpu = "{name}"\n')
+    (tmp_path / "runs.csv").write_text(f"gpu,layers,hidden,tp,pp,dp,sec_per_iter\n{name},32,4096,2,2,{2 * node},1.0\n")
+    run = read_table(tmp_path / "runs.csv").rows[0].run
+    assert run is not None
+    for known in (space_for(gpu=name).cluster, catalog.cluster(str(tmp_path / "lab.toml")), run.cluster):
+        assert (known.gpus_per_node, known.domain) == (node, domain)
+    assert space_for(gpu=name, gpus_per_node=2).cluster.gpus_per_node == 2
+    assert space_for(gpu=name, cluster="hgx-h100").cluster.gpus_per_node == 8

@@ -60,3 +60,33 @@ def test_a_command_is_split_like_a_shell_but_not_run_by_one(tmp_path: Path) -> N
     start = CommandTemplate.parse(text, configure=lambda _: {"a": 1}, cwd=tmp_path).prepare(one)
     assert start.arguments[:-1] == ("train", "a b", "$HOME", ";rm", "{kept}", "--tp=2")
     assert json.loads(Path(start.arguments[-1]).read_text()) == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command", "given", "expected"),
+    [
+        ("megatron-lm", "python pretrain_gpt.py", None, "1"),
+        ("megatron-lm", "python pretrain_gpt.py", "32", "32"),
+        ("megatron-lm", "python pretrain_gpt.py --use-torch-fsdp2", None, None),
+        ("megatron-deepspeed", "python pretrain_gpt.py", None, "1"),
+        ("nemo", "python run_recipe.py --recipe llama3_8b_pretrain_config", None, "1"),
+        ("torchtitan", "python -m torchtitan.train --module llama3 --config llama3_8b", None, None),
+        (None, "python pretrain_gpt.py --tp {tp}", None, None),
+    ],
+)
+def test_megatrons_jobs_have_the_variable_that_tp_needs(
+    trainer: str | None,
+    command: str,
+    given: str | None,
+    expected: str | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before Blackwell, Megatron-LM stops jobs with tp or cp if CUDA_DEVICE_MAX_CONNECTIONS is not 1."""
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    if given is not None:
+        monkeypatch.setenv("CUDA_DEVICE_MAX_CONNECTIONS", given)
+    one = job(tmp_path)
+    one.folder.mkdir()
+    spec = CommandTemplate.parse(command, cwd=tmp_path, trainer=trainer, configure=lambda _: {}).prepare(one)
+    assert spec.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") == expected

@@ -13,7 +13,8 @@ from tuner.core.model import Model
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.launch.trainers.command import TrainerCommand
-from tuner.launch.trainers.megatron_lm import megatron_model
+from tuner.launch.trainers.megatron_lm import MEGATRON_LM, megatron_model
+from tuner.launch.trainers.nemo import NEMO
 
 
 def described_by_arguments(name: str) -> bool:
@@ -67,3 +68,47 @@ def test_numbers_of_the_command_must_be_those_of_the_model(flags: str, refused: 
     trainer = TrainerCommand.parse("megatron-lm", f"python pretrain_gpt.py {flags}")
     with pytest.raises(InputError, match="contradicts the model") if refused else nullcontext():
         trainer.check(model)
+
+
+def arguments_of(name: str, *without: str) -> dict[str, str]:
+    """Return the flags with which a catalog model is exported, without some of them."""
+    flags = {flag: " ".join(values) for flag, *values in megatron_core_flags(hugging_face_run(name))}
+    assert set(without) <= flags.keys()
+    return {flag: value for flag, value in flags.items() if flag not in without}
+
+
+@pytest.mark.parametrize(
+    "name", ["qwen3-235b-a22b", "deepseek-v3", "glm-4.5", "mixtral-8x7b", "llama-3-70b", "gpt-oss-120b"]
+)
+def test_the_flags_of_an_export_are_those_of_its_model(name: str) -> None:
+    MEGATRON_LM.check(arguments_of(name), hugging_face_run(name).workload.model)
+
+
+@pytest.mark.parametrize(
+    ("name", "missing", "default"),
+    [
+        ("qwen3-235b-a22b", "--kv-channels", "--kv-channels 64"),
+        ("qwen3-235b-a22b", "--group-query-attention", "--num-query-groups 64"),
+        ("qwen3-235b-a22b", "--num-query-groups", "--num-query-groups 1"),
+        ("qwen3-235b-a22b", "--moe-router-topk", "--moe-router-topk 2"),
+        ("llama-3-70b", "--ffn-hidden-size", "--ffn-hidden-size 21824"),
+        ("deepseek-v3", "--moe-ffn-hidden-size", "--moe-ffn-hidden-size 18432"),
+        ("deepseek-v3", "--moe-shared-expert-intermediate-size", "--moe-shared-expert-intermediate-size 0"),
+        ("deepseek-v3", "--moe-layer-freq", ""),
+    ],
+)
+def test_a_missing_size_means_megatrons_default(name: str, missing: str, default: str) -> None:
+    """The jobs would measure another model than the one that --model describes and an export trains."""
+    with pytest.raises(InputError, match=f"--command lacks {missing}, .*{default}"):
+        MEGATRON_LM.check(arguments_of(name, missing), hugging_face_run(name).workload.model)
+
+
+def test_the_width_of_an_mlp_that_no_layer_has_is_not_compared() -> None:
+    """Qwen3-235B's config.json and NVIDIA's recipes set 12288, which no layer uses."""
+    flags = arguments_of("qwen3-235b-a22b")
+    model = hugging_face_run("qwen3-235b-a22b").workload.model
+    MEGATRON_LM.check({**flags, "--ffn-hidden-size": "12288"}, model)
+    NEMO.check({"model.ffn_hidden_size": "12288"}, model)
+    del flags["--moe-ffn-hidden-size"]
+    with pytest.raises(InputError, match="--moe-ffn-hidden-size 12288 without it contradicts the model"):
+        MEGATRON_LM.check({**flags, "--ffn-hidden-size": "12288"}, model)

@@ -140,7 +140,7 @@ def test_contradictions_are_refused(command: str) -> None:
     trainer = TrainerCommand.parse("megatron-lm", command)
     with pytest.raises(InputError, match="--global-batch 512 contradicts --global-batch-size 256 of --command"):
         trainer.completed({"global_batch": 512})
-    trainer.check(replace(workload().model, kv_heads=4))
+    trainer.check(replace(workload().model, kv_heads=4, ffn=5440))
     with pytest.raises(InputError, match="--num-query-groups 4 of --command contradicts the model, whose value is 16"):
         trainer.check(workload().model)
     with pytest.raises(UnknownName):

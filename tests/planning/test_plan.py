@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -265,6 +266,22 @@ def test_an_empty_space_names_the_change_that_opens_it(described: dict[str, obje
     with pytest.raises(EmptySpace, match=r"none of .* topologies is legal") as empty:
         plan(space_for(**described))  # type: ignore[arg-type]
     assert opening in str(empty.value)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "batch", "framework"), [(3, 5, 75, None), (1, 2, 10, "fsdp2"), (1, 1, 7, None)]
+)
+def test_policies_that_only_together_empty_a_space_are_named_and_all_needed(
+    nodes: int, gpus: int, batch: int, framework: Any
+) -> None:
+    """A machine of one GPU has neither dp in multiples of 4 nor, often, a batch in multiples of 32."""
+    given: dict[str, Any] = {"model": "llama-3-8b", "gpu": "H100-80GB-SXM", "nodes": nodes, "gpus_per_node": gpus}
+    given |= {"global_batch": batch, "framework": framework}
+    (opening,) = openings(space_for(**given))
+    policies = opening.change.replace("--allow ", "").split()
+    assert policies == ["dp-multiple-of-4", "batch-multiple-of-32"]
+    assert space_for(**given, allow=policies).count() == opening.legal > 0
+    assert all(space_for(**given, allow=[policy]).count() == 0 for policy in policies)
 
 
 def test_an_open_space_keeps_its_count_under_a_policy_switched_off(default_space: Space) -> None:

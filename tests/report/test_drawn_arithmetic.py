@@ -140,7 +140,7 @@ def test_an_extrapolated_cell_of_the_map_is_not_a_measurement(monkeypatch: pytes
     """An extrapolated cell is never the fastest, and a measured topology of the same cell takes precedence."""
     cells = [cell(1, 1, 10.0, extrapolated=8.0), cell(2, 1, None, "EXTRAPOLATED", extrapolated=9.0)]
     monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
-    monkeypatch.setattr(maps, "days_label", lambda _: "days")
+    monkeypatch.setattr(maps, "days_label", lambda _: "days to train on 13.7 trillion tokens")
     made = maps.degree_map(SimpleNamespace(), [])  # type: ignore[arg-type]
     assert made is not None
     axes: Any = made.figure.axes[0]
@@ -148,6 +148,9 @@ def test_an_extrapolated_cell_of_the_map_is_not_a_measurement(monkeypatch: pytes
     assert [patch.get_linestyle() for patch in axes.patches] == ["-", "-", "--"]
     assert "has tp 1 and pp 1" in made.alt
     assert axes.get_title().endswith("darker is faster; ~: extrapolated")
+    made.figure.draw_without_rendering()
+    assert made.figure.bbox.containsx(axes.title.get_window_extent().x0)
+    assert made.figure.bbox.containsx(axes.title.get_window_extent().x1)
 
 
 def test_ticks_that_would_overlap_are_omitted() -> None:

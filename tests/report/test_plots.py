@@ -244,7 +244,12 @@ def test_the_plots_of_the_dashboard_mark_the_leader(study: StudyResult) -> None:
         assert star["marker"]["symbol"] == "star"
         values = [trial.seconds if axis == "x" else trial.result.objective or 0.0 for trial in runs if trial.result]
         assert sorted(star[axis]) == pytest.approx(sorted(values))
-    assert figures["where-the-time-goes"]["data"][0]["y"][0] == best.key
+    terms = figures["where-the-time-goes"]
+    assert terms["data"][0]["y"][0] == terms["layout"]["yaxis"]["tickvals"][0] == best.key
+    lines = terms["layout"]["yaxis"]["ticktext"][0].split("<br>")
+    assert "".join(lines) == best.key
+    assert len(lines) > 1
+    assert max(map(len, lines)) <= 16
 
 
 def test_ticks_of_a_logarithmic_axis_are_few_and_within_its_limits() -> None:

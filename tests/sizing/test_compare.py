@@ -232,9 +232,17 @@ def test_nothing_that_fits_leaves_with_1(run: Run) -> None:
         ([], ["tp=1", "tp=4"]),
         (["tp=2"], ["tp=2"]),
         (["zero=1,3", "tp=2"], ["zero=1", "zero=3"]),
+        (["recompute=full"], ["tp=1", "tp=4"]),
     ],
 )
-def test_without_settings_one_gpu_is_compared_with_the_whole_node(settings: list[str], labels: list[str]) -> None:
+def test_without_several_values_tp_1_is_compared_with_the_whole_node(settings: list[str], labels: list[str]) -> None:
     described: dict[str, Any] = {"model": "enoki-40", "gpu": "H100-80GB-SXM", "nodes": 1, "gpus_per_node": 4}
     found = tuner.compare(settings=settings, most=2, **described)
     assert [option.label for option in found.models[0]] == labels
+
+
+@pytest.mark.parametrize(("heads", "widest"), [(12, 4), (14, 2), (13, 1)])
+def test_the_whole_node_is_the_largest_tp_that_the_heads_allow(heads: int, widest: int) -> None:
+    model = replace(tuner.space_for(model="tiny").workload.model, heads=heads, kv_heads=heads, hidden=64 * heads)
+    found = tuner.compare(model=model, gpu="H100-80GB-SXM", nodes=1, gpus_per_node=8, most=2)
+    assert [option.topology.tp for option in found.models[0]] == sorted({1, widest})

@@ -96,6 +96,21 @@ def test_the_default_study_searches_all_axes_of_layout(default_space: Space) -> 
     assert space_for(allow=["head-size"]).count() > 2 * 14_000 > default_space.count() > 14_000
 
 
+@pytest.mark.parametrize("layers", [44, 61, 78, 92, 93, 98, 124])
+def test_pipelines_of_2_4_and_8_are_searched_for_any_number_of_layers(layers: int) -> None:
+    """GLM-4.5 has 92 layers: 8 divides neither 92 nor 94, and stages of 12 with 8 on the last are a layout."""
+    workload = space_for(model="llama-3-70b", gpu="H100-80GB-SXM", global_batch=512).workload
+    model = replace(workload.model, layers=layers)
+    pinned = ("tp=8", "zero=1", "micro_batch=1", "recompute=full", "sequence_parallel=1", "cp=1")
+    for shape in ((), (f"shape={model.hidden}x{layers}",)):
+        given = (*pinned, *shape)
+        space = space_for(
+            model=model, gpu="H100-80GB-SXM", nodes=32, global_batch=512, exact_nodes=True, settings=given
+        )
+        legal = [topology for points in space.blocks() for topology in space.topologies(points)]
+        assert {2, 4, 8} <= {topology.pp for topology in legal if topology.vpp == 1}
+
+
 def test_heads_are_fixed_for_a_specified_model() -> None:
     assert space_for(model="bloom-14336x72").axes["heads"] == (64,)
     assert space_for(model="bloom-14336x72", settings=["heads=64,112,128"]).axes["heads"] == (64, 112, 128)

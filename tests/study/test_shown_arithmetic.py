@@ -53,7 +53,7 @@ def test_a_study_is_printed_with_its_first_ten_topologies(count: int, simulated:
         node_hours=5.0,
         best=ranking[0],
     )
-    shown = result.StudyResult._table(stand_in)
+    shown = result.StudyResult._shown(stand_in)
     label = "SIMULATED: " if simulated else ""
     assert shown.title == f"{label}study s: 4 jobs (3 measured, 1 oom), 5.0 node-hours"
     assert shown.headers == ("Topology", "Sec/it", "Days", "80% interval", "Runs", "P(sooner)")
@@ -62,7 +62,7 @@ def test_a_study_is_printed_with_its_first_ten_topologies(count: int, simulated:
     assert shown.rows[2] == ("t2", "3.00", "12.0", "11.9 to 12.1", "3", "5%")
     assert shown.notes == (*notes, "The leader is statistically tied with t2.")
     stand_in.ties, stand_in.outcomes = (), {}
-    shown = result.StudyResult._table(stand_in)
+    shown = result.StudyResult._shown(stand_in)
     assert shown.title == f"{label}study s: 4 jobs (none has ended), 5.0 node-hours"
     assert shown.notes == notes
 

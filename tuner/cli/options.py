@@ -115,7 +115,12 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         help="Cluster preset or TOML file. [default: bloom-48]",
     ),
     click.option("--nodes", type=int, metavar="N", help="Maximum number of nodes. [default: the cluster's]"),
-    click.option("--gpus-per-node", type=int, metavar="N", help="GPUs in each node. [default: the cluster's]"),
+    click.option(
+        "--gpus-per-node",
+        type=int,
+        metavar="N",
+        help="GPUs in each node. [default: the cluster's; 4 with --gpu GB200 or GB300 alone]",
+    ),
     click.option(
         "--gpu",
         metavar="NAME|FILE",

@@ -194,7 +194,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
     if not isinstance(peaks, dict) or not peaks:
         raise InputError(f"{where}: peak_tflops must be a table such as {{ fp16 = 312.0 }}.")
     known = {"aliases", "memory_gib", "memory_gb_s", "sms", "peak_tflops", "intra_node_gb_s", "inter_node_gbit_s"}
-    only_known(table, known | {"attention", "achievable", "nvlink_domain"}, where)
+    only_known(table, known | {"attention", "achievable", "nvlink_domain", "gpus_per_node"}, where)
 
     def figure(key: str) -> float:
         return _positive(need(table, key, where), f"{where}: {key}")
@@ -209,6 +209,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
         inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
         attention=table.get("attention", "flash2"),
         nvlink_domain=table.get("nvlink_domain"),
+        gpus_per_node=table.get("gpus_per_node"),
         **({"achievable": figure("achievable")} if "achievable" in table else {}),
     )
 
@@ -226,14 +227,15 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
     for key, size in sizes.items():
         if type(size) is not int:
             raise InputError(f"{where}: {key} must be a whole number, not {shown(size)}.")
+    card = own_gpu or gpu(str(need(table, "gpu", where)))
     return make_cluster(
         name=name,
         **sizes,
-        gpu=own_gpu or gpu(str(need(table, "gpu", where))),
+        gpu=card,
         intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
         inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
         host=rates.get("host_memory_gib", 0.0) * 2**30,
-        nvlink_domain=table.get("nvlink_domain"),
+        nvlink_domain=table.get("nvlink_domain", usual_domain(card, sizes["gpus_per_node"])),
         fabric=table.get("fabric"),
     )
 

@@ -67,7 +67,7 @@ def cluster_document(cluster: Cluster) -> dict[str, Any]:
     A host memory or fabric that is not specified is left out, and so is an NVLink domain that is the node.
     """
     document = asdict(cluster)
-    del document["gpu"]["nvlink_domain"]
+    del document["gpu"]["nvlink_domain"], document["gpu"]["gpus_per_node"]
     optional = ("host_memory", "nvlink_domain", "fabric")
     return {name: value for name, value in document.items() if name not in optional or value}
 

@@ -91,7 +91,9 @@ class Gpu:
     achievable: float = 0.8
     """Fraction of its peak that a large matrix product reaches in practice."""
     nvlink_domain: int | None = field(default=None, repr=False, compare=False)
-    """GPUs that share NVLink in the system of this GPU, for tables that do not state it; None: those of a node."""
+    """GPUs that share NVLink in the system of this GPU, where none are stated; None: those of a node."""
+    gpus_per_node: int | None = field(default=None, repr=False, compare=False)
+    """GPUs of a node in the system of this GPU, where none are stated; None: those of the default cluster."""
 
     def __post_init__(self) -> None:
         check_fields(self)

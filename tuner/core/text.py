@@ -45,6 +45,24 @@ class ResultTable:
         return f"text-align: {'left' if header in self.words else 'right'}"
 
 
+class Tabular:
+    """A result that `print` and notebooks show as a table."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self._shown().markdown().rstrip("\n")
+
+    def _repr_html_(self) -> str:
+        return self._shown().html()
+
+    def _repr_markdown_(self) -> str:
+        return self._shown().markdown()
+
+    def _shown(self) -> ResultTable:
+        raise NotImplementedError
+
+
 def pipe_table(headers: Sequence[str], lines: Sequence[Sequence[str]], words: frozenset[str]) -> list[str]:
     """Return the lines of an aligned Markdown table, with numbers right-aligned.
 

@@ -6,10 +6,11 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from tuner.core.atomic_write import write_files
+from tuner.core.atomic_write import open_regular, write_files
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework
 from tuner.core.errors import InputError, NothingUsable
@@ -175,4 +176,31 @@ def write_export(
     )
     run = production_run(study, ranked)
     check_program(study, run, chosen, command=command, fork=fork)
-    return write_files(Path(folder), bundle(run, chosen.name, options))
+    written, _ = write_bundle(Path(folder), bundle(run, chosen.name, options))
+    return written
+
+
+def write_bundle(folder: Path, files: Mapping[str, str]) -> tuple[list[Path], list[Path]]:
+    """Write the files of an export; return their paths, and those of the scripts of an earlier export in the folder.
+
+    These are removed: they would start another run than the README describes.
+    """
+    written = write_files(folder, files)
+    earlier = [path for path in sorted(folder.iterdir()) if path.name not in files and _is_exported(path)]
+    try:
+        for path in earlier:
+            path.unlink()
+    except OSError as error:
+        raise InputError(
+            f"an earlier export in {folder} cannot be removed: {error.strerror or error}; choose another with -o DIR."
+        ) from None
+    return written, earlier
+
+
+def _is_exported(path: Path) -> bool:
+    """Return whether a file is a launch script, manifest or recipe whose first line says that tuner exported it."""
+    if path.suffix not in (".sh", ".sbatch", ".py", ".yaml"):
+        return False
+    with suppress(OSError), open_regular(path) as file:
+        return b" GPUs, by tuner export" in file.read(1024)
+    return False

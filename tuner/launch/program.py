@@ -242,15 +242,17 @@ class CommandTemplate:
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         if self.log is not None:
             _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
-        words, each_rank = self.words, None
+        words, each_rank, needed = self.words, None, dict[str, str]()
         if self.trainer is not None:
+            variables = self.trainer.kind.environment(self.trainer.fixed)
+            needed = {name: os.environ.get(name, value) for name, value in variables.items()}
             rank = self.trainer.job(job.workload.as_in(job.topology), job.topology, config.resolve())
             words = self.trainer.started(rank, job.topology)
             each_rank = None if self.trainer.starts_ranks else rank
         return ProcessSpec(
             arguments=tuple(word.format_map(values) for word in words),
             each_rank=each_rank and tuple(word.format_map(values) for word in each_rank),
-            environment={**_LIVE_OUTPUT, "TUNER_STEPS": str((job.folder / STEPS).resolve())},
+            environment={**_LIVE_OUTPUT, **needed, "TUNER_STEPS": str((job.folder / STEPS).resolve())},
             cwd=self.cwd,
             result=None,
         )

@@ -9,7 +9,7 @@ from typing import Literal
 from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology
 from tuner.core.model import Shape
-from tuner.core.text import ResultTable, listed
+from tuner.core.text import ResultTable, Tabular, listed
 from tuner.space.axes import about_unused, searched
 from tuner.space.nearest import nearest
 from tuner.space.remedies import Remedy, remedies, spelt
@@ -42,7 +42,7 @@ class RuleVerdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(Tabular):
     """The verdicts of all rules on a topology."""
 
     topology: Topology
@@ -61,13 +61,6 @@ class Explanation:
     def violations(self) -> list[RuleVerdict]:
         """The laws and policies that it breaks."""
         return [verdict for verdict in self.verdicts if verdict.word == "broken" and verdict.level != "advice"]
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self._shown().html()
-
-    def _repr_markdown_(self) -> str:
-        return self._shown().markdown()
 
     def _shown(self) -> ResultTable:
         near = listed([topology.key for topology in self.nearest])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tuner.core.domain import Framework, Workload
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.frameworks import ANY, FRAMEWORKS
-from tuner.core.text import ResultTable
+from tuner.core.text import ResultTable, Tabular
 from tuner.costmodel.estimate import CostModel
 from tuner.planning.cost import TopologyCost
 from tuner.planning.plan import plan
@@ -39,17 +39,10 @@ class FrameworkPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FrameworkComparison:
+class FrameworkComparison(Tabular):
     """The plans of all frameworks."""
 
     rows: tuple[FrameworkPlan, ...]
-
-    def _repr_markdown_(self) -> str:
-        return self._shown().markdown()
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self._shown().html()
 
     def _shown(self) -> ResultTable:
         return ResultTable(

@@ -11,7 +11,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Workload
 from tuner.core.errors import EmptySpace, InputError
-from tuner.core.text import ResultTable, column, either, interval
+from tuner.core.text import ResultTable, Tabular, column, either, interval
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
 from tuner.planning.cost import TopologyCost, costs
@@ -28,7 +28,7 @@ MOST_ROWS: Final = 500_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Tabular):
     """The legal space, counted, and its first rows."""
 
     tally: Tally
@@ -38,13 +38,6 @@ class Plan:
     top: tuple[TopologyCost, ...]
     remedy: str = ""
     """Where nothing fits: the offload with which some topologies would; empty if none does."""
-
-    def _repr_html_(self) -> str:
-        """Return the table that a notebook shows."""
-        return self._shown().html()
-
-    def _repr_markdown_(self) -> str:
-        return self._shown().markdown()
 
     def _shown(self) -> ResultTable:
         unit, per_day = column([row.days for row in self.top])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -258,9 +259,23 @@ def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Figure:
         y_title="",
         data=data,
         barmode="stack",
-        yaxis={"autorange": "reversed"},  # the leader on top
+        yaxis={
+            "autorange": "reversed",  # the leader on top
+            "tickvals": [topology.key for topology in topologies],
+            "ticktext": [_wrapped(topology.key) for topology in topologies],
+        },
         legend={"traceorder": "normal"},
     )
+
+
+def _wrapped(key: str) -> str:
+    """Return a key in lines of at most 16 characters, which leave room for the bars in a narrow frame."""
+    lines = [""]
+    for part in re.findall("[^-]+-?", key):
+        if len(lines[-1] + part) > 16 and lines[-1]:
+            lines.append("")
+        lines[-1] += part
+    return "<br>".join(lines)
 
 
 def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
@@ -281,7 +296,7 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
         study,
         title=f"Memory of {row.key}",
         x_title="pipeline stage",
-        y_title="GiB per GPU (cost model); dashed: usable",
+        y_title="GiB per GPU; dashed: usable",
         data=data,
         barmode="stack",
         shapes=[{**limit, "line": {"color": VERMILLION, "dash": "dash"}}],

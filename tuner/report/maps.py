@@ -64,7 +64,7 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     axes.set(xlim=(-0.6, len(pps) - 0.4), ylim=(-0.6, len(tps) - 0.4))
     axes.set_xlabel("pipeline parallel degree (pp)")
     axes.set_ylabel("tensor parallel degree (tp)")
-    title = f"fastest of each cell, {days_label(study)}; darker is faster"
+    title = f"fastest of each cell, {days_label(study)}\ndarker is faster"
     if any(cell.days is None and cell.extrapolated is not None for cell in cells):
         title += "; ~: extrapolated"
     axes.set_title(title, fontsize=9, fontweight="normal")

@@ -20,7 +20,7 @@ from tuner.sizing.compare import Comparison, by_estimate, by_model, by_table
 from tuner.sizing.fit import BatchResult, Source
 from tuner.sizing.jobs import jobs_of
 from tuner.sizing.max_batch import MaxBatchResult, answer
-from tuner.sizing.options import Stack, asked_rows, only_option, options, stacked
+from tuner.sizing.options import Stack, asked_rows, only_option, options, stacked, widest_tensor_parallelism
 from tuner.sizing.probes import (
     MAX_MICRO_BATCH,
     EstimateProbe,
@@ -200,9 +200,10 @@ def compare(
 ) -> Comparison:
     """Compare FSDP or ZeRO-3 with tensor parallelism: the largest batch of each option and its throughput.
 
-    The options are the values of each axis that `settings` gives more than one; without `settings`, tp=1 against tp
-    over the whole node. Describe them with a `space` or with the arguments of `space_for`; every argument is the option
-    of `tuner compare` with the same name. Options are estimated, or looked up in the measured `table`.
+    The options are the values of each axis that `settings` gives more than one. Without one, and without a tp, they are
+    tp=1 and the largest tp within a node. Describe them with a `space` or with the arguments of `space_for`; every
+    argument is the option of `tuner compare` with the same name. Options are estimated, or looked up in the measured
+    `table`.
 
     >>> import tuner
     >>> found = tuner.compare(model="enoki-40", gpu="H100-80GB-SXM", nodes=1, gpus_per_node=4, settings=["tp=1,4"])
@@ -225,8 +226,8 @@ def compare(
         if not made:
             raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
     else:
-        if not settings:
-            space = space.where(tp=tuple(dict.fromkeys((1, space.cluster.gpus_per_node))))
+        if not axes and all(axis != "tp" for axis, _ in settings):
+            space = space.where(tp=tuple(dict.fromkeys((1, widest_tensor_parallelism(space)))))
         made = [
             by_estimate(
                 topology,

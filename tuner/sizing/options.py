@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from typing import Any, Final, Literal
@@ -75,6 +76,16 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
             topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
             _refuse_illegal(space, topologies[-1])
     return topologies
+
+
+def widest_tensor_parallelism(space: Space) -> int:
+    """Return the largest tp within a node that the laws allow, at the pinned values of the other axes."""
+    node = space.cluster.gpus_per_node
+    for degree in (degree for degree in range(node, 1, -1) if node % degree == 0):
+        with suppress(InputError):
+            options(space.where(tp=(degree,)))
+            return degree
+    return 1
 
 
 def _implied(chosen: Mapping[str, Any], workload: Workload) -> dict[str, Any]:

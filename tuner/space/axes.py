@@ -46,13 +46,13 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
     Pipeline degrees are all divisors of the layers, or of the layers with embedding and head. The other limits are
     common practice: tp up to 32 or a node, cp and vpp up to 8, micro batch up to 32. `--set` can exceed them. Axes of
     `OPT_IN` are searched only where `--set` gives them values, but a mixture of experts has every ep that divides the
-    experts, and every dispatcher: HybridEP where the NVLink domain is more than a node, DeepEP elsewhere. An odd number
-    of layers, which no even number of stages divides, has pipelines of 2, 4, 8 and so on where the framework lays out
-    single stages.
+    experts, and every dispatcher: HybridEP where the NVLink domain is more than a node, DeepEP elsewhere. Layers that
+    2, 4 or 8 stages do not divide, with or without embedding and head, also have pipelines of 2, 4, 8 and so on where
+    the framework lays out single stages.
     """
     model = workload.model
     record = record_of(workload)
-    laid_out = bool(model.layers % 2 and record and "layout" in record.partition.value)
+    laid_out = bool(_uneven(model.layers) and record and "layout" in record.partition.value)
     values = {
         "shape": (model.shape,),
         "global_batch": (workload.global_batch,),
@@ -77,10 +77,12 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
 
 def with_shapes(axes: Axes, shapes: Iterable[Shape], cluster: Cluster) -> dict[str, tuple[Any, ...]]:
     """Return the axes with other shapes, and with the pipeline degrees of all of these shapes."""
-    shapes = tuple(shapes)
-    layers = [depth for shape in shapes for depth in (shape.layers, shape.layers + 2)]
-    opened = {"shape": shapes, "pp": _divisors(*layers, at_most=cluster.gpus), "vpp": _divisors(*layers, at_most=8)}
-    return {**axes, **{axis: tuple(values) for axis, values in opened.items()}}
+    shapes, laid_out = tuple(shapes), "layout" in axes["partition"]
+
+    def stages(at_most: int) -> tuple[int, ...]:
+        return tuple(sorted({n for shape in shapes for n in _stages(shape.layers, at_most, laid_out=laid_out)}))
+
+    return {**axes, "shape": shapes, "pp": stages(cluster.gpus), "vpp": stages(8)}
 
 
 def similar_shapes(model: Model) -> tuple[Shape, ...]:
@@ -115,6 +117,11 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
     if len(parsed) > _MOST_VALUES:
         raise InputError(f"--set {axis} has {len(parsed):,} values, more than {_MOST_VALUES:,}.")
     return axis, tuple(dict.fromkeys(parsed))
+
+
+def _uneven(layers: int) -> bool:
+    """Return whether 2, 4 or 8 stages divide neither the layers nor those with embedding and head."""
+    return any(layers % stages and (layers + 2) % stages for stages in (2, 4, 8) if stages <= layers)
 
 
 def _stages(layers: int, at_most: int, *, laid_out: bool) -> list[int]:

@@ -210,7 +210,8 @@ def _cluster(
     own_network = known.inter_node.bandwidth != known.gpu.inter_node_bandwidth * known.gpus_per_node
     own_fabric = known.intra_node.bandwidth != known.gpu.intra_node_bandwidth
     stays = gpu is None or source is not None
-    per_node = known.gpus_per_node if gpus_per_node is None else gpus_per_node
+    usual_node = known.gpus_per_node if stays else card.gpus_per_node or known.gpus_per_node
+    per_node = usual_node if gpus_per_node is None else gpus_per_node
     usual = known.nvlink_domain if stays else catalog.usual_domain(card, per_node)
     return catalog.make_cluster(
         name=known.name if stays else card.name,

@@ -1,4 +1,4 @@
-"""Find single changes that make an empty space nonempty, and count the topologies that each makes legal."""
+"""Find changes that make an empty space nonempty, and count the topologies that each makes legal."""
 
 from __future__ import annotations
 
@@ -31,9 +31,11 @@ class Relaxation:
 
 def openings(space: Space) -> list[Relaxation]:
     """Return the single changes that open an empty space, cheapest first: a pinned axis, the number of nodes, the
-    batch, the attention kernel, the framework, a policy, the depth of the model."""
+    batch, the attention kernel, the framework, a policy, the depth of the model. If there are none, return the fewest
+    policies that open it together."""
     relaxations = [*_without_pins(space), *_other_nodes(space), *_other_batches(space), *_other_kernels(space)]
-    return [*relaxations, *_other_frameworks(space), *_without_policies(space), *_other_depths(space)]
+    relaxations += [*_other_frameworks(space), *_without_policies(space), *_other_depths(space)]
+    return relaxations or list(_without_several_policies(space))
 
 
 def _without_pins(space: Space) -> Iterator[Relaxation]:
@@ -84,11 +86,28 @@ def _other_frameworks(space: Space) -> Iterator[Relaxation]:
 
 
 def _without_policies(space: Space) -> Iterator[Relaxation]:
-    for rule in space.rules.in_force(space.workload):
-        if rule.level == "policy":
-            freed = replace(space, rules=RuleSet(allowed=space.rules.allowed | {rule.name}))
-            if legal := freed.count():
-                yield Relaxation(change=f"--allow {rule.name}", legal=legal)
+    for policy in _policies(space):
+        if legal := _allowing(space, [policy]).count():
+            yield Relaxation(change=f"--allow {policy}", legal=legal)
+
+
+def _without_several_policies(space: Space) -> Iterator[Relaxation]:
+    """Yield the opening by all policies together but those that can be kept."""
+    removed = _policies(space)
+    for policy in _policies(space):
+        fewer = [other for other in removed if other != policy]
+        if _allowing(space, fewer).count():
+            removed = fewer
+    if legal := _allowing(space, removed).count():
+        yield Relaxation(change=" ".join(f"--allow {policy}" for policy in removed), legal=legal)
+
+
+def _policies(space: Space) -> list[str]:
+    return [rule.name for rule in space.rules.in_force(space.workload) if rule.level == "policy"]
+
+
+def _allowing(space: Space, policies: Iterable[str]) -> Space:
+    return replace(space, rules=RuleSet(allowed=space.rules.allowed.union(policies)))
 
 
 def _other_depths(space: Space) -> Iterator[Relaxation]:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 from tuner.core.documents import cluster_of
 from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
 from tuner.core.outcomes import Failure, Outcome
-from tuner.core.text import ResultTable, node_time, shown, span
+from tuner.core.text import ResultTable, Tabular, node_time, shown, span
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
@@ -55,16 +55,10 @@ WORDS: Final = frozenset({"Study", "State", "Launcher", "Best", "Changed"})
 """The columns of text."""
 
 
-class StudyList(list[StudySummary]):
+class StudyList(Tabular, list[StudySummary]):
     """Studies, the one that changed last first; `print` and notebooks show a table."""
 
-    def __str__(self) -> str:
-        return self._table().markdown().rstrip("\n")
-
-    def _repr_html_(self) -> str:
-        return self._table().html()
-
-    def _table(self) -> ResultTable:
+    def _shown(self) -> ResultTable:
         return ResultTable(title="Studies", headers=HEADERS, words=WORDS, rows=[cells_of(summary) for summary in self])
 
 

@@ -21,7 +21,7 @@ from tuner.core.columns import Columns
 from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable
-from tuner.core.text import ResultTable, column, counted, csv_cells, interval, listed, node_time, seconds
+from tuner.core.text import ResultTable, Tabular, column, counted, csv_cells, interval, listed, node_time, seconds
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import site_of
@@ -59,7 +59,7 @@ _FORMER_NAMES: Final = {"places": "ranking", "equals": "ties", "eras": "speed_pe
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class StudyResult:
+class StudyResult(Tabular):
     """The current state of a study."""
 
     name: str
@@ -219,16 +219,7 @@ class StudyResult:
         best = f", best {self.best.key}" if self.best else ""
         return f"<StudyResult {self.name!r}: {counted(len(self.launched), 'job')}{best}>"
 
-    def __str__(self) -> str:
-        return self._table().markdown().rstrip("\n")
-
-    def _repr_html_(self) -> str:
-        return self._table().html()
-
-    def _repr_markdown_(self) -> str:
-        return self._table().markdown()
-
-    def _table(self) -> ResultTable:
+    def _shown(self) -> ResultTable:
         label = "SIMULATED: " if self.simulated else ""
         outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
         unit, per_day = column([ranked.days for ranked in self.ranking])

@@ -241,4 +241,4 @@ def _locked(folder: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
     except OSError as error:
-        raise StudyError(f"{folder} cannot be used: {error.strerror or error}.") from None
+        raise StudyError(f"{folder} cannot be used: {error.strerror or error}; choose a folder with --runs.") from None

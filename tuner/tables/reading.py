@@ -3,7 +3,8 @@
 Columns may be missing and in any order; unknown ones are kept. Defaults of missing values:
 
     gpu named in the text of a report, else A100-80GB-SXM; gpus_per_node by most rows' degrees and nodes,
-    else 8; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's usual node has;
+    else 4 of GB200 and GB300, 8 of others; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's
+    usual node has;
     nvlink_domain as the catalog has it for the GPU, else gpus_per_node; fabric not specified, as InfiniBand
     heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
@@ -48,8 +49,7 @@ from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
-from tuner.tables.run import SETTINGS, USUAL, left_to_one, run_of
-from tuner.tables.stacks import assumed
+from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
 
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
@@ -149,7 +149,7 @@ def _row(
         if column != excluded_column or column not in MEASURED
     }
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
-    understood = {**USUAL, **assumed(given), **given}
+    understood = completed(given)
     seconds = tflops = memory = None
     run, reason = None, None
     status: Status = "OK"

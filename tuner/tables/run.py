@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from tuner.core.catalog import gpu as catalog_gpu
@@ -32,7 +33,6 @@ from tuner.tables.stacks import PRECISION_RECIPES, assumed, framework_of
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
-    "gpus_per_node": "8",
     "gated_mlp": "0",
     "seq": "2048",
     "vocab": "51200",
@@ -58,9 +58,17 @@ _ATTENTION: Final[Mapping[str, str]] = {"unfused": "fused"}
 pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention with FusedScaleMaskSoftmax)."""
 
 
+def completed(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells with the defaults of missing ones that follow from the GPU and the framework at most."""
+    known = {**USUAL, **assumed(cells), **cells}
+    with suppress(InputError):
+        return {"gpus_per_node": str(catalog_gpu(known["gpu"]).gpus_per_node or 8), **known}
+    return {"gpus_per_node": "8", **known}
+
+
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     """Return the run that the cells describe; raise `InputError` if they describe none."""
-    cells = {**USUAL, **assumed(cells), **cells}
+    cells = completed(cells)
     if cells["gpu"] == HOST:
         raise InputError("it ran on CPUs, which the cost model does not describe; measure on GPUs.")
     card = catalog_gpu(cells["gpu"])

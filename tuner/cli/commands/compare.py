@@ -45,8 +45,8 @@ _GIB = 2.0**30
 def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -> None:
     """Compare FSDP or ZeRO-3 with tensor parallelism: largest batch, throughput, days, memory and the reasons.
 
-    The options compared are the values of each axis that --set gives more than one; without --set, tp=1 against tp over
-    the whole node.
+    The options compared are the values of each axis that --set gives more than one. Without one, and without a tp, they
+    are tp=1 and the largest tp within a node.
     """
     from tuner.sizing.api import compare
 

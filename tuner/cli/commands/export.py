@@ -78,11 +78,17 @@ def export(
     from pathlib import Path
 
     from tuner.cli.output import print_json
-    from tuner.core.atomic_write import write_files
     from tuner.core.documents import model_notes
     from tuner.core.errors import NothingUsable
     from tuner.core.text import interval, pipe_table, seconds, span
-    from tuner.export.api import check_program, default_format, export_options, production_run, program_notes
+    from tuner.export.api import (
+        check_program,
+        default_format,
+        export_options,
+        production_run,
+        program_notes,
+        write_bundle,
+    )
     from tuner.export.bundle import FORMATS, bundle
     from tuner.export.formats import find
 
@@ -102,9 +108,10 @@ def export(
     if rows and not as_json:
         table = pipe_table(("flag", "this run", "default"), rows, frozenset({"flag", "this run", "default"}))
         click.echo("\n".join([f"Differs from the defaults of {chosen.title}:", *table]), err=True)
-    files = write_files(folder, contents)
+    files, removed = write_bundle(folder, contents)
     if as_json:
         document = {**_document(run), "format": chosen.name, "files": [str(path) for path in files]}
+        document["removed"] = [str(path) for path in removed]
         print_json("export", {**document, "differences": [asdict(one) for one in differences]})
         return
     expected = run.expected
@@ -118,6 +125,8 @@ def export(
         print(f"note: {note}")
     for path in files:
         print(f"wrote {path}")
+    for path in removed:
+        print(f"removed {path} of an earlier export")
     check = shlex.join(["tuner", "measure", "LOG", "--expect", str(folder / "topology.json")])
     print(f"next: read {folder / 'README.md'}, launch, then run {check}")
 

@@ -22,6 +22,7 @@ from tuner.launch.trainers.megatron_lm import (
     dense_model,
     dense_values,
     half_precision,
+    one_connection,
     short_run,
 )
 
@@ -118,6 +119,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     precision=half_precision,
     pinned=lambda _: {"partition": "layers"},
     ds_config=lambda config: {name: value for name, value in config.items() if name != "optimizer"},
+    environment=one_connection,
     check=_check,
     model=_model,
     expand=_understood,

@@ -56,6 +56,17 @@ _NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
     "--init-method-std": ("init_std", 0.02),
 }
 """Fields of the model that a flag sets, with Megatron's defaults; forks have other names for some of the flags."""
+
+
+def one_connection(flags: Flags) -> dict[str, str]:
+    """Return the variable without which Megatron refuses tp and cp before Blackwell, and with which it refuses FSDP.
+
+    Exports set it too (NVIDIA/Megatron-LM, megatron/training/arguments.py: CUDA_DEVICE_MAX_CONNECTIONS).
+    """
+    is_fsdp = not flags.keys().isdisjoint(("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp"))
+    return {} if is_fsdp else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+
 FIRST_LOSS_SCALE: Final = "4096"
 """Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
@@ -225,8 +236,7 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         heads=heads,
         kv_heads=number(flags, kv_heads),
         head_size=channels if channels * heads != hidden else 0,
-        # arguments.py: 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that
-        ffn=number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if "--swiglu" in flags else 4 * hidden),
+        ffn=mlp_width(flags),
         gated_mlp=gated,
         vocab=number(flags, "--vocab-size"),
         vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
@@ -239,6 +249,12 @@ def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm
         mlp_bias=biased,
         **_identity(flags),
     )
+
+
+def mlp_width(flags: Flags) -> int:
+    """Return the width of the MLP, by default 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that."""
+    hidden = number(flags, "--hidden-size")
+    return number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if "--swiglu" in flags else 4 * hidden)
 
 
 def _identity(flags: Flags) -> dict[str, Any]:
@@ -293,14 +309,41 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
 
 
 def _check(flags: Flags, model: Model) -> None:
-    """Raise if the arguments describe another model."""
+    """Raise if the arguments, or Megatron-LM's defaults for missing ones, describe another model."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
     sizes = {**dense_values(model), "--num-query-groups": model.kv_heads}
+    if model.latent is None:
+        sizes["--kv-channels"] = model.head_size or model.hidden // model.heads
     if experts := model.experts:
         sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
         sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
     check_sizes(flags, sizes)
+    for flag, default in _defaults(flags).items():
+        if flag in sizes and default != sizes[flag]:
+            lacking = "--group-query-attention" if flag in flags else flag
+            raise InputError(
+                f"--command lacks {lacking}, and Megatron-LM's {flag} {default} without it contradicts the model, "
+                f"whose value is {sizes[flag]}; correct --model or the command."
+            )
+    if experts and model.dense_mlp_layers and _describes_model(flags):
+        check_parts(flags, model, {"--moe-layer-freq": True})
+
+
+def _describes_model(flags: Flags) -> bool:
+    return {"--num-layers", "--hidden-size", "--num-attention-heads"} <= flags.keys()
+
+
+def _defaults(flags: Flags) -> dict[str, int]:
+    """Return the sizes that Megatron-LM assumes for missing arguments; none where they do not describe a model."""
+    if not _describes_model(flags):
+        return {}
+    hidden, heads, width = number(flags, "--hidden-size"), number(flags, "--num-attention-heads"), mlp_width(flags)
+    sizes = {"--ffn-hidden-size": width, "--moe-ffn-hidden-size": width, "--kv-channels": hidden // max(1, heads)}
+    sizes |= {"--moe-router-topk": 2, "--moe-shared-expert-intermediate-size": 0, "--num-query-groups": 1}
+    missing = {flag: size for flag, size in sizes.items() if flag not in flags}
+    # without the first flag Megatron-LM ignores the second
+    return missing if "--group-query-attention" in flags else {**missing, "--num-query-groups": heads}
 
 
 def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
@@ -322,7 +365,7 @@ def dense_values(model: Model) -> dict[str, float]:
         "--num-layers": model.layers,
         "--hidden-size": model.hidden,
         "--num-attention-heads": model.heads,
-        "--ffn-hidden-size": model.ffn,
+        **({"--ffn-hidden-size": model.ffn} if model.dense_mlp_layers else {}),
     }
 
 
@@ -340,6 +383,7 @@ MEGATRON_LM: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
+    environment=one_connection,
     check=_check,
     model=megatron_model,
 )

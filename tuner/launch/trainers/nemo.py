@@ -16,7 +16,7 @@ from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
-from tuner.launch.trainers.megatron_lm import dispatch, recomputation, stage_layout
+from tuner.launch.trainers.megatron_lm import dispatch, one_connection, recomputation, stage_layout
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
@@ -128,6 +128,8 @@ def _python(value: object) -> str:
 def _check(flags: Flags, model: Model) -> None:
     values = (model.layers, model.hidden, model.heads, model.ffn, model.kv_heads)
     sizes = dict(zip(_SIZES, values, strict=True))
+    if not model.dense_mlp_layers:
+        del sizes["ffn_hidden_size"]
     if experts := model.experts:
         sizes |= {"num_moe_experts": experts.count, "moe_router_topk": experts.top_k}
     check_sizes(flags, {**_under("model", sizes), **_under("model.config", sizes)})
@@ -215,6 +217,7 @@ NEMO: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,
+    environment=one_connection,
     check=_check,
     has_overrides=True,
 )
