@@ -11,15 +11,18 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import DENSE, HUGGING_FACE, hugging_face_run
 from tuner.core.domain import Stack
 from tuner.core.errors import InputError
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bridge import MEGATRON_BRIDGE, mixed_precision
 from tuner.export.formats import ExportOptions
-from tuner.export.megatron_core import megatron_core_flags
+from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 
 PYTHON = os.environ.get("MEGATRON_PYTHON") or (sys.executable if find_spec("megatron") else "")
@@ -37,6 +40,11 @@ EXPERTS = (
     *("moe_router_topk_scaling_factor", "moe_grouped_gemm"),
 )
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "rotary_scaling_factor")
+
+YARN = (
+    *("yarn_rotary_scaling_factor", "yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow"),
+    *("yarn_mscale", "yarn_mscale_all_dim", "yarn_correction_range_round_to_int"),
+)
 
 
 def neutral(value: Any) -> Any:
@@ -178,6 +186,8 @@ NAMED = {
     "llama-3.1-405b": "llama.llama_provider:Llama31ModelProvider405B",
     "llama-2-70b": "llama.llama_provider:Llama2ModelProvider70B",
     "qwen3-8b": "qwen.qwen_provider:Qwen3ModelProvider8B",
+    "gpt-oss-20b": "gpt_oss.gpt_oss_provider:GPTOSSProvider20B",
+    "gpt-oss-120b": "gpt_oss.gpt_oss_provider:GPTOSSProvider120B",
 }
 """Models that Bridge provides by name, independent of any config; they check the configs of these tests as well."""
 
@@ -185,11 +195,13 @@ STATED = (
     *(*COMPARED, *EXPERTS, *LATENT, "moe_layer_freq", "moe_aux_loss_coeff", "moe_router_load_balancing_type"),
     *("moe_router_bias_update_rate", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "mtp_num_layers"),
     *("original_max_position_embeddings", "mtp_loss_scaling_factor", "seq_len_interpolation_factor"),
+    *("kv_channels", "window_attn_skip_freq", "softmax_type", "glu_linear_offset", "activation_func_clamp_value"),
+    *(*YARN, "bias_dropout_fusion"),
 )
 OTHERWISE = {
     "init_method_std": "Llama 3's and Kimi's recipes start smaller than their configs say",
     "moe_aux_loss_coeff": "DeepSeek-V3's is the paper's; V2-Lite's and GLM-4.5's are Bridge's",
-    "moe_router_load_balancing_type": "GLM-4.5's config has no loss",
+    "moe_router_load_balancing_type": "GLM-4.5's config has no loss; gpt-oss's has, and its provider has not",
     "moe_router_bias_update_rate": "GLM-4.5's provider is for fine-tuning",
     "mtp_loss_scaling_factor": "GLM-4.5's first 15T tokens; Kimi K2 predicts one token",
 }
@@ -223,6 +235,7 @@ def test_a_recipe_agrees_with_the_model_that_bridge_provides_by_name(answers: di
             found = [neutral(one) for one in (exported[field], stated[field])]
             without_mlp = exported["num_moe_experts"] and isinstance(exported["moe_layer_freq"], int)
             unused = {"ffn_hidden_size": without_mlp, "num_query_groups": stated[field] is None}
+            unused["kv_channels"] = exported.get("multi_latent_attention")
             if not unused.get(field):
                 assert found[0] == found[1], (name, field)
 
@@ -248,6 +261,8 @@ def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
     answers: dict[str, dict[str, Any]],
 ) -> None:
     derived = {name: answer for name, answer in answers.items() if answer["derived"]}
+    for side in (answer[side] for answer in derived.values() for side in ("exported", "derived")):
+        side["add_qkv_bias"] |= side["add_bias_linear"]  # which gives queries, keys and values biases as well
     assert {"llama-3-70b", "llama-3.1-405b", "llama-3.2-1b", "qwen2.5-72b", "qwen3-8b"} <= set(derived)
     for name, answer in derived.items():
         assert 0 <= answer["exported"]["vocab_size"] - answer["derived"]["vocab_size"] < 128, name  # padded
@@ -257,7 +272,7 @@ def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
             ):  # unused if all layers have experts
                 assert answer["exported"][field] == answer["derived"][field], (name, field)
     mixtures = {name: answer for name, answer in derived.items() if answer["exported"]["num_moe_experts"]}
-    assert {"qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3", "deepseek-v2-lite", "glm-4.5"} <= set(mixtures)
+    assert {"qwen3-30b-a3b", "deepseek-v3", "deepseek-v2-lite", "glm-4.5", "gpt-oss-120b"} <= set(mixtures)
     for name, answer in mixtures.items():
         ranks = () if name in READ_AS_512 else LATENT
         latent = ranks if answer["exported"].get("multi_latent_attention") else ()
@@ -296,3 +311,104 @@ def test_a_mixture_with_latent_attention_has_these_fields() -> None:
     plain = exported(hugging_face_run("qwen3-30b-a3b"), "megatron-bridge")["recipe.py"]
     assert "config.model = GPTModelProvider(**MODEL)" in plain
     assert settings_of(hugging_face_run("deepseek-v2-lite"))["q_lora_rank"] == "None"
+
+
+@pytest.mark.parametrize(("name", "layers", "experts"), [("gpt-oss-20b", 24, 32), ("gpt-oss-120b", 36, 128)])
+def test_gpt_oss_has_these_fields(name: str, layers: int, experts: int) -> None:
+    """Bridge's own GPTOSSProvider agrees, but for a window of 129 tokens in 0.3.1, corrected by 067f987d."""
+    run = hugging_face_run(name)
+    found = settings_of(run)
+    expected = {
+        "num_layers": str(layers),
+        "num_moe_experts": str(experts),
+        "moe_ffn_hidden_size": "2880",
+        "activation_func": "quick_gelu",
+        "activation_func_clamp_value": "7.0",
+        "glu_linear_offset": "1.0",
+        "add_bias_linear": "True",
+        "bias_dropout_fusion": "False",
+        "softmax_type": "'learnable'",
+        "window_size": "(127, 0)",
+        "window_attn_skip_freq": "2",
+        "position_embedding_type": "'yarn'",
+        "yarn_rotary_scaling_factor": "32.0",
+        "yarn_original_max_position_embeddings": "4096",
+        "yarn_correction_range_round_to_int": "False",
+    }
+    assert {field: found[field] for field in expected} == expected
+    recipe = exported(run, "megatron-bridge")["recipe.py"]
+    for field in YARN:  # which are no arguments of GPTModelProvider in 0.3.1
+        assert f"\n    config.model.{field} = {found[field]}\n" in recipe
+
+
+YARN_FLAGS = {
+    "--rotary-scaling-factor": "yarn_rotary_scaling_factor",
+    "--yarn-original-max-position-embeddings": "yarn_original_max_position_embeddings",
+    "--yarn-beta-fast": "yarn_beta_fast",
+    "--yarn-beta-slow": "yarn_beta_slow",
+    "--mscale": "yarn_mscale",
+    "--mscale-all-dim": "yarn_mscale_all_dim",
+}
+"""Megatron-LM's flags and the fields that it sets from them (megatron/training/argument_utils.py at d98e8a64)."""
+
+
+@given(
+    factor=st.sampled_from([1.0, 4.0, 32.0, 2.5]),
+    original=st.sampled_from([4096, 32768]),
+    betas=st.sampled_from([(32.0, 1.0), (64.0, 2.0)]),
+    truncate=st.booleans(),
+)
+def test_yarn_is_that_of_the_megatron_lm_export(
+    factor: float, original: int, betas: tuple[float, float], truncate: bool
+) -> None:
+    run = hugging_face_run("llama-3-8b")
+    fast, slow = betas
+    yarn = RotaryScaling(
+        kind="yarn", factor=factor, original_seq=original, beta_fast=fast, beta_slow=slow, truncate=truncate
+    )
+    run = replace(run, workload=replace(run.workload, model=replace(run.workload.model, rotary_scaling=yarn)))
+    found, flags = settings_of(run), dict(one for one in megatron_core_flags(run) if len(one) == 2)
+    assert found["position_embedding_type"] == repr(flags["--position-embedding-type"]) == "'yarn'"
+    assert {flag: float(found[field]) for flag, field in YARN_FLAGS.items()} == {
+        flag: float(flags[flag]) for flag in YARN_FLAGS
+    }
+    rounded = ("--no-yarn-correction-range-round-to-int",) not in megatron_core_flags(run)
+    assert found["yarn_correction_range_round_to_int"] == repr(rounded) == repr(truncate)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"rotary_fraction": 0.5}, {"rotary_interleaved": True}, {"attention_factor": 1.1}, {"original_seq": 0}],
+)
+def test_yarn_that_megatron_core_does_not_compute_is_refused(changes: dict[str, Any]) -> None:
+    run = hugging_face_run("gpt-oss-20b")
+    model = run.workload.model
+    assert model.rotary_scaling
+    scaling = {name: value for name, value in changes.items() if not name.startswith("rotary")}
+    others = {name: value for name, value in changes.items() if name not in scaling}
+    model = replace(model, rotary_scaling=replace(model.rotary_scaling, **scaling), **others)
+    run = replace(run, workload=replace(run.workload, model=model))
+    assert MEGATRON_BRIDGE.refused(run, ExportOptions()) == ["rotary_scaling"]
+    for name, value in scaling.items():
+        [label] = MEGATRON_BRIDGE.refusals(run, ExportOptions())
+        assert name == "original_seq" or f"{name.replace('_', ' ')} {value:g}" in label
+
+
+@pytest.mark.parametrize("framework", [None, "deepspeed", "megatron-core"])
+@pytest.mark.parametrize(("name", "exchange"), [("gpt-oss-20b", "a2a"), ("mistral-7b-v0.1", "all_gather")])
+def test_context_parallel_ranks_exchange_as_the_model_requires(framework: Any, name: str, exchange: str) -> None:
+    """Whatever framework was measured: Transformer Engine's ring has neither windows nor sinks."""
+    run = hugging_face_run(name)
+    run = replace(run, topology=replace(run.topology, cp=2, dp=4))
+    run = replace(run, workload=replace(run.workload, framework=framework))
+    assert ("--cp-comm-type", exchange) in megatron_core_flags(run)
+    assert settings_of(run)["cp_comm_type"] == repr(exchange)
+
+
+@pytest.mark.parametrize(("tp", "cp", "supported"), [(1, 8, True), (4, 2, True), (4, 4, False), (8, 2, False)])
+def test_context_parallel_ranks_with_sinks_divide_the_heads(tp: int, cp: int, supported: bool) -> None:
+    """gpt-oss has 8 key/value heads, of which each of tp * cp ranks needs one."""
+    run = hugging_face_run("gpt-oss-20b")
+    run = replace(run, topology=replace(run.topology, nodes=8, tp=tp, cp=cp, dp=8, sequence_parallel=tp > 1))
+    for chosen in (MEGATRON_BRIDGE, MEGATRON_CORE):
+        assert chosen.refused(run, ExportOptions()) == ([] if supported else ["cp"])
