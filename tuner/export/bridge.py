@@ -4,8 +4,8 @@ Names are those of megatron-bridge 0.3.1 and megatron-core 0.16.1. `GPTModelProv
 rotary scaling on; low and high frequency factors and the original length are fixed in megatron-core. Activations are
 functions, so that GeGLU and ReLU can be expressed; fused SwiGLU ignores clamp and offset. Bridge does not pad the
 vocabulary of a model that states one (training/setup.py), so that the padded one is written. Its FP8 recipes leave the
-outer layers in bf16 or use other number formats than Megatron-LM's, so that their fields are set. What GPTModelProvider
-has no field for is refused.
+outer layers in bf16 or use other number formats than Megatron-LM's, so that their fields are set. megatron-core reads
+yarn from attributes that GPTModelProvider has no fields for. What neither has is refused.
 """
 
 from __future__ import annotations

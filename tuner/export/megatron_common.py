@@ -54,8 +54,8 @@ def is_llama3(scaling: RotaryScaling, *, factor: float | None = None) -> bool:
 
 def is_yarn(run: ProductionRun) -> bool:
     """Return whether positions are scaled by yarn outside latent attention, which reads other fields."""
-    model = run.workload.model
-    return is_rotary(run) and model.latent is None and (scaling := model.rotary_scaling) is not None and scaling.kind == "yarn"
+    scaling = run.workload.model.rotary_scaling
+    return is_rotary(run) and run.workload.model.latent is None and scaling is not None and scaling.kind == "yarn"
 
 
 YARN_FACTORS: Final = (1.0, 0.0)
