@@ -36,6 +36,8 @@ OPTIONAL = (*OPTIONAL, "qwen_vl_utils", "tensorboard", "megatron.energon")
 DATA = ("megatron.bridge.data", "megatron.bridge.training.tokenizers")
 """Parts of Bridge that need packages for data sets; training configs are read after all models."""
 
+PARTS = ("dataset", "train", "ddp", "optimizer", "scheduler", "logger")
+
 
 def fields(provider: Any) -> dict[str, Any]:
     """Return a provider's fields as plain values."""
@@ -71,6 +73,13 @@ def named(name: str) -> dict[str, Any]:
     return {field: value for field, value in fields(provider()).items() if field in stated}
 
 
+def configured(recipe: str, **parts: Any) -> Any:
+    """Return a config of these parts after the recipe has set model, training and optimizer."""
+    space: dict[str, Any] = {"__name__": "recipe"}
+    exec(compile(recipe, "recipe.py", "exec"), space)  # noqa: S102 - the export under test
+    return space["set_optimizer"](space["configure"](SimpleNamespace(**parts)))
+
+
 def training(recipe: str) -> dict[str, Any]:
     """Return the fields of optimizer and schedule, starting with the weight decay of Bridge's common recipe."""
     config = importlib.import_module("megatron.bridge.training.config")
@@ -78,9 +87,7 @@ def training(recipe: str) -> dict[str, Any]:
     parts = {"optimizer": config.OptimizerConfig(), "train": config.TrainingConfig(), "logger": config.LoggerConfig()}
     parts["scheduler"] = config.SchedulerConfig(start_weight_decay=0.033, end_weight_decay=0.033)
     before = {name: set(vars(part)) for name, part in parts.items()}
-    space: dict[str, Any] = {"__name__": "recipe"}
-    exec(compile(recipe, "recipe.py", "exec"), space)  # noqa: S102 - the export under test
-    space["set_optimizer"](space["configure"](SimpleNamespace(**parts, ddp=sharding, dataset=SimpleNamespace())))
+    configured(recipe, **parts, ddp=sharding, dataset=SimpleNamespace())
     parts["scheduler"].finalize()
     unknown = [field for name, part in parts.items() for field in set(vars(part)) - before[name]]
     return {**fields(parts["optimizer"]), **fields(parts["scheduler"]), "unknown": unknown}
@@ -90,9 +97,7 @@ def answer(case: dict[str, Any]) -> dict[str, Any]:
     """Return both providers' fields, or the error."""
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-        space: dict[str, Any] = {"__name__": "recipe"}
-        exec(compile(case["recipe"], "recipe.py", "exec"), space)  # noqa: S102 - the export under test
-        provider = (space.get("MLAModelProvider") or space["GPTModelProvider"])(**space["MODEL"])
+        provider = configured(case["recipe"], **{name: SimpleNamespace() for name in PARTS}).model
         provider.finalize()
         found: dict[str, Any] = {"exported": fields(provider), "derived": None}
         if case["config"]:

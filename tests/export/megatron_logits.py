@@ -13,7 +13,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from tests.worker.test_published_models import small
 from tuner.core.huggingface import model_from
 from tuner.core.model import Model
 from tuner.export.megatron_core import megatron_core_flags
+from tuner.export.production import ProductionRun
 
 EXTRA = {
     "n_routed_experts": 16,
@@ -79,27 +80,33 @@ def prepared() -> None:
     whole.cuda.current_device = lambda: torch.device("cpu")
     whole.ones = lambda *sizes, **given: ones(*sizes, **given | ({"device": "cpu"} if "device" in given else {}))
     sys.meta_path.insert(0, Mocks("triton"))
-    sys.path.insert(0, os.environ["MEGATRON_LM"])
     import typing
 
     if not hasattr(typing, "override"):
         typing.override = lambda function: function  # type: ignore[attr-defined]
 
 
-def megatron(flags: list[str]) -> Any:
-    """Return the model that Megatron builds from flags."""
-    from megatron.core import parallel_state
-    from megatron.core.process_groups_config import ProcessGroupCollection
-    from megatron.core.tensor_parallel import random
-    from megatron.core.transformer import dot_product_attention
+def megatron(run: ProductionRun) -> Any:
+    """Return the model that Megatron builds from the exported flags of a run."""
     from megatron.training import argument_utils, arguments
     from megatron.training.models.gpt import GPTModelBuilder
 
-    sys.argv = ["pretrain_gpt.py", *flags]
+    flags = [word for flag in megatron_core_flags(run) if flag[0] not in GPU_ONLY for word in flag]
+    sys.argv = ["pretrain_gpt.py", *flags, *(one for one in INSTEAD if one not in flags)]
     args = arguments.parse_args()
     arguments.validate_args(args)
     config = argument_utils.gpt_config_from_args(args)
     config.transformer.params_dtype = torch.float32
+    return GPTModelBuilder(config).build_model(groups(), pre_process=True, post_process=True).float().eval()
+
+
+def groups() -> Any:
+    """Return Megatron's groups of the only rank."""
+    from megatron.core import parallel_state
+    from megatron.core.process_groups_config import ProcessGroupCollection
+    from megatron.core.tensor_parallel import random
+    from megatron.core.transformer import dot_product_attention
+
     if not torch.distributed.is_initialized():
         torch.distributed.init_process_group("gloo", world_size=1, rank=0)
         parallel_state.initialize_model_parallel(1, 1)
@@ -109,8 +116,7 @@ def megatron(flags: list[str]) -> Any:
         dot_product_attention.DotProductAttention.__init__ = lambda self, *given, k_channels=0, v_channels=0, **named: (  # noqa: ARG005
             plain(self, *given, **named)
         )
-    groups = ProcessGroupCollection.use_mpu_process_groups()
-    return GPTModelBuilder(config).build_model(groups, pre_process=True, post_process=True).float().eval()
+    return ProcessGroupCollection.use_mpu_process_groups()
 
 
 def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, Any]]:
@@ -157,8 +163,8 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
                 yield f"{expert}2{part}", outer
 
 
-def difference(name: str) -> float:
-    """Return the largest difference between two logits."""
+def difference(name: str, build: Callable[[ProductionRun], Any] = megatron) -> float:
+    """Return the largest difference between a logit of transformers and one of the model built for a run."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = {key: value for key, value in small(name).items() if key != "quantization_config"}
@@ -178,8 +184,7 @@ def difference(name: str) -> float:
     run = bloom("tp1-pp1-dp1-mbs1-z0", model="bloom-14336x72", nodes=1, global_batch=1, precision="bf16")
     model = replace(model_from(config, name=name), seq=64, vocab_multiple=0)
     run = replace(run, workload=replace(run.workload, model=model, attention="flash2"))
-    flags = [word for flag in megatron_core_flags(run) if flag[0] not in GPU_ONLY for word in flag]
-    built = megatron([*flags, *(one for one in INSTEAD if one not in flags)])
+    built = build(run)
     targets, loaded = {**dict(built.named_parameters()), **dict(built.named_buffers())}, set()
     for target, value in translated(published.state_dict(), model):
         if value is not None:
@@ -197,6 +202,7 @@ def main() -> None:
     """Print the differences for the configs in the arguments."""
     names = sys.argv[1:]
     prepared()
+    sys.path.insert(0, os.environ["MEGATRON_LM"])
     with contextlib.redirect_stdout(io.StringIO()):
         found = {name: difference(name) for name in names}
     sys.stdout.write(json.dumps(found))

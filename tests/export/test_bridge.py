@@ -38,6 +38,11 @@ EXPERTS = (
 )
 LATENT = ("q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim", "rotary_scaling_factor")
 
+YARN = (
+    *("yarn_rotary_scaling_factor", "yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow"),
+    *("yarn_mscale", "yarn_mscale_all_dim", "yarn_correction_range_round_to_int"),
+)
+
 
 def neutral(value: Any) -> Any:
     """Map None and one to zero: no groups equal one group, and no factor equals a factor of one."""
@@ -193,6 +198,8 @@ NAMED = {
     "llama-3.1-405b": "llama.llama_provider:Llama31ModelProvider405B",
     "llama-2-70b": "llama.llama_provider:Llama2ModelProvider70B",
     "qwen3-8b": "qwen.qwen_provider:Qwen3ModelProvider8B",
+    "gpt-oss-20b": "gpt_oss.gpt_oss_provider:GPTOSSProvider20B",
+    "gpt-oss-120b": "gpt_oss.gpt_oss_provider:GPTOSSProvider120B",
 }
 """Models that Bridge provides by name, independent of any config; they check the configs of these tests as well."""
 
@@ -200,11 +207,13 @@ STATED = (
     *(*COMPARED, *EXPERTS, *LATENT, "moe_layer_freq", "moe_aux_loss_coeff", "moe_router_load_balancing_type"),
     *("moe_router_bias_update_rate", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "mtp_num_layers"),
     *("original_max_position_embeddings", "mtp_loss_scaling_factor", "seq_len_interpolation_factor"),
+    *("kv_channels", "window_attn_skip_freq", "softmax_type", "glu_linear_offset", "activation_func_clamp_value"),
+    *(*YARN, "bias_dropout_fusion"),
 )
 OTHERWISE = {
     "init_method_std": "Llama 3's and Kimi's recipes start smaller than their configs say",
     "moe_aux_loss_coeff": "DeepSeek-V3's is the paper's; V2-Lite's and GLM-4.5's are Bridge's",
-    "moe_router_load_balancing_type": "GLM-4.5's config has no loss",
+    "moe_router_load_balancing_type": "GLM-4.5's config has no loss; gpt-oss's has, and its provider has not",
     "moe_router_bias_update_rate": "GLM-4.5's provider is for fine-tuning",
     "mtp_loss_scaling_factor": "GLM-4.5's first 15T tokens; Kimi K2 predicts one token",
 }
@@ -238,6 +247,7 @@ def test_a_recipe_agrees_with_the_model_that_bridge_provides_by_name(answers: di
             found = [neutral(one) for one in (exported[field], stated[field])]
             without_mlp = exported["num_moe_experts"] and isinstance(exported["moe_layer_freq"], int)
             unused = {"ffn_hidden_size": without_mlp, "num_query_groups": stated[field] is None}
+            unused["kv_channels"] = exported.get("multi_latent_attention")
             if not unused.get(field):
                 assert found[0] == found[1], (name, field)
 
@@ -263,6 +273,8 @@ def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
     answers: dict[str, dict[str, Any]],
 ) -> None:
     derived = {name: answer for name, answer in answers.items() if answer["derived"]}
+    for side in (answer[side] for answer in derived.values() for side in ("exported", "derived")):
+        side["add_qkv_bias"] |= side["add_bias_linear"]  # which gives queries, keys and values biases as well
     assert {"llama-3-70b", "llama-3.1-405b", "llama-3.2-1b", "qwen2.5-72b", "qwen3-8b"} <= set(derived)
     for name, answer in derived.items():
         assert 0 <= answer["exported"]["vocab_size"] - answer["derived"]["vocab_size"] < 128, name  # padded
@@ -272,7 +284,7 @@ def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
             ):  # unused if all layers have experts
                 assert answer["exported"][field] == answer["derived"][field], (name, field)
     mixtures = {name: answer for name, answer in derived.items() if answer["exported"]["num_moe_experts"]}
-    assert {"qwen3-30b-a3b", "qwen3-235b-a22b", "deepseek-v3", "deepseek-v2-lite", "glm-4.5"} <= set(mixtures)
+    assert {"qwen3-30b-a3b", "deepseek-v3", "deepseek-v2-lite", "glm-4.5", "gpt-oss-120b"} <= set(mixtures)
     for name, answer in mixtures.items():
         ranks = () if name in READ_AS_512 else LATENT
         latent = ranks if answer["exported"].get("multi_latent_attention") else ()

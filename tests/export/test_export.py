@@ -126,7 +126,7 @@ def test_the_command_that_trained_bloom_is_exported() -> None:
         "--checkpoint-activations",
         "--zero-stage 1",
         "#SBATCH --nodes=48",
-        "#SBATCH --gpus-per-node=8",
+        "#SBATCH --gres=gpu:8",
     ):
         assert words in text
 

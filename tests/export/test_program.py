@@ -118,7 +118,7 @@ def test_a_site_profile_fills_a_script(format_name: str, tmp_path: Path) -> None
             "#SBATCH --exclude=n7,n[20-21]\n",
             "srun --kill-on-bad-exit=1 --cpus-per-task=64 --cpu-bind=none apptainer",
         ]
-        assert "--gpus-per-node" not in text
+        assert text.count("#SBATCH --gres=") == 1
     for words in wanted:
         assert words in text, words
     exports = [line for line in text.splitlines() if line.startswith("export HOSTILE")]
@@ -335,7 +335,7 @@ def test_a_slurm_script_requests_the_cores_of_all_ranks(
     assert ("export WORLD_SIZE=384 LOCAL_WORLD_SIZE=8\n" in text) == (per_node == 8)  # as in the measured job
 
 
-@pytest.mark.parametrize(("format_name", "words"), [("slurm", "gpus-per-node"), ("kubernetes", "nvidia.com/gpu")])
+@pytest.mark.parametrize(("format_name", "words"), [("slurm", "--gres="), ("kubernetes", "nvidia.com/gpu")])
 def test_an_export_for_cpus_requests_no_gpus(format_name: str, words: str) -> None:
     run = bloom("tp1-pp1-dp2-mbs4-z1-rnone", model="tiny", nodes=2, gpus_per_node=1, precision="bf16")
     site = SiteProfile(image="tuner:1")

@@ -102,18 +102,20 @@ def test_an_unknown_argument_is_refused_with_its_name(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
-BATCH_COMMANDS: tuple[tuple[click.Command, Callable[..., object], set[str], set[str]], ...] = (
+COMMANDS: tuple[tuple[click.Command, Callable[..., object], set[str], set[str]], ...] = (
     (max_batch_command, tuner.max_batch, {"claim", "plot"}, {"on_attempt"}),
     (compare_command, tuner.compare, {"plot", "folder"}, set()),
     (measure_command, tuner.measure, {"as_csv", "explain"}, set()),
     (audit_command, tuner.audit_file, set(), set()),
     (flops_command, tuner.flops, set(), set()),
     (memory_command, tuner.memory, {"target_path"}, set()),
+    (app.commands["export"], tuner.write_export, {"name", "runs", "storage", "output"}, {"study", "folder"}),
+    (app.commands["calibrate"], tuner.calibrate, {"file", "defaults", "runs", "storage", "output"}, {"table"}),
 )
 
 
-@pytest.mark.parametrize(("own", "function", "output", "beside"), BATCH_COMMANDS)
-def test_options_of_batch_and_log_commands_are_typed_arguments(
+@pytest.mark.parametrize(("own", "function", "output", "beside"), COMMANDS)
+def test_options_of_a_command_are_typed_arguments_of_its_function(
     own: click.Command, function: Callable[..., object], output: set[str], beside: set[str]
 ) -> None:
     """Every option of a command, except those in `output`, is a typed keyword of its function with the same default."""

@@ -7,11 +7,13 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tuner.core.atomic_write import open_regular, write_files
 from tuner.core.columns import Columns
+from tuner.core.documents import model_notes
 from tuner.core.domain import Framework
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import either, listed
@@ -19,6 +21,7 @@ from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
 from tuner.export.accelerate import ACCELERATE
 from tuner.export.bundle import FORMATS, bundle
+from tuner.export.flag_table import Difference
 from tuner.export.formats import ExportOptions, Fork, Format, ZeroPlusPlus, find
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.production import ExpectedPerformance, ProductionRun
@@ -152,6 +155,53 @@ _USUAL: Final[Mapping[str, object]] = {
 """Values of the topology that a program may be assumed to have by default; None: no value."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """The production files of one topology, before they are written."""
+
+    run: ProductionRun
+    format: Format
+    options: ExportOptions
+    files: Mapping[str, str]
+    """Texts by file name."""
+    notes: tuple[str, ...]
+    """What the model and the program do not have of the run."""
+
+    @property
+    def differences(self) -> list[Difference]:
+        """Return the flags whose values are not the trainer's defaults."""
+        return self.format.differences(self.run, self.options)
+
+
+def prepare_export(
+    study: StudyResult,
+    *,
+    key: str | None = None,
+    format: str | None = None,  # noqa: A002
+    command: str | None = None,
+    site_profile: str | Path | None = None,
+    fork: Fork | None = None,
+    zero_plus_plus: Sequence[ZeroPlusPlus] = (),
+) -> Export:
+    """Return the production files of the best topology, or of the measured topology `key`, without writing them."""
+    ranked = study.ranked(key) if key else study.best
+    if ranked is None:
+        raise NothingUsable(f"study {study.name} has no measured topology to export.")
+    chosen = find(format or default_format(study, ranked), FORMATS)
+    options = export_options(
+        study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+    )
+    run = production_run(study, ranked)
+    check_program(study, run, chosen, command=command, fork=fork)
+    return Export(
+        run=run,
+        format=chosen,
+        options=options,
+        files=bundle(run, chosen.name, options),
+        notes=(*model_notes(run.workload.model), *program_notes(study, run, chosen, options.command)),
+    )
+
+
 def write_export(
     study: StudyResult,
     folder: str | Path,
@@ -167,16 +217,16 @@ def write_export(
 
     Every argument is the option of `tuner export` with the same name.
     """
-    ranked = study.ranked(key) if key else study.best
-    if ranked is None:
-        raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    chosen = find(format or default_format(study, ranked), FORMATS)
-    options = export_options(
-        study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
+    made = prepare_export(
+        study,
+        key=key,
+        format=format,
+        command=command,
+        site_profile=site_profile,
+        fork=fork,
+        zero_plus_plus=zero_plus_plus,
     )
-    run = production_run(study, ranked)
-    check_program(study, run, chosen, command=command, fork=fork)
-    written, _ = write_bundle(Path(folder), bundle(run, chosen.name, options))
+    written, _ = write_bundle(Path(folder), made.files)
     return written
 
 

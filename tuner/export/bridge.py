@@ -4,8 +4,8 @@ Names are those of megatron-bridge 0.3.1 and megatron-core 0.16.1. `GPTModelProv
 rotary scaling on; low and high frequency factors and the original length are fixed in megatron-core. Activations are
 functions, so that GeGLU and ReLU can be expressed; fused SwiGLU ignores clamp and offset. Bridge does not pad the
 vocabulary of a model that states one (training/setup.py), so that the padded one is written. Its FP8 recipes leave the
-outer layers in bf16 or use other number formats than Megatron-LM's, so that their fields are set. What GPTModelProvider
-has no field for is refused.
+outer layers in bf16 or use other number formats than Megatron-LM's, so that their fields are set. megatron-core reads
+yarn from attributes that GPTModelProvider has no fields for. What neither has is refused.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tuner.core.domain import Topology
-from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
@@ -22,16 +21,19 @@ from tuner.export.formats import ExportOptions, Format, Settings, Treatment, exp
 from tuner.export.megatron_common import (
     BASE_TREATMENTS,
     LOSS_SCALE_WINDOW,
+    YARN_FACTORS,
+    has_yarn,
     is_llama3,
     is_rotary,
     is_windowed,
+    position_type,
     training_flags,
 )
 from tuner.export.megatron_core import DELAYED_SCALING, MEGATRON_CORE, RECIPE_FORMATS, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE, stage_layout
+from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE, core_exchange, stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -81,6 +83,17 @@ def _scaling(run: ProductionRun) -> Settings:
         ]
     if scaling.kind == "linear":
         return [("seq_len_interpolation_factor", repr(scaling.factor))]
+    if scaling.kind == "yarn":
+        mscale, mscale_all_dim = YARN_FACTORS
+        return [
+            (f"{_YARN}rotary_scaling_factor", repr(scaling.factor)),
+            (f"{_YARN}original_max_position_embeddings", repr(scaling.original_seq)),
+            (f"{_YARN}beta_fast", repr(scaling.beta_fast)),
+            (f"{_YARN}beta_slow", repr(scaling.beta_slow)),
+            (f"{_YARN}mscale", repr(mscale)),
+            (f"{_YARN}mscale_all_dim", repr(mscale_all_dim)),
+            (f"{_YARN}correction_range_round_to_int", repr(scaling.truncate)),
+        ]
     return [("rope_scaling", "True"), ("rope_scaling_factor", repr(scaling.factor))]
 
 
@@ -88,7 +101,9 @@ def _has_scaling(run: ProductionRun) -> bool:
     scaling = run.workload.model.rotary_scaling
     if run.workload.model.latent:
         return is_latent_yarn(scaling, constants=None)
-    return scaling is None or not is_rotary(run) or scaling.kind == "linear" or is_llama3(scaling)
+    if scaling is None or not is_rotary(run):
+        return True
+    return scaling.kind == "linear" or is_llama3(scaling) or has_yarn(run)
 
 
 def _window(run: ProductionRun) -> Settings:
@@ -112,6 +127,10 @@ def _attention(run: ProductionRun) -> Settings:
         ("attention_backend", f"AttnBackend.{attention_backend(run)}"),
     ]
 
+
+_YARN: Final = "yarn_"
+"""Prefix of the fields that megatron-core reads of yarn's config and GPTModelProvider of Bridge 0.3.1 does not have, so
+that the recipe sets them after construction, as Bridge does itself."""
 
 _RENAMED: Final = {"num_experts": "num_moe_experts"}
 
@@ -183,12 +202,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "attention_bias": expressed("`model.add_bias_linear`"),
     "positions": expressed(
         "`model.position_embedding_type`",
-        lambda r: [
-            (
-                "position_embedding_type",
-                repr({"learned": "learned_absolute", "rotary": "rope"}[r.workload.model.positions]),
-            )
-        ],
+        lambda r: [("position_embedding_type", repr(position_type(r)))],
         only="learned, rotary",
         accepts=lambda r: r.workload.model.positions in ("learned", "rotary"),
     ),
@@ -198,9 +212,11 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "rotary_skip": _field("no_rope_freq", lambda m: m.rotary_skip or None),
     "rotary_local_base": _CORE["rotary_local_base"],
     "rotary_scaling": expressed(
-        "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`, `model.beta_*`",
+        "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`, `model.yarn_*`, "
+        "`model.beta_*`",
         _scaling,
-        only="llama3 with factors 1 and 4 from 8192 tokens, linear, with latent attention yarn",
+        only="llama3 with factors 1 and 4 from 8192 tokens, linear, yarn of whole heads in halves, with latent "
+        "attention yarn",
         accepts=_has_scaling,
     ),
     "sliding_window": expressed("`model.window_size`, `model.window_attn_skip_freq`", _window),
@@ -255,9 +271,9 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         "`model.context_parallel_size`, `model.cp_comm_type`",
         lambda r: [
             ("context_parallel_size", repr(r.topology.cp)),
-            ("cp_comm_type", repr(context_exchange(r.workload))),
+            ("cp_comm_type", repr(core_exchange(r.workload))),
         ],
-        only="with flash attention",
+        only=_CORE["cp"].only,
         accepts=_CORE["cp"].accepts,
     ),
     "dp": expressed("the number of ranks"),
@@ -365,7 +381,8 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
         "recipe.py": rendered(
             "megatron-bridge.recipe.py",
             run,
-            settings=settings,
+            settings=[one for one in settings if not one[0].startswith(_YARN)],
+            yarn=[one for one in settings if one[0].startswith(_YARN)],
             precision=precision,
             precision_fields=precision_fields(run),
             optimizer=_optimizer(run),

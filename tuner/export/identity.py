@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
 from tuner.core.precision import bf16_layer_words, stores_fp8_weights
-from tuner.core.text import counted
+from tuner.core.text import counted, listed
 
 if TYPE_CHECKING:
     from tuner.export.production import ProductionRun
@@ -71,12 +71,16 @@ def _scaling(model: Model) -> str:
     if scaling is None:
         return "no rotary scaling"
     original = f" from {scaling.original_seq:,} positions" if scaling.original_seq else ""
-    between = ""
-    if scaling.kind == "yarn" and (scaling.beta_fast, scaling.beta_slow) != (32.0, 1.0):
-        between = f" with betas {scaling.beta_fast:g} and {scaling.beta_slow:g}"
-    if scaling.kind == "llama3" and (scaling.low_frequency, scaling.high_frequency) != (1.0, 4.0):
-        between = f" with frequency factors {scaling.low_frequency:g} and {scaling.high_frequency:g}"
-    return f"rotary scaling {scaling.kind} by {scaling.factor:g}{original}{between}"
+    details = {
+        f"betas {scaling.beta_fast:g} and {scaling.beta_slow:g}": scaling.kind == "yarn"
+        and (scaling.beta_fast, scaling.beta_slow) != (32.0, 1.0),
+        f"frequency factors {scaling.low_frequency:g} and {scaling.high_frequency:g}": scaling.kind == "llama3"
+        and (scaling.low_frequency, scaling.high_frequency) != (1.0, 4.0),
+        f"attention factor {scaling.attention_factor:g}": scaling.attention_factor,
+        "unrounded bounds": not scaling.truncate,
+    }
+    given = listed(name for name, found in details.items() if found)
+    return f"rotary scaling {scaling.kind} by {scaling.factor:g}{original}{given and f' with {given}'}"
 
 
 def _experts(model: Model) -> str:

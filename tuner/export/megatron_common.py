@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -49,6 +50,33 @@ def is_llama3(scaling: RotaryScaling, *, factor: float | None = None) -> bool:
     """Return whether a scaling has the constants of Llama 3.1, which are fixed in Megatron."""
     same = (scaling.low_frequency, scaling.high_frequency, scaling.original_seq) == (1.0, 4.0, 8192)
     return scaling.kind == "llama3" and same and factor in (None, scaling.factor)
+
+
+def is_yarn(run: ProductionRun) -> bool:
+    """Return whether positions are scaled by yarn outside latent attention, which reads other fields."""
+    scaling = run.workload.model.rotary_scaling
+    return is_rotary(run) and run.workload.model.latent is None and scaling is not None and scaling.kind == "yarn"
+
+
+YARN_FACTORS: Final = (1.0, 0.0)
+"""Megatron's mscale and mscale_all_dim: rotated queries and keys grow by 0.1 log(factor) + 1, as in transformers."""
+
+
+def has_yarn(run: ProductionRun) -> bool:
+    """Return whether megatron-core's YarnRotaryEmbedding, which turns whole heads in halves, has a run's scaling."""
+    model = run.workload.model
+    scaling = model.rotary_scaling
+    if scaling is None or not is_yarn(run) or not scaling.original_seq:
+        return False
+    usual = 0.1 * math.log(scaling.factor) + 1 if scaling.factor > 1 else 1.0
+    same = not scaling.attention_factor or math.isclose(scaling.attention_factor, usual, rel_tol=1e-6)
+    return same and model.rotary_fraction == 1 and not model.rotary_interleaved
+
+
+def position_type(run: ProductionRun) -> str:
+    """Return megatron-core's name of a run's positions."""
+    names = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}
+    return "yarn" if is_yarn(run) else names[run.workload.model.positions]
 
 
 def same_as_mlp(flag: str, field: str) -> Treatment:

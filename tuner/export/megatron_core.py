@@ -18,7 +18,6 @@ What the flags mean was read from Megatron's code at that commit, where a name a
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Final
 
@@ -35,13 +34,16 @@ from tuner.export.formats import (
 )
 from tuner.export.megatron_common import (
     BASE_TREATMENTS,
+    YARN_FACTORS,
     flash_in_half_precision,
     half_precision,
+    has_yarn,
     is_llama3,
     is_rotary,
     is_windowed,
     number,
     numeric,
+    position_type,
     same_as_mlp,
     switch,
     training_flags,
@@ -52,6 +54,7 @@ from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import (
     context_parallelism,
+    core_exchange,
     distributed_optimizer,
     recomputation,
     stage_split,
@@ -98,11 +101,7 @@ def _biases(run: ProductionRun) -> Settings:
 
 def _positions(run: ProductionRun) -> Settings:
     model = run.workload.model
-    kind = {"learned": "learned_absolute", "rotary": "rope", "none": "none"}[model.positions]
-    scaling = model.rotary_scaling
-    if model.positions == "rotary" and scaling and scaling.kind == "yarn" and not model.latent:
-        kind = "yarn"
-    flags: Settings = [("--position-embedding-type", kind)]
+    flags: Settings = [("--position-embedding-type", position_type(run))]
     turned = is_rotary(run) and model.rotary_interleaved and not model.latent
     return flags + [("--rotary-interleaved",), ("--no-rope-fusion",)] * turned
 
@@ -125,8 +124,7 @@ def _scaling(run: ProductionRun) -> Settings:
         ("--yarn-original-max-position-embeddings", str(scaling.original_seq)),
         ("--yarn-beta-fast", number(scaling.beta_fast)),
         ("--yarn-beta-slow", number(scaling.beta_slow)),
-        ("--mscale", "1"),
-        ("--mscale-all-dim", "0"),
+        *zip(("--mscale", "--mscale-all-dim"), map(number, YARN_FACTORS), strict=True),
         *([] if scaling.truncate else [("--no-yarn-correction-range-round-to-int",)]),
     ]
 
@@ -141,10 +139,7 @@ def _has_scaling(run: ProductionRun) -> bool:
         return scaling.factor == int(scaling.factor)
     if scaling.kind == "llama3":
         return is_llama3(scaling, factor=8.0)
-    usual = 0.1 * math.log(scaling.factor) + 1 if scaling.factor > 1 else 1.0
-    same = not scaling.attention_factor or math.isclose(scaling.attention_factor, usual, rel_tol=1e-6)
-    halves = run.workload.model.rotary_fraction == 1 and not run.workload.model.rotary_interleaved
-    return scaling.kind == "yarn" and scaling.original_seq > 0 and same and halves
+    return has_yarn(run)
 
 
 def _rotary_number(flag: str, field: str, *, whole: bool = False) -> Treatment:
@@ -215,6 +210,15 @@ def _splits(run: ProductionRun) -> bool:
     if run.topology.partition == "layout":
         return chunks > 1 and layout_chunks(run.workload.model.layers, chunks)[1] > 0
     return run.topology.split_units(run.workload.model.layers) % chunks == 0
+
+
+def _has_context_parallelism(run: ProductionRun) -> bool:
+    """Return whether ranks can exchange keys and values, for which all-to-all (sinks) divides a rank's heads."""
+    model, topology = run.workload.model, run.topology
+    if topology.cp == 1 or run.workload.attention not in ("flash1", "flash2"):
+        return topology.cp == 1
+    shares = [heads // topology.tp for heads in (model.heads, max(model.kv_heads, topology.tp))]
+    return core_exchange(run.workload) != "a2a" or all(share % topology.cp == 0 for share in shares)
 
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
@@ -308,8 +312,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "cp": expressed(
         "--context-parallel-size, --cp-comm-type",
         lambda r: context_parallelism(r.workload, r.topology),
-        only="with flash attention",
-        accepts=lambda r: r.topology.cp == 1 or r.workload.attention in ("flash1", "flash2"),
+        only="with flash attention; with attention sinks, divisors of a rank's heads and key/value heads",
+        accepts=_has_context_parallelism,
     ),
     "zero": expressed(
         "--use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather",

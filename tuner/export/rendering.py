@@ -6,33 +6,44 @@ import json
 import re
 import shlex
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tuner.core.quantity import format_count
-from tuner.core.resources import folder
 from tuner.core.text import counted, markdown_text, seconds, token_count, unit_for
 from tuner.export.production import ProductionRun, run_document
+from tuner.launch.shell_templates import shell_templates
+from tuner.launch.slurm.script import gres, sbatch_options, srun_options
 from tuner.launch.slurm.site_profile import SiteProfile
+
+if TYPE_CHECKING:
+    from tuner.export.program import TrainingProgram
 
 
 def rendered(template: str, run: ProductionRun, **values: Any) -> str:
     """Return a template in `templates/launch/` rendered for a run, with further values by name."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    templates = Environment(  # noqa: S701 - shell scripts quote what they print, Markdown is escaped by `finalize`
-        loader=FileSystemLoader(folder("templates")),
-        finalize=_markdown if template.endswith(".md") else None,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    templates.filters |= {"sh": _shell, "literal": repr}
+    templates = shell_templates(finalize=_markdown if template.endswith(".md") else None)
+    templates.filters["literal"] = repr
     templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
     templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
     values = {"site": SiteProfile(), "program": None, "fsdp": False, **values}
+    values |= _slurm(run, values["site"], values["program"])
     document = run_document(run)
     return templates.get_template(f"launch/{template}.j2").render(run=run, document=document, **values)
+
+
+def _slurm(run: ProductionRun, site: SiteProfile, program: TrainingProgram | None) -> dict[str, Any]:
+    """Return sbatch's options and srun's: a task per node starts its ranks, unless the program itself calls srun."""
+    ranks = run.ranks_per_node
+    once = program is not None and not program.worker and site.tasks == "once"
+    named = {
+        "job-name": shlex.quote(run.name),
+        "nodes": run.topology.nodes,
+        "ntasks-per-node": ranks if once else 1,
+        "cpus-per-task": site.cpus_per_task * (1 if once else ranks),
+        "gres": gres(site, ranks, accelerators=not run.cluster.gpu.is_host),
+        "output": "%x-%j.out",
+    }
+    return {"sbatch": sbatch_options(site, named), "srun": srun_options(site, ranks)}
 
 
 def as_json(document: Any) -> str:
@@ -70,7 +81,3 @@ def _in_unit(days: float) -> str:
 
 def _markdown(value: object) -> object:
     return markdown_text(value) if isinstance(value, str) else value
-
-
-def _shell(value: object) -> str:
-    return shlex.quote(str(value))

@@ -16,7 +16,7 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration, MeasuredRows
 from tuner.costmodel.calibration import calibrate as fit
-from tuner.costmodel.evaluation import learn
+from tuner.costmodel.evaluation import CalibrationReport, learn
 from tuner.study import drift
 from tuner.study.store.storage import refuse_lost, sqlite_url
 from tuner.study.store.trial import Trial
@@ -24,13 +24,20 @@ from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
 
-def calibrate(table: Table) -> Calibration:
-    """Return the calibration that a table's rows support.
+def calibrate(table: Table, *, era: str | None = None) -> Calibration:
+    """Return the calibration that a table's rows support, with speed periods by the column `era` or as audited.
 
     >>> import tuner
     >>> calibration = tuner.calibrate(tuner.read_table("corpus/enoki-h100.csv"))
     """
-    return learn(table, period_labels(table.rows)).calibration
+    return calibration_report(table, era=era).calibration
+
+
+def calibration_report(table: Table, *, era: str | None = None) -> CalibrationReport:
+    """Return the calibration of `calibrate` with its effect on the errors."""
+    if era is not None and era not in table.columns:
+        raise InputError(f"{table.name} has no column {era!r}.")
+    return learn(table, [row.cells.get(era, "") for row in table.rows] if era else period_labels(table.rows))
 
 
 def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:

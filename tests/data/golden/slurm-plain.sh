@@ -59,15 +59,14 @@ trap told TERM
 put began.json "{\"tag\": $tag, \"job\": \"$SLURM_JOB_ID\", \"restart\": $restart, \"began\": $began,\
  \"nodes\": \"$SLURM_JOB_NODELIST\"}"
 
-first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-if ! getent hosts "$first" >/dev/null; then
-    first=$(scontrol -o show node "$first" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | sed -n 1p)  # head would break the pipe of a long list
+if ! getent hosts "$MASTER_ADDR" >/dev/null; then
+    MASTER_ADDR=$(scontrol -o show node "$MASTER_ADDR" | sed -n 's/.* NodeAddr=\([^ ]*\).*/\1/p')
 fi
-export MASTER_ADDR="$first"
-export MASTER_PORT=$((15000 + SLURM_JOB_ID % 16000))
-export WORLD_SIZE=16
-export LOCAL_WORLD_SIZE=8
-export PET_NNODES=2 PET_NPROC_PER_NODE=8 PET_MASTER_ADDR="$first" PET_MASTER_PORT="$MASTER_PORT"
+MASTER_PORT=$((15000 + SLURM_JOB_ID % 16000))
+export MASTER_ADDR MASTER_PORT
+export WORLD_SIZE=16 LOCAL_WORLD_SIZE=8
+export PET_NNODES=2 PET_NPROC_PER_NODE=8 PET_MASTER_ADDR="$MASTER_ADDR" PET_MASTER_PORT="$MASTER_PORT"
 export TUNER_JOB=0f3c
 export DS_ACCELERATOR=cuda
 export ODD='/scratch/it'"'"'s "a" $(touch x) `y`;rm -rf *

@@ -36,15 +36,10 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     """
     from pathlib import Path
 
-    from tuner.audit import period_labels
-    from tuner.core.errors import InputError
-    from tuner.costmodel.evaluation import learn
     from tuner.costmodel.site_file import write_site
+    from tuner.study.warm_start import calibration_report
 
-    if era is not None and era not in table.columns:
-        raise InputError(f"{table.name} has no column {era!r}.")
-    labels = [row.cells.get(era, "") for row in table.rows] if era else period_labels(table.rows)
-    learnt = learn(table, labels)
+    learnt = calibration_report(table, era=era)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
         _print_json(table, output, learnt)

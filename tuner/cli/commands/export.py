@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from tuner.cli.arguments import takes_a_study
 from tuner.cli.options import as_json
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tuner.export.api import Export
     from tuner.export.production import ProductionRun
     from tuner.study.result import StudyResult
 
@@ -25,7 +28,6 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", metavar="DIR", help="Folder to write to. [default: production/ in the study's folder]")
 @click.option(
     "--format",
-    "launched_by",
     metavar="NAME",
     shell_complete=completion.formats,
     help="Export format, such as slurm or megatron-core (docs/export.md). [default: by the study's framework]",
@@ -56,17 +58,7 @@ if TYPE_CHECKING:
     "(qgz). Repeatable.",
 )
 @as_json
-def export(
-    study: StudyResult,
-    key: str | None,
-    output: str | None,
-    launched_by: str | None,
-    command: str | None,
-    site_profile: str | None,
-    fork: Literal["deepspeed", "bloom"] | None,
-    zero_plus_plus: tuple[Literal["hpz", "qwz", "qgz"], ...],
-    as_json: bool,
-) -> None:
+def export(study: StudyResult, output: str | None, as_json: bool, **given: Any) -> None:
     """Write the production files of a study's best topology: ds_config.json, launch script, expected performance.
 
     STUDY defaults to the one that changed last. KEY exports another topology that the study has measured. The README
@@ -74,54 +66,53 @@ def export(
     worker, which measures the topology with synthetic data. 'tuner measure LOG --expect topology.json' then checks that
     the run is as fast as expected.
     """
-    from dataclasses import asdict
     from pathlib import Path
 
-    from tuner.cli.output import print_json
-    from tuner.core.documents import model_notes
-    from tuner.core.errors import NothingUsable
-    from tuner.core.text import interval, pipe_table, seconds, span
-    from tuner.export.api import (
-        check_program,
-        default_format,
-        export_options,
-        production_run,
-        program_notes,
-        write_bundle,
-    )
-    from tuner.export.bundle import FORMATS, bundle
-    from tuner.export.formats import find
+    from tuner.export.api import prepare_export, write_bundle
 
-    ranked = study.ranked(key) if key else study.best
-    if ranked is None:
-        raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    run = production_run(study, ranked)
     folder = Path(output) if output else study.folder / "production"
-    chosen = find(launched_by or default_format(study, ranked), FORMATS)
-    options = export_options(
-        study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
-    )
-    check_program(study, run, chosen, command=command, fork=fork)
-    contents = bundle(run, chosen.name, options)
-    differences = chosen.differences(run, options)
-    rows = [(one.flag, one.value, one.default) for one in differences]
-    if rows and not as_json:
-        table = pipe_table(("flag", "this run", "default"), rows, frozenset({"flag", "this run", "default"}))
-        click.echo("\n".join([f"Differs from the defaults of {chosen.title}:", *table]), err=True)
-    files, removed = write_bundle(folder, contents)
+    made = prepare_export(study, **given)
+    if not as_json:
+        _print_differences(made)
+    files, removed = write_bundle(folder, made.files)
     if as_json:
-        document = {**_document(run), "format": chosen.name, "files": [str(path) for path in files]}
-        document["removed"] = [str(path) for path in removed]
-        print_json("export", {**document, "differences": [asdict(one) for one in differences]})
-        return
-    expected = run.expected
+        _print_json(made, files, removed)
+    else:
+        _print_text(study, made, folder, files, removed)
+
+
+def _print_differences(made: Export) -> None:
+    """Print a table of flags that are not the trainer's defaults on stderr."""
+    from tuner.core.text import pipe_table
+
+    headers = ("flag", "this run", "default")
+    rows = [(one.flag, one.value, one.default) for one in made.differences]
+    if rows:
+        table = pipe_table(headers, rows, frozenset(headers))
+        click.echo("\n".join([f"Differs from the defaults of {made.format.title}:", *table]), err=True)
+
+
+def _print_json(made: Export, files: list[Path], removed: list[Path]) -> None:
+    from dataclasses import asdict
+
+    from tuner.cli.output import print_json
+
+    document = {**_document(made.run), "format": made.format.name, "files": [str(path) for path in files]}
+    document["removed"] = [str(path) for path in removed]
+    print_json("export", {**document, "differences": [asdict(one) for one in made.differences]})
+
+
+def _print_text(study: StudyResult, made: Export, folder: Path, files: list[Path], removed: list[Path]) -> None:
+    from tuner.core.text import interval, seconds, span
+
+    expected = made.run.expected
     label = "SIMULATED: " if study.simulated else ""
     ends = interval(expected.low, expected.high, decimals=2 if expected.high >= 1 else 4)
     print(
-        f"{label}study {study.name}, {ranked.key}: {seconds(expected.sec_per_iter)} s per iteration ({ends}), "
-        f"{span(expected.days)}"
+        f"{label}study {study.name}, {made.run.topology.key}: {seconds(expected.sec_per_iter)} s per iteration "
+        f"({ends}), {span(expected.days)}"
     )
-    for note in (*model_notes(run.workload.model), *program_notes(study, run, chosen, options.command)):
+    for note in made.notes:
         print(f"note: {note}")
     for path in files:
         print(f"wrote {path}")

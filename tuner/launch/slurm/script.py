@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from hashlib import sha256
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
-
-from tuner.core.resources import folder
 from tuner.launch.contract import Job
 from tuner.launch.program import ProcessSpec
+from tuner.launch.shell_templates import shell_templates
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import starts_ranks
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 UNWRITABLE: Final = 73
 """The exit code of a script that cannot write to its folder (EX_CANTCREAT of sysexits.h)."""
@@ -49,8 +50,8 @@ def step_script(job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators
     With --overlap no step waits for another, such as the shell in which the tuner runs; the launcher ensures that jobs
     do not share nodes.
     """
-    gres = _gres(job, site, accelerators=accelerators)
-    named = ("--overlap", f"--job-name={job_name(job.tag)}", *((f"--gres={gres}",) if gres else ()))
+    resources = gres(site, ranks_per_node(job), accelerators=accelerators)
+    named = ("--overlap", f"--job-name={job_name(job.tag)}", *((f"--gres={resources}",) if resources else ()))
     return _script(job, start, site, options=[], within=True, srun=(*named, *_srun(job, start, site)))
 
 
@@ -68,13 +69,13 @@ def _script(
         within=within,
         folder=str(job.folder.resolve()),
         tag=job.tag,
+        tag_json=json.dumps(job.tag),
         unwritable=UNWRITABLE,
         nodes=job.topology.nodes,
         ranks=job.topology.gpus,
         per_node=ranks_per_node(job),
         environment=sorted({**start.environment, **dict(site.environment), **job.environment}.items()),
-        modules=site.modules,
-        before=site.before.rstrip(),
+        site=site,
         cwd=str(start.cwd),
         srun=srun,
         program=" ".join(shlex.quote(word) for word in words),
@@ -89,40 +90,44 @@ def _srun(job: Job, start: ProcessSpec, site: SiteProfile) -> tuple[str, ...]:
         f"--nodes={job.topology.nodes}",
         f"--ntasks={job.topology.nodes if by_node else job.topology.gpus}",
         f"--ntasks-per-node={tasks}",
-        "--kill-on-bad-exit=1",
-        *((f"--cpus-per-task={site.cpus_per_task * ranks}",) if site.cpus_per_task else ()),
-        *site.srun,
+        *srun_options(site, ranks),
     )
 
 
-def _gres(job: Job, site: SiteProfile, *, accelerators: bool) -> str:
-    return site.gres if site.gres is not None else f"gpu:{ranks_per_node(job)}" if accelerators else ""
+def srun_options(site: SiteProfile, ranks: int) -> tuple[str, ...]:
+    """Return the arguments of srun that jobs and exports share, for tasks of a number of ranks."""
+    cores = (f"--cpus-per-task={site.cpus_per_task * ranks}",) if site.cpus_per_task else ()
+    return ("--kill-on-bad-exit=1", *cores, *site.srun)
+
+
+def gres(site: SiteProfile, ranks: int, *, accelerators: bool) -> str:
+    """Return the generic resources of a node with a number of ranks."""
+    return site.gres if site.gres is not None else f"gpu:{ranks}" if accelerators else ""
 
 
 def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
-    """Return the options of sbatch; none needs quoting."""
-    without = [*site.exclude, *exclude]
+    """Return the options of sbatch for a job; none needs quoting."""
+    ranks = ranks_per_node(job)
     named = {
         "job-name": job_name(job.tag),
         "nodes": job.topology.nodes,
-        "ntasks-per-node": ranks_per_node(job),
+        "ntasks-per-node": ranks,
         "cpus-per-task": site.cpus_per_task,
-        "gres": _gres(job, site, accelerators=accelerators),
-        "account": site.account,
-        "partition": site.partition,
-        "constraint": site.constraint,
-        "qos": site.qos,
-        "reservation": site.reservation,
-        "time": site.time,
-        "nodelist": site.nodelist,
-        "exclude": ",".join(dict.fromkeys(without)),
+        "gres": gres(site, ranks, accelerators=accelerators),
         "chdir": "/",
         "output": "/dev/null",  # the script redirects its output itself, so no path needs quoting here
         "error": "/dev/null",
-        "open-mode": "append",
     }
+    return sbatch_options(site, named, exclude=exclude)
+
+
+def sbatch_options(site: SiteProfile, named: Mapping[str, object], *, exclude: Iterable[str] = ()) -> list[str]:
+    """Return options of sbatch by name, without empty ones, and those of the site profile."""
+    without = ",".join(dict.fromkeys([*site.exclude, *exclude]))
+    names = ("account", "partition", "constraint", "qos", "reservation", "time", "nodelist")
+    common = {**{name: getattr(site, name) for name in names}, "exclude": without, "open-mode": "append"}
     return [
-        *(f"--{name}={value}" for name, value in named.items() if value),
+        *(f"--{name}={value}" for name, value in {**named, **common}.items() if value),
         *(("--exclusive",) if site.exclusive else ()),
         "--requeue" if site.requeue else "--no-requeue",
         *site.lines,
@@ -131,21 +136,4 @@ def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterab
 
 @cache
 def _template() -> Template:
-    # A shell script, not HTML: the template quotes each value for the shell.
-    environment = Environment(  # noqa: S701
-        loader=FileSystemLoader(folder("templates")),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters.update(quote=_quoted, json=_as_json)
-    return environment.get_template("slurm.sh.j2")
-
-
-def _quoted(value: Any) -> str:
-    return shlex.quote(str(value))
-
-
-def _as_json(value: Any) -> str:
-    return json.dumps(value)
+    return shell_templates().get_template("slurm.sh.j2")

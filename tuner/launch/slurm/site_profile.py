@@ -54,7 +54,7 @@ class SiteProfile:
     modules: tuple[str, ...] = ()
     """Modules to load."""
     before: str = ""
-    """Shell lines to run verbatim before the ranks start."""
+    """Shell lines to run verbatim before the ranks start; one that fails ends the job."""
     container: tuple[str, ...] = ()
     """Command prefix that starts the program in a container: apptainer, exec, --nv, image.sif."""
     srun: tuple[str, ...] = ()

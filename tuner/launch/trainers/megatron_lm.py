@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import QUANTIZED, Topology, Workload, layout_chunks
+from tuner.core.domain import QUANTIZED, ContextExchange, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
@@ -95,11 +95,16 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
     )
 
 
+def core_exchange(workload: Workload) -> ContextExchange:
+    """Return how Megatron-LM's context parallel ranks exchange keys and values, also for a study of no framework."""
+    return context_exchange(replace(workload, framework="megatron-core"))
+
+
 def context_parallelism(workload: Workload, topology: Topology) -> list[tuple[str, ...]]:
     """Return Megatron-LM's flags of context parallelism."""
     if topology.cp == 1:
         return []
-    return [("--context-parallel-size", str(topology.cp)), ("--cp-comm-type", context_exchange(workload))]
+    return [("--context-parallel-size", str(topology.cp)), ("--cp-comm-type", core_exchange(workload))]
 
 
 def exchange_kind(flags: Flags, workload: Workload, topology: Topology) -> tuple[str, ...]:
