@@ -84,16 +84,14 @@ def _scaling(run: ProductionRun) -> Settings:
     if scaling.kind == "linear":
         return [("seq_len_interpolation_factor", repr(scaling.factor))]
     if scaling.kind == "yarn":
-        mscale, mscale_all_dim = YARN_FACTORS
-        return [
-            (f"{_YARN}rotary_scaling_factor", repr(scaling.factor)),
-            (f"{_YARN}original_max_position_embeddings", repr(scaling.original_seq)),
-            (f"{_YARN}beta_fast", repr(scaling.beta_fast)),
-            (f"{_YARN}beta_slow", repr(scaling.beta_slow)),
-            (f"{_YARN}mscale", repr(mscale)),
-            (f"{_YARN}mscale_all_dim", repr(mscale_all_dim)),
-            (f"{_YARN}correction_range_round_to_int", repr(scaling.truncate)),
-        ]
+        values = {
+            "rotary_scaling_factor": scaling.factor,
+            "original_max_position_embeddings": scaling.original_seq,
+            **{"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow},
+            **dict(zip(("mscale", "mscale_all_dim"), YARN_FACTORS, strict=True)),
+            "correction_range_round_to_int": scaling.truncate,
+        }
+        return [(f"{_YARN}{name}", repr(value)) for name, value in values.items()]
     return [("rope_scaling", "True"), ("rope_scaling_factor", repr(scaling.factor))]
 
 
@@ -116,8 +114,7 @@ def _window(run: ProductionRun) -> Settings:
 
 def _rows(run: ProductionRun) -> str:
     """Return the padded vocabulary, as the division that rounds it up."""
-    multiple = run.workload.model.vocab_multiple * run.topology.tp
-    vocab = run.workload.model.vocab
+    vocab, multiple = run.workload.model.vocab, run.workload.model.vocab_multiple * run.topology.tp
     return f"-(-{vocab} // {multiple}) * {multiple}" if multiple else repr(vocab)
 
 
@@ -330,10 +327,10 @@ def precision_fields(run: ProductionRun) -> dict[str, object]:
     if recipe is None:
         return {}
     name = run.workload.precision
-    first, last = bf16_layers(run.workload)
-    fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": bool(first or last)}
-    if first or last:
-        fields |= {"num_layers_at_start_in_bf16": first, "num_layers_at_end_in_bf16": last}
+    kept = bf16_layers(run.workload)
+    fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": any(kept)}
+    if any(kept):
+        fields["num_layers_at_start_in_bf16"], fields["num_layers_at_end_in_bf16"] = kept
     fields[f"{name}_param_gather"] = stored = stores_fp8_weights(run.workload)
     if name == "fp8":
         fields["reuse_grad_buf_for_mxfp8_param_ag"] = stored and recipe == "mxfp8"
