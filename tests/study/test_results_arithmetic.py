@@ -209,7 +209,7 @@ def test_a_printed_study_has_ten_rows_and_counts_the_others(count: int, notes: t
     }
     for name, value in fields.items():
         object.__setattr__(made, name, value)
-    shown = made._table()
+    shown = made._shown()
     assert shown.notes == notes
     assert shown.title == "SIMULATED: study s: 2 jobs (1 measured), 5.0 node-hours"
     assert len(shown.rows) == 10
@@ -217,7 +217,7 @@ def test_a_printed_study_has_ten_rows_and_counts_the_others(count: int, notes: t
     assert shown.rows[1][5] == "25%"
     assert [trial.number for trial in made.running] == [1]
     object.__setattr__(made, "ties", made.ranking[1:3])
-    assert made._table().notes[-1] == "The leader is statistically tied with t1 and t2."
+    assert made._shown().notes[-1] == "The leader is statistically tied with t1 and t2."
 
 
 def test_a_study_without_trials_has_an_empty_part() -> None:
