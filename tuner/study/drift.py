@@ -1,8 +1,9 @@
 """Drift: when the cluster changed speed during a study, and by how much.
 
-A repeat of a topology shows it: a difference from its earlier runs of the present speed period that noise does not
-explain starts a new period, or moves the start of the last one. The change lies between the two runs, at the trial that
-maximises the likelihood of all measurements.
+Repeats of topologies show it: a difference from their earlier runs of the present speed period that noise does not
+explain starts a new period, or moves the start of the last one. One repeat alone only raises a suspicion, because a run
+may be slow for another reason. The change lies between the runs, at the trial that maximises the likelihood of all
+measurements.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from tuner.study.ranking import noise
 from tuner.study.store.trial import Trial
 
 DETECTION_THRESHOLD: Final = 3.0
-"""Standard deviations of noise beyond which a repeat starts a new speed period."""
+"""Standard deviations of noise beyond which repeats start a new speed period."""
 
 SUSPICION_THRESHOLD: Final = 2.0
 """Standard deviations beyond which another repeat is run."""
+
+CONFIRMED_BY: Final = (2, 3)
+"""Numbers of last repeats whose mean difference may start a new speed period."""
 
 DRIFT_ODDS: Final = math.log(20)
 """Natural logarithm of the odds against a change of speed in a study, one in twenty; each repeat has an equal share."""
@@ -137,7 +141,7 @@ def detect(
     if not differences:
         return DriftFinding(speed_periods=None, suspected=False)
     # From the last repeat backwards: a change concerns every run after it.
-    for count in (1, 2, 3):
+    for count in CONFIRMED_BY:
         last = differences[-count:]
         if len(last) < count:
             break
