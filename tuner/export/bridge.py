@@ -87,7 +87,7 @@ def _scaling(run: ProductionRun) -> Settings:
         values = {
             "rotary_scaling_factor": scaling.factor,
             "original_max_position_embeddings": scaling.original_seq,
-            **{"beta_fast": scaling.beta_fast, "beta_slow": scaling.beta_slow},
+            **{name: getattr(scaling, name) for name in ("beta_fast", "beta_slow")},
             **dict(zip(("mscale", "mscale_all_dim"), YARN_FACTORS, strict=True)),
             "correction_range_round_to_int": scaling.truncate,
         }
@@ -108,8 +108,8 @@ def _window(run: ProductionRun) -> Settings:
     model = run.workload.model
     if not is_windowed(run):
         return []
-    found: Settings = [("window_size", repr((model.sliding_window - 1, 0)))]
-    return found + [("window_attn_skip_freq", repr(model.window_skip))] * bool(model.window_skip)
+    skipped = [("window_attn_skip_freq", repr(model.window_skip))] * bool(model.window_skip)
+    return [("window_size", repr((model.sliding_window - 1, 0))), *skipped]
 
 
 def _rows(run: ProductionRun) -> str:
