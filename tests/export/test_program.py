@@ -18,6 +18,7 @@ from tests.export.test_export import HOSTILE, SHELLCHECK, SITE, bloom, example, 
 from tests.workers import triads_by_deepspeed
 from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import write_files
+from tuner.core.domain import Framework
 from tuner.core.errors import InputError
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import refuse
@@ -349,3 +350,25 @@ def test_a_readme_counts_in_words_and_units() -> None:
     text = bundle(one, "slurm")["README.md"]
     assert "tiny, 236.9K parameters, on 1 node of 8 A100-80GB-SXM:" in text
     assert "micro-batch size 4, 1 gradient accumulation step, ZeRO 1" in text
+
+
+@pytest.mark.parametrize("format_name", ["torchrun", "hostfile", "slurm", "kubernetes", "jobset"])
+@pytest.mark.parametrize(
+    ("framework", "command", "set_to_one"),
+    [
+        ("megatron-core", "python pretrain_gpt.py {key}", True),
+        ("megatron-deepspeed", "python pretrain_gpt.py {key}", True),
+        ("fsdp2", "python train.py {key}", False),
+        ("deepspeed", "python train.py {key}", False),
+        (None, "python train.py {key}", False),
+        ("megatron-deepspeed", None, False),
+    ],
+)
+def test_only_megatron_is_kept_to_one_connection(
+    format_name: str, framework: Framework | None, command: str | None, set_to_one: bool
+) -> None:
+    """The bundled worker and other trainers are measured without it, and FSDP's gathers would wait for each other."""
+    run = bloom("tp1-pp1-dp8-mbs4-z1-rnone", model="tiny", nodes=1, global_batch=32, precision="bf16")
+    run = replace(run, workload=replace(run.workload, framework=framework))
+    text = "".join(exported(run, format_name, command=command).values())
+    assert ("CUDA_DEVICE_MAX_CONNECTIONS" in text) == set_to_one

@@ -25,10 +25,21 @@ def rendered(template: str, run: ProductionRun, **values: Any) -> str:
     templates.filters["literal"] = repr
     templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
     templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
-    values = {"site": SiteProfile(), "program": None, "fsdp": False, **values}
+    values = {"site": SiteProfile(), "program": None, **values}
+    values = {"one_connection": needs_one_connection(run, values["program"]), **values}
     values |= _slurm(run, values["site"], values["program"])
     document = run_document(run)
     return templates.get_template(f"launch/{template}.j2").render(run=run, document=document, **values)
+
+
+def needs_one_connection(run: ProductionRun, program: TrainingProgram | None) -> bool:
+    """Return whether to set CUDA_DEVICE_MAX_CONNECTIONS to 1: without it Megatron refuses tp and cp before Blackwell.
+
+    FSDP would wait for its gathers with it, and a measured job of a command had it only if its trainer was Megatron's.
+    """
+    if program is None:
+        return True
+    return not program.worker and (run.workload.framework or "").startswith("megatron")
 
 
 def _slurm(run: ProductionRun, site: SiteProfile, program: TrainingProgram | None) -> dict[str, Any]:

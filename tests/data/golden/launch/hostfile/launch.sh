@@ -11,7 +11,6 @@ case $folder in
   *[!A-Za-z0-9_@%+=:,./-]*) echo "DeepSpeed's launcher cannot use the path $folder: rename it." >&2; exit 2 ;;
 esac
 export TUNER_FOLDER="$folder"
-export CUDA_DEVICE_MAX_CONNECTIONS=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 export DS_ENV_FILE="$folder/.deepspeed_env"  # the variables that the launcher passes to all nodes

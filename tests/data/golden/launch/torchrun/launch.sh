@@ -5,7 +5,6 @@ set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${HEAD_NODE:?set it to the host name or address of one of the nodes}"
 export TUNER_FOLDER="$folder"
-export CUDA_DEVICE_MAX_CONNECTIONS=1
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 
 
