@@ -6,9 +6,13 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tuner.search.surrogate import settled
+from tests.search.test_search_arithmetic import pool
+from tuner.search.incremental_gp import IncrementalGP
+from tuner.search.observations import Observation
+from tuner.search.surrogate import Point, Surrogate, settled
 
 
 def at(point: int, move: float) -> Any:
@@ -33,3 +37,28 @@ def test_cycling_factors_settle_where_they_move_least(start: int) -> None:
     """
     points = [at(number, move) for number, move in enumerate([0.15, 0.4, 0.2])]
     assert settled(points[start], lambda now: points[[1, 2, 1][int(now.point[0])]]) is points[2]
+
+
+def test_another_run_costs_the_same_after_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a cluster whose factors lie far from the catalog's, a run is added at each point, and no other run again.
+
+    A point that was not visited before learns all runs once.
+    """
+    belief, added, known = Surrogate(pool()), list[int](), set[Point]()
+    seconds = np.exp(belief.time.log_seconds()) * np.linspace(1.4, 1.6, len(pool()))
+    add = IncrementalGP.add
+
+    def counted(field: IncrementalGP, *given: Any) -> None:
+        added.append(1)
+        add(field, *given)
+
+    monkeypatch.setattr(IncrementalGP, "add", counted)
+    beyond = 0
+    for number, candidate in enumerate(np.random.default_rng(3).permutation(len(pool()))[:40].tolist()):
+        added.clear()
+        belief.learn([Observation(candidate=candidate, seconds=float(seconds[candidate]))])
+        points = set(belief._posteriors)
+        beyond += len(points) > 1
+        assert len(added) <= len(points & known) + (number + 1) * len(points - known)
+        known = points
+    assert beyond > 30, "the factors have moved"

@@ -375,7 +375,8 @@ def test_a_speed_period_is_described_by_its_change(factor: float, words: str) ->
 @pytest.mark.parametrize(("ratio", "found", "suspected"), [(1.014, False, False), (1.016, True, False)])
 def test_a_change_below_one_and_a_half_percent_is_no_drift(ratio: float, found: bool, suspected: bool) -> None:
     """A change of speed below 1.5% is not drift, even without noise."""
-    runs = [trial(0, 1, 10.0), trial(1, 1, 10.0 * ratio, repeat=1)]
+    runs = [trial(0, 1, 10.0), trial(1, 2, 10.0)]
+    runs += [trial(number + 1, number, 10.0 * ratio, repeat=1) for number in (1, 2)]
     finding = drift.detect(runs, [], lambda firsts, **_: 4.0 * len(firsts), usual=0.001)
     assert (finding.speed_periods is not None, finding.suspected) == (found, suspected)
 

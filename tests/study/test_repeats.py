@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from tests.search.stand_in import surrogate_of
+from tests.study.test_arithmetic import trial
 from tests.study.test_decisions_arithmetic import Decider, ranked
 from tuner.search.observations import Surprise
 from tuner.study.limits import Limits
@@ -111,3 +112,14 @@ def test_only_a_repeat_must_fit_into_the_node_hours(used: float, ran: bool, laun
     assert decider.scheduler.finished == (
         None if launched else "9.5 of 10.0 node-hours are used, and a repeat needs more than the rest"
     )
+
+
+@pytest.mark.parametrize(("suspected", "kind"), [(True, "reference"), (False, "final")])
+def test_a_suspicion_is_examined_before_the_final_round(suspected: bool, kind: str) -> None:
+    """Where the search has stopped, a suspected change of speed is examined first: it concerns all earlier runs."""
+    trials = [trial(number, number, 10.0) for number in range(8)]
+    ranking = [ranked(4, first=4), ranked(2, first=2)]
+    decider = Decider(Limits(budget=40), trials=trials, ranking=ranking, drift_suspected=suspected)
+    decider.scheduler.stopping = "stopped"
+    assert decider.scheduler.next(0.0) == 4
+    assert decider.proposed == [(4, kind)]

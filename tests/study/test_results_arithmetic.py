@@ -346,11 +346,11 @@ def test_a_change_of_speed_lies_between_the_runs_that_show_it(monkeypatch: pytes
     monkeypatch.setattr(drift, "noise", lambda *_, **__: 0.01)
     runs = [measured(0, 1, 10.0), measured(1, 2, 10.0), measured(4, 1, 11.0, 1), measured(6, 2, 11.0, 1)]
     assert drift.detect(runs, [], lambda *_, **__: 0.0).suspected
-    assert asked == [(1, 6), (1, 4)]
+    assert asked == [(1, 4)]
     asked.clear()
     crossed = [measured(0, 1, 10.0), measured(4, 1, 11.0, 1), measured(5, 2, 10.0), measured(9, 2, 11.0, 1)]
     drift.detect(crossed, [], lambda *_, **__: 0.0)
-    assert asked == [(5, 9), (3, 4)]
+    assert asked == [(3, 4)]
     calm = [measured(0, 1, 10.0), measured(1, 2, 10.0), measured(4, 1, 10.3, 1), measured(6, 2, 10.0, 1)]
     assert not drift.detect(calm, [], lambda *_, **__: 0.0).suspected
 
@@ -365,7 +365,7 @@ def test_less_noise_than_assumed_sharpens_the_likelihood(monkeypatch: pytest.Mon
         asked.append((firsts, accident, noise))
         return 0.0
 
-    runs = [measured(0, 1, 10.0), measured(4, 1, 11.0, 1)]
+    runs = [measured(0, 1, 10.0), measured(4, 1, 11.0, 1), measured(5, 1, 12.0, 2)]
     for assumed, factor in ((0.04, 0.25), (0.005, 1.0), (None, 1.0)):
         asked.clear()
         drift.detect(runs, [], likelihood, assumed=assumed)

@@ -81,9 +81,10 @@ class Scheduler:
         if self.finished is not None:
             return None
         proposal = None
-        if self.stopping is None:
-            reference = None if self._looks_again else self._reference()
-            proposal = reference or self._search()
+        if not self._looks_again and (self.stopping is None or self._state.drift_suspected):
+            proposal = self._reference()
+        if self.stopping is None and proposal is None:
+            proposal = self._search()
         if (self.stopping, self._results_seen) != before:
             self._store_stop()
         return self._within_node_hours(self._final() if proposal is None else proposal)
