@@ -185,7 +185,9 @@ def test_tensor_parallel_traffic_hides_within_an_nvlink_domain_and_behind_the_pr
     ("card", "framework", "forward", "backward"),
     [
         ("H100-80GB-SXM", None, 298, 298 * 518 / 600),
-        ("H200-141GB-SXM", "megatron-core", 484, 484 * 518 / 600),
+        ("H100-80GB-PCIe", None, 298 * 756 / 989.4, 298 * 756 / 989.4 * 518 / 600),
+        ("H100-80GB-SXM", "megatron-core", 484, 370),
+        ("H100-80GB-PCIe", "megatron-core", 484 * 756 / 989.4, 370 * 756 / 989.4),
         ("GB200-192GB", "fsdp2", 336, 268),
         ("GB200-192GB", "megatron-core", 1022, 824),
         ("GB300-288GB", "megatron-core", 1265, 900),
@@ -198,7 +200,7 @@ def test_attention_runs_at_the_published_rate_of_its_kernel(
 ) -> None:
     """Attention takes two products forward and five backward, causal, at the published TFLOPS for 2,048 tokens.
 
-    The B200 and B300 have 0.9 of the peak of the GB200 and GB300.
+    The B200 and B300 have 0.9 of the peak of the GB200 and GB300, the PCIe card 756 of 989 TFLOPS.
     """
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=2, zero=0, recompute="none")
     found = terms(under(framework, headless(2)), node_of(card, gpus=1), one)["attention"]

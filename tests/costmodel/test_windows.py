@@ -49,11 +49,11 @@ def test_a_window_as_long_as_the_sequence_is_none(window: int) -> None:
 
 def test_attention_in_a_window_runs_at_the_rate_of_a_short_sequence() -> None:
     """On Hopper, attention in a window has cuDNN's rate for a sequence with equally many attended tokens."""
-    rate_at = 484e12  # at 2,048 tokens
     kept = 1024 * (1 - 1024 / 16384) + 64
     full = attention_of(windowed(8192, window=0), "H100-80GB-SXM")
     found = attention_of(windowed(8192, window=1024), "H100-80GB-SXM")
-    assert found / full == pytest.approx(kept / 4096 * 529e12 / rate_at)
+    short, long = 2 / 484 + 5 / 370, 2 / 644 + 5 / 541  # two products forward and five backward, at 2k and 8k tokens
+    assert found / full == pytest.approx(kept / 4096 * short / long)
 
 
 def test_transformer_engine_exchanges_what_windows_and_sinks_can_do_with() -> None:
@@ -83,7 +83,7 @@ def test_operations_of_a_window_are_those_inside_it() -> None:
 @pytest.mark.parametrize(
     ("gpu", "forward", "backward"),
     [
-        ("H100-80GB-SXM", [0.77, 0.77, 0.885, 1.0, 1.0, 1.0], [0.86, 0.86, 0.93, 1.0, 1.0, 1.0]),
+        ("H100-80GB-SXM", [0.77, 0.77, 0.885, 1.0, 1.0, 1.0], [0.86, 0.86, 0.93, 1.0, 0.85, 0.85]),
         ("B200-180GB-SXM", [0.62, 0.62, 0.81, 1.0, 1.0, 1.0], [0.82, 0.82, 0.91, 1.0, 0.92, 0.92]),
         ("A100-80GB-SXM", 1.0, 1.0),
     ],

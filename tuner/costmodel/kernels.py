@@ -157,13 +157,11 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors, seq: float) -> 
         forward = rate * FLASH_SPEED[workload.attention]
         return forward, forward * FLASH_BACKWARD_SPEED
     kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
-    sustained = SUSTAINED_PRODUCT_SHARE * site.attention
+    clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK[known]) / ATTENTION_PEAK[known]
+    sustained = SUSTAINED_PRODUCT_SHARE * site.attention * clock
     forward = _at_length(ATTENTION_RATES[known, kernel], seq) * sustained
     rates = ATTENTION_BACKWARD_RATES.get((known, kernel))
-    if rates is None:
-        return forward, forward * ATTENTION_BACKWARD_RATIO
-    clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK) / ATTENTION_PEAK
-    return forward * clock, _at_length(rates, seq) * sustained * clock
+    return forward, forward * ATTENTION_BACKWARD_RATIO if rates is None else _at_length(rates, seq) * sustained
 
 
 def head_speeds(gpu: Gpu, workload: Workload, head_size: FloatArray) -> tuple[Any, Any]:

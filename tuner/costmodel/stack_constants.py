@@ -80,36 +80,38 @@ ATTENTION_RATES: Final = _constant(
     "ATTENTION_RATES",
     {
         ("hopper", "flash2"): (191e12, 260e12, 298e12, 319e12, 333e12, 335e12),
-        ("hopper", "cudnn"): (315e12, 410e12, 484e12, 518e12, 529e12, 539e12),
+        ("hopper", "cudnn"): (315e12, 410e12, 484e12, 591e12, 644e12, 673e12),
         ("blackwell", "flash2"): (163e12, 255e12, 336e12, 387e12, 414e12, 430e12),
         ("blackwell", "cudnn"): (408e12, 733e12, 1022e12, 1297e12, 1563e12, 1646e12),
         ("blackwell-ultra", "flash2"): (163e12, 255e12, 336e12, 387e12, 414e12, 430e12),
         ("blackwell-ultra", "cudnn"): (408e12, 733e12, 1265e12, 1679e12, 1927e12, 1998e12),
     },
     "FLOP/s of the causal half, forward, at 512, 1k, 2k, 4k, 8k and 16k tokens",
-    "H100: FlashAttention-3 (arXiv 2407.08608), figure 5, causal, head size 128; GB200 and GB300: "
-    "NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training, the same: llama3.1 with cuDNN 9.18.1 (at 9072c4e and "
-    "b8c0656); up to 1k, and for FlashAttention-2, the GB200 with cuDNN 9.17 and PyTorch (at d48a60e)",
+    "causal, head size 128; H100: FlashAttention-3 (arXiv 2407.08608), figure 5, and of cuDNN from 2k on the H200 with "
+    "9.19.1 (NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training, llama3.1 at df73764); GB200 and GB300: the same "
+    "with cuDNN 9.18.1 (at 9072c4e and b8c0656); up to 1k, and for FlashAttention-2, the GB200 with cuDNN 9.17 and "
+    "PyTorch (at d48a60e)",
 )
 """Published rates of attention kernels by generation; Ampere's is fitted (`FLASH_SPEED`)."""
 
 ATTENTION_BACKWARD_RATES: Final = _constant(
     "ATTENTION_BACKWARD_RATES",
     {
+        ("hopper", "cudnn"): (241e12, 313e12, 370e12, 474e12, 541e12, 579e12),
         ("blackwell", "flash2"): (146e12, 207e12, 268e12, 311e12, 338e12, 352e12),
         ("blackwell", "cudnn"): (329e12, 527e12, 824e12, 1105e12, 1279e12, 1371e12),
         ("blackwell-ultra", "flash2"): (146e12, 207e12, 268e12, 311e12, 338e12, 352e12),
         ("blackwell-ultra", "cudnn"): (329e12, 527e12, 900e12, 1198e12, 1391e12, 1494e12),
     },
     "FLOP/s of the causal half, backward, at the same numbers of tokens",
-    "as ATTENTION_RATES",
+    "as ATTENTION_RATES; cuDNN on Hopper up to 1k in proportion to the forward pass",
 )
-"""The same of the backward pass; Hopper's is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
+"""The same of the backward pass; FlashAttention-2's on Hopper is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
 
 HEAD_SPEEDS: Final = _constant(
     "HEAD_SPEEDS",
     {
-        "hopper": ((0.77, 0.86), (1.0, 1.0), (1.0, 1.0)),
+        "hopper": ((0.77, 0.86), (1.0, 1.0), (1.0, 0.85)),
         "blackwell": ((0.62, 0.82), (1.0, 1.0), (1.0, 0.92)),
         "blackwell-ultra": ((0.61, 0.79), (1.0, 1.0), (1.0, 0.92)),
     },
@@ -121,9 +123,12 @@ HEAD_SPEEDS: Final = _constant(
 """cuDNN's attention by the width of a head: each score costs an exponential, whatever its width."""
 
 ATTENTION_PEAK: Final = _constant(
-    "ATTENTION_PEAK", 2500e12, "FLOP/s in bf16", "peak of the GB200 and the GB300; a B200 and a B300 clock lower"
+    "ATTENTION_PEAK",
+    {"hopper": 989.4e12, "blackwell": 2500e12, "blackwell-ultra": 2500e12},
+    "FLOP/s in bf16",
+    "peaks of the H100 and H200 SXM, the GB200 and the GB300; the H100 PCIe, the B200 and the B300 clock lower",
 )
-"""Peak of the GPUs that Blackwell's rates of attention are of."""
+"""Peak of the GPUs that the rates of attention are of, by generation."""
 
 WINDOW_TILE: Final = _constant(
     "WINDOW_TILE",
@@ -171,7 +176,7 @@ ATTENTION_BACKWARD_RATIO: Final = _constant(
     "relative to the forward pass",
     "FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, cuDNN at head size 128 and 8k tokens",
 )
-"""Rate of the backward pass on Hopper."""
+"""Rate of FlashAttention-2's backward pass on Hopper."""
 
 FP8_ACHIEVABLE: Final = _constant(
     "FP8_ACHIEVABLE",
