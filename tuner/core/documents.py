@@ -55,8 +55,8 @@ def model_notes(model: Model) -> list[str]:
 def workload_of(document: Mapping[str, Any]) -> Workload:
     """Return the workload that a document describes."""
     ramp, stack = document.get("ramp"), document.get("stack")
-    if stack and stack.get("recompute_modules") is not None:
-        stack = {**stack, "recompute_modules": tuple(stack["recompute_modules"])}
+    if stack:
+        stack = {name: tuple(value) if isinstance(value, list) else value for name, value in stack.items()}
     nested = {"ramp": Ramp(**ramp) if ramp else None, "stack": Stack(**stack) if stack else None}
     return Workload(**{**document, "model": model_of(document["model"]), **nested})
 

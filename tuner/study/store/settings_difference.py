@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any, Final
 
 from tuner.core.documents import fabric_of
+from tuner.core.domain import Stack
 from tuner.space.rules import current_name
 
 
@@ -19,10 +21,15 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings with present names of rules, and without the policies at that time.
+    """Return the settings with present names of rules, without the policies at that time, and with every setting of the
+    software: one that the study began too early to record was as usual.
 
     A study continues under its own policies.
     """
+    workload = settings.get("workload")
+    if isinstance(workload, Mapping) and isinstance(stack := workload.get("stack"), Mapping):
+        usual = {each.name: None for each in fields(Stack)}
+        settings = {**settings, "workload": {**workload, "stack": {**usual, **stack}}}
     rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
     if "allowed" in rules:
         rules["allowed"] = sorted(map(current_name, rules["allowed"]))
