@@ -181,6 +181,12 @@ def test_settings_of_another_program_or_a_later_version_are_refused(schema: str 
         ({"cluster": {"nodes": 4}}, {"cluster": {"nodes": 4, "new": 1}}, "cluster.new none, not 1"),
         ({"workload": {"stack": {"old": 1}}}, {"workload": {"stack": {"old": 1, "new": None}}}, ""),
         (
+            {"workload": {"stack": {"old": 1}}},
+            {"workload": {"stack": {"old": 1, "new": 2}}},
+            "workload.stack.new none, not 2",
+        ),
+        ({"workload": {"seq": 1}}, {"workload": {"seq": 1, "stack": {"new": 2}}}, "workload.stack.new none, not 2"),
+        (
             {"workload": {"stack": {"a": None, "b": True}}},
             {"workload": {"stack": None}},
             "workload.stack.b True, not none",

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from typing import Any, Final
 
 from tuner.core.documents import fabric_of
-from tuner.core.domain import Stack
 from tuner.space.rules import current_name
 
 
@@ -21,15 +19,10 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings with present names of rules, without the policies at that time, and with every setting of the
-    software: one that the study began too early to record was as usual.
+    """Return the settings with present names of rules, and without the policies at that time.
 
     A study continues under its own policies.
     """
-    workload = settings.get("workload")
-    if isinstance(workload, Mapping) and isinstance(stack := workload.get("stack"), Mapping):
-        usual = {each.name: None for each in fields(Stack)}
-        settings = {**settings, "workload": {**workload, "stack": {**usual, **stack}}}
     rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
     if "allowed" in rules:
         rules["allowed"] = sorted(map(current_name, rules["allowed"]))
@@ -39,7 +32,7 @@ def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
 def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings without those fields of workloads and models that the study began too early to record.
 
-    The same holds for the rates of its GPU and for the fabric of a known cluster.
+    The same holds for the rates of its GPU, for the fabric of a known cluster, and for what is usual of the software.
     """
     known: dict[str, Any] = dict(asked)
     for name in ("cluster", "gpu"):
@@ -49,9 +42,12 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         del known["fabric"]
     if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
         known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
-    for name in ("workload", "model", "stack"):
+    for name in ("workload", "model"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
-            known[name] = {field: value for field, value in _recorded(now, was).items() if field in was}
+            kept = {*was, "stack"}  # left out where it is usual, not because it was not recorded
+            known[name] = {field: value for field, value in _recorded(now, was).items() if field in kept}
+    if isinstance(was := begun.get("stack"), Mapping) and isinstance(now := asked.get("stack"), Mapping):
+        known["stack"] = {field: value for field, value in now.items() if field in was or value is not None}
     if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
         known["parts"] = [_recorded(part, old) for part, old in zip(now, was, strict=False)] + list(now[len(was) :])
     return known
