@@ -10,7 +10,13 @@ RECORDS: Final = ConstantRecords()
 _constant: Final = RECORDS.add
 
 # surrogate
-OWN_DEVIATION: Final = _constant("OWN_DEVIATION", 0.022, unit="standard deviation of a logarithm", source="no source")
+OWN_DEVIATION: Final = _constant(
+    "OWN_DEVIATION",
+    0.022,
+    unit="standard deviation of a logarithm",
+    source="the marginal likelihood of 296 rows of corpus/ in 15 groups: its logarithm is within 2 of the maximum from "
+    "0.018 to 0.024",
+)
 """Deviation that a topology shares with no other."""
 
 REPEAT_DEVIATION: Final = _constant(
