@@ -5,7 +5,7 @@ Units are bytes, seconds and FLOP/s. Violations, estimates, measurements and fai
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args
 
@@ -218,8 +218,14 @@ class Stack:
 
     def __repr__(self) -> str:
         """Return the fields that are not None: runs are identified by them."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        return f"Stack({', '.join(f'{name}={value!r}' for name, value in values.items() if value is not None)})"
+        return _representation(self, {each.name for each in fields(self)})
+
+
+def _representation(value: Stack | Workload, optional: Set[str]) -> str:
+    """Return the fields of a dataclass, without those among the optional ones that are None."""
+    values = {each.name: getattr(value, each.name) for each in fields(value)}
+    named = [f"{name}={own!r}" for name, own in values.items() if name not in optional or own is not None]
+    return f"{type(value).__name__}({', '.join(named)})"
 
 
 def _are_two_counts(value: object) -> bool:
@@ -260,9 +266,7 @@ class Workload:
 
     def __repr__(self) -> str:
         """Return the fields, without a `stack` of None: runs are identified by it."""
-        values = {each.name: getattr(self, each.name) for each in fields(self)}
-        named = [f"{name}={value!r}" for name, value in values.items() if name != "stack" or value is not None]
-        return f"Workload({', '.join(named)})"
+        return _representation(self, {"stack"})
 
     @property
     def is_quantized(self) -> bool:

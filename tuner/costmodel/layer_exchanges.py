@@ -27,13 +27,18 @@ def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, p
     whole, (bandwidth, latency) = size_of(columns.workload), links.tensor
 
     def exposed(gathered: float) -> FloatArray:
-        size = tokens * columns.hidden * np.where(columns.sequence_parallel == 1, (gathered + whole) / 2, whole)
-        seconds = number * all_reduce(size, columns.tp, bandwidth, latency)
+        each: Any = whole
+        if gathered != whole:
+            each = np.where(columns.sequence_parallel == 1, (gathered + whole) / 2, whole)
+        seconds = number * all_reduce(tokens * columns.hidden * each, columns.tp, bandwidth, latency)
+        if not overlapped:
+            return seconds
         left = np.maximum((1 - overlapped) * seconds, seconds - products)
-        return np.where((columns.tp <= columns.cluster.domain) & (overlapped > 0), left, seconds)
+        return np.where(columns.tp <= columns.cluster.domain, left, seconds)
 
-    ahead, back = (exposed(gathered) for gathered in gathered_bytes(columns.workload))
-    return ahead, back
+    forward, backward = gathered_bytes(columns.workload)
+    ahead = exposed(forward)
+    return ahead, ahead if backward == forward else exposed(backward)
 
 
 def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:

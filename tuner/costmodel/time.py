@@ -58,17 +58,19 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     layer_time, sends = layer.total, _sends(columns, links)
     fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
     more = _more_in_16_bits(columns, site, layer)
-    more_time = sum(more.values(), start=np.zeros_like(layer_time))
+    more_time = sum(more.values(), start=np.zeros_like(layer_time)) if more else None
     waits = sends
     if terms_of(columns.workload).overlap_sends:
         waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
     slowest, halves = _slowest(columns, layer_time, more_time, embedding, head, waits)
-    extra = np.maximum(0, slowest - fullest * layer_time - halves * more_time)
+    layers_time = fullest * layer_time
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
     terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
-    if more:
+    if more_time is not None:
+        layers_time = layers_time + halves * more_time
         pipeline_pass = pipeline_pass + sum(bf16_layers(columns.workload)) * more_time
         terms |= {name: terms[name] + seconds * (halves * microbatches) for name, seconds in more.items()}
+    extra = np.maximum(0, slowest - layers_time)
     terms["head"] = np.maximum(0, extra - waits) * microbatches
     terms["pipeline"] = np.minimum(waits, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
@@ -181,24 +183,27 @@ def _more_in_16_bits(columns: Columns, site: SiteFactors, layer: Layer) -> dict[
 def _slowest(
     columns: Columns,
     layer_time: FloatArray,
-    more_time: FloatArray,
+    more_time: FloatArray | None,
     embedding: FloatArray,
     head: FloatArray,
     sends: FloatArray,
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray | float]:
     """Return the seconds of one microbatch on the slowest stage, and the stage's layers in 16 bits beside fp8 or fp4.
 
     Without a pipeline, one stage has both ends.
     """
     stages = [stage(columns) for stage in (Stages.first, Stages.middle, Stages.last)]
-    first, middle, last = (stage.layers * layer_time + stage.bf16_layers * more_time for stage in stages)
-    at_first, at_middle, at_last = (stage.bf16_layers for stage in stages)
+    first, middle, last = (
+        stage.layers * layer_time + (0.0 if more_time is None else stage.bf16_layers * more_time) for stage in stages
+    )
     outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    inside = (columns.pp > 2) & (middle + sends > outer)
-    longest = np.where(inside, middle + sends, outer)
+    inside, alone = (columns.pp > 2) & (middle + sends > outer), columns.pp == 1
+    longest = np.where(alone, first + embedding + head, np.where(inside, middle + sends, outer))
+    if more_time is None:
+        return longest, 0.0
+    at_first, at_middle, at_last = (stage.bf16_layers for stage in stages)
     halves = np.where(inside, at_middle, np.where(first + embedding > last + head, at_first, at_last))
-    alone = columns.pp == 1
-    return np.where(alone, first + embedding + head, longest), np.where(alone, at_first, halves)
+    return longest, np.where(alone, at_first, halves)
 
 
 def _data_parallel(
