@@ -49,8 +49,10 @@ from tuner.costmodel.stack_constants import (
 )
 
 _GRACE: Final = ("GB200", "GB300", "GH200")
-_WHOLE: Final = ("delayed", "tensorwise")  # recipes with one scale for a whole tensor
 """Beginnings of the names of GPUs whose host is NVIDIA's Grace."""
+
+_WHOLE: Final = ("delayed", "tensorwise")
+"""Recipes with one scale for a whole tensor."""
 
 
 def size_of(workload: Workload) -> float:
