@@ -24,10 +24,7 @@ from tuner.costmodel.constants import (
 from tuner.costmodel.framework_terms import FRAMEWORK_TERMS, described, gradient_bytes, terms_of
 from tuner.costmodel.kernels import product_rate
 from tuner.costmodel.memory import memory_terms
-from tuner.costmodel.stack_constants import (
-    FP8_ACHIEVABLE,
-    QUANTIZE_BYTES,
-)
+from tuner.costmodel.stack_constants import CAST_READS, FP8_ACHIEVABLE, QUANTIZED_BYTES
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import time_terms
 
@@ -251,13 +248,16 @@ def test_fp8_products_reach_their_own_share_of_the_peak() -> None:
 
 @pytest.mark.parametrize("recipe", ["delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"])
 def test_casts_move_every_input_and_gradient_of_the_products(recipe: Any) -> None:
-    """Casts to fp8 and fp4 move inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: 16 h per token and layer."""
+    """Casts to fp8 and fp4 move inputs of width h, h, h, 4h and gradients of 3h, h, 4h, h: 16 h per token and layer.
+
+    Each read is of 16 bits, and two orientations are written.
+    """
     one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=4, zero=0, recompute="none")
     machines = node_of("B200-180GB-SXM", gpus=1)
     halves = under(None, headless(4))
     narrow = replace(halves, precision=scales(recipe), precision_recipe=recipe)
     cast = terms(narrow, machines, one)["elementwise"] - terms(halves, machines, one)["elementwise"]
-    moved = QUANTIZE_BYTES[recipe] * 16 * 4096 * 4 * 2048 * 24
+    moved = (2 * CAST_READS[recipe] + 2 * QUANTIZED_BYTES[recipe]) * 16 * 4096 * 4 * 2048 * 24
     assert cast == pytest.approx(moved / (machines.gpu.memory_bandwidth * 0.66))
 
 
@@ -323,6 +323,22 @@ def test_ulysses_exchanges_four_tensors_of_which_each_rank_keeps_its_part(cp: in
     found = exchange(under("megatron-core", headless(4), cp_comm="a2a"), cp)
     sent = 4 * 2 * 4096 * 4 * 2048 / cp * (cp - 1) / cp
     assert found == pytest.approx(2 * sent * 24 / (BANDWIDTH * NODE_LINK_SHARE))
+
+
+@pytest.mark.parametrize(("tp", "cp"), [(1, 16), (2, 8), (8, 2)])
+def test_a_ring_between_nodes_goes_through_the_adapter_of_each_gpu(tp: int, cp: int) -> None:
+    """Keys and values go forward, and they and their gradients backward, at an eighth of the node's bandwidth, however
+    few rings leave it; a gather has the adapters of the others as well."""
+    topology = Topology(nodes=2, tp=tp, pp=1, cp=cp, dp=1, micro_batch=4, zero=0, recompute="none")
+    slow = Link(bandwidth=BANDWIDTH, latency=0.0)
+    machines = replace(node_of("H100-80GB-SXM"), nodes=2, inter_node=slow)
+    found, gathered = (
+        terms(under("megatron-core", headless(4), cp_comm=kind), machines, topology) for kind in ("p2p", "all_gather")
+    )
+    received = (cp - 1) * 2 * 2 * 4096 / tp * 4 * 2048 / cp * 24
+    exchanged = 3 * received / (BANDWIDTH * SEND_SHARE / 8)
+    assert found["context_parallel"] == pytest.approx(exchanged, rel=0.01)
+    assert gathered["context_parallel"] < exchanged
 
 
 def test_a_gather_hides_less_than_a_ring() -> None:

@@ -46,7 +46,9 @@ def test_a_recipe_of_nvidia_implies_what_its_table_leaves_open() -> None:
     assert row.run.topology.recompute == "none"
     assert row.run.topology.sequence_parallel
     assert row.run.workload.parallel_loss
-    assert row.run.workload.stack == Stack(overlap_grad=1.0, overlap_param=1.0, overlap_tp=0.94, grad_precision="bf16")
+    assert row.run.workload.stack == Stack(
+        overlap_grad=1.0, overlap_param=1.0, overlap_tp=0.94, grad_precision="bf16", fused_loss=True
+    )
     assert row.assumed["recompute"] == "none"
 
 
@@ -87,6 +89,55 @@ def test_bridge_does_not_overlap_tensor_parallel_traffic_in_nvfp4(
     assert terms_of(row.run.workload).overlap_tp == overlapped
 
 
+@pytest.mark.parametrize(
+    ("framework", "release", "recipe", "cudnn", "gathers", "fused"),
+    [
+        ("megatron-bridge", "25.11", "fp8-cs", "9.13", 1.0, True),
+        ("megatron-bridge", "25.11", "fp8-mx", "9.13", 0.0, True),
+        ("megatron-bridge", "26.02", "fp8-mx", None, 1.0, True),
+        ("nemo 2", "25.02", "fp8-cs", "9.13", 1.0, False),
+        ("nemo 2 (25.04)", "25.05", "fp8-cs", "9.13", 1.0, True),
+        ("mlperf-nemo", "5.0", "fp8", "9.13", 1.0, False),
+        ("nemo-automodel", "25.11", "fp8-cs", None, 0.0, False),
+    ],
+)
+def test_nvidias_releases_differ_in_their_software(
+    framework: str, release: str, recipe: str, cudnn: str | None, gathers: float, fused: bool
+) -> None:
+    columns, values = "gpu,precision,precision_recipe,framework,release", f"GB200-192GB,fp8,{recipe},{framework}"
+    row = only(columns, f"{values},{release}")
+    assert row.run is not None
+    terms = terms_of(row.run.workload)
+    assert (terms.cudnn, terms.overlap_param, terms.fused_loss) == (cudnn, gathers, fused)
+    assert row.assumed.get("cudnn") == cudnn
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "model", "precision", "graph"),
+    [
+        ("nemo 2", "GB200-192GB", "llama3-8b", "bf16", "full"),
+        ("nemo 2 (25.04)", "GB200-192GB", "nemotron4-340b", "fp8", "full"),
+        ("nemo 2", "GB200-192GB", "llama3.1-405b", "fp8", "none"),
+        ("nemo 2", "B200-180GB-SXM", "llama3-70b", "fp8", "full"),
+        ("nemo 2", "B200-180GB-SXM", "gpt3-175b", "fp8", "none"),
+        ("nemo 2", "H100-80GB-SXM", "llama4-maverick", "fp8", "full"),
+        ("nemo 2", "H100-80GB-SXM", "llama4-maverick", "bf16", "none"),
+        ("megatron-bridge", "GB200-192GB", "llama3-8b", "bf16", "none"),
+    ],
+)
+def test_nemos_configurations_record_some_models_as_cuda_graphs(
+    framework: str, gpu: str, model: str, precision: str, graph: str
+) -> None:
+    row = only("gpu,framework,model,precision", f"{gpu},{framework},{model},{precision}")
+    assert row.run is not None
+    assert terms_of(row.run.workload).cuda_graph == graph
+
+
+def test_a_version_of_cudnn_is_numbers_and_dots() -> None:
+    row = only("gpu,framework,cudnn", "GB200-192GB,megatron-core,latest")
+    assert row.skipped == "cudnn must be a version, such as 9.18, not 'latest'."
+
+
 def test_a_table_states_how_weights_are_stored() -> None:
     row = only("gpu,framework,precision,quantized_weights", "H100-80GB-SXM,megatron-bridge,fp8,0")
     assert row.run is not None
@@ -110,11 +161,13 @@ def test_without_a_known_stack_the_defaults_are_those_of_every_table() -> None:
 
 
 def test_cells_count_before_what_the_stack_implies() -> None:
-    row = only("framework,recompute,grad_precision,overlap_grad,overlap_tp", "nemo 2,full,fp32,0,0.5")
+    row = only("framework,recompute,grad_precision,overlap_grad,overlap_tp,fused_loss", "nemo 2,full,fp32,0,0.5,0")
     assert row.run is not None
     assert row.run.topology.recompute == "full"
-    assert row.run.workload.stack == Stack(overlap_grad=0.0, overlap_param=1.0, overlap_tp=0.5, grad_precision="fp32")
-    assert not {"recompute", "grad_precision", "overlap_grad", "overlap_tp"} & row.assumed.keys()
+    assert row.run.workload.stack == Stack(
+        overlap_grad=0.0, overlap_param=1.0, overlap_tp=0.5, grad_precision="fp32", fused_loss=False
+    )
+    assert not {"recompute", "grad_precision", "overlap_grad", "overlap_tp", "fused_loss"} & row.assumed.keys()
 
 
 @pytest.mark.parametrize(
@@ -204,6 +257,7 @@ RECIPE = {
     "grad_precision": "bf16",
     "recompute": "none",
     "parallel_loss": "1",
+    "fused_loss": "1",
 }
 TITAN = {"recompute": "selective", "parallel_loss": "1"}
 CORE = {"recompute": "none", "parallel_loss": "1"}

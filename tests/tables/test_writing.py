@@ -31,6 +31,8 @@ STACK = Stack(
     recompute_modules=("layernorm", "moe_act"),
     cuda_graph="partial",
     cp_comm="a2a",
+    cudnn="9.13.1",
+    fused_loss=True,
 )
 
 

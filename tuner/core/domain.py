@@ -5,6 +5,7 @@ Units are bytes, seconds and FLOP/s. Violations, estimates, measurements and fai
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args
@@ -185,6 +186,8 @@ class Stack:
     """Precision of the weights and the optimizer's states under PyTorch's FSDP."""
     loss_precision: FloatPrecision | None = None
     """Precision of the loss."""
+    fused_loss: bool | None = None
+    """Whether one kernel of Transformer Engine computes the loss and the logits' gradient in place."""
     loss_chunks: int | None = None
     """Parts of a microbatch's tokens whose logits exist one after another."""
     quantized_weights: bool | None = None
@@ -201,11 +204,15 @@ class Stack:
     """The part launched as recorded CUDA graphs: nothing, all but experts, or all."""
     cp_comm: ContextExchange | None = None
     """How context parallel ranks exchange keys and values."""
+    cudnn: str | None = None
+    """Version of cuDNN, such as 9.18."""
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.loss_chunks is not None and self.loss_chunks < 1:
             raise InputError(f"loss_chunks must be 1 or more, not {self.loss_chunks}.")
+        if self.cudnn is not None and not re.fullmatch(r"\d+(\.\d+)+", self.cudnn):
+            raise InputError(f"cudnn must be a version, such as 9.18, not {shown(self.cudnn)}.")
         if self.bf16_layers is not None and not _are_two_counts(self.bf16_layers):
             raise InputError(
                 f"bf16_layers must be two numbers of layers, such as (1, 4), not {shown(str(self.bf16_layers))}."

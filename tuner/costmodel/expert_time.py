@@ -60,6 +60,7 @@ from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.kernels import (
     alignment,
     beside_layers,
+    cast_bytes,
     generation,
     host_pace,
     inner_speed,
@@ -68,7 +69,7 @@ from tuner.costmodel.kernels import (
     size_of,
     traffic_rate,
 )
-from tuner.costmodel.layer import Layer, RoutedPart, activation_bytes, cast_bytes, layer_of
+from tuner.costmodel.layer import Layer, RoutedPart, activation_bytes, layer_of
 from tuner.costmodel.layer_exchanges import Passes
 from tuner.costmodel.links import Links, gather
 from tuner.costmodel.site_factors import SiteFactors
@@ -218,7 +219,7 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         ahead, back = (each * tokens * columns.hidden / traffic_rate(gpu, site) for each in EXPERT_BIAS_BYTES)
         forward, backward = forward + ahead, backward + back
     if workload.is_quantized:
-        element = cast_bytes(workload) * tokens / traffic_rate(gpu, site)
+        element = cast_bytes(gpu, workload) * tokens / traffic_rate(gpu, site)
         inputs = 2 if workload.model.gated_mlp else 1
         return forward + element * (columns.hidden + width), backward + element * (columns.hidden + inputs * width)
     return forward, backward

@@ -51,6 +51,8 @@ class FrameworkTerms:
     """Whether SwiGLU and rotary embeddings are one kernel each."""
     transformer_engine: bool = False
     """Whether layers and attention are NVIDIA's Transformer Engine, whose attention is cuDNN's from Hopper on."""
+    cudnn: str | None = None
+    """Version of cuDNN; None: that of the published rates of its attention."""
     separate_buckets: bool = True
     """Whether gradients and updated weights travel through buckets of their own, instead of from where they lie."""
     small_buckets: bool = False
@@ -73,6 +75,8 @@ class FrameworkTerms:
     """Parts of a microbatch's tokens whose logits exist one after another."""
     in_place_loss: bool = False
     """Whether a parallel loss computes the softmax and its gradient in the fp32 copy of the logits."""
+    fused_loss: bool = False
+    """Whether Transformer Engine's kernel computes loss and gradient where the logits are."""
     source: str = ""
 
 
@@ -147,8 +151,8 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 
 _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends", "moe_overlap"),
-    "cuda_graph",
-    *("state_precision", "loss_precision", "loss_chunks"),
+    *("cuda_graph", "cudnn"),
+    *("state_precision", "loss_precision", "loss_chunks", "fused_loss"),
 )
 
 
@@ -168,6 +172,7 @@ def described(workload: Workload) -> list[str]:
     }
     words = [f"{100 * share:.0f}% of {name} may overlap" for name, share in shares.items() if share]
     words += [f"{8 * gradient_bytes(workload):.0f}-bit gradients"]
+    cudnn = f"cuDNN {terms.cudnn}" if terms.cudnn else "cuDNN"
     flags = {
         "interleaved sends overlap": terms.overlap_sends,
         "context parallel ranks gather all keys and values": exchange == "all_gather",
@@ -178,7 +183,8 @@ def described(workload: Workload) -> list[str]:
         "whole gradients until the last microbatch's are reduced": terms.unsharded_gradients,
         "selective recomputation of every second product": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
-        "cuDNN attention from Hopper on": terms.transformer_engine,
+        f"{cudnn} attention from Hopper on": terms.transformer_engine,
+        "loss in one kernel, where the logits are": terms.fused_loss,
     }
     if workload.is_quantized and terms.transformer_engine:
         stored = terms.quantized_weights

@@ -32,6 +32,9 @@ from tuner.costmodel.stack_constants import (
     ATTENTION_BACKWARD_RATIO,
     ATTENTION_PEAK,
     ATTENTION_RATES,
+    CAST_DIRECTIONS,
+    CAST_READS,
+    EARLIER_CUDNN_SPEEDS,
     FILLED_SIZE,
     FILLING_ELEMENTS,
     FP8_ACHIEVABLE,
@@ -44,12 +47,14 @@ from tuner.costmodel.stack_constants import (
     QUANTIZED_BYTES,
     QUANTIZED_FLOPS_PER_JOULE,
     QUANTIZED_WEIGHT_BYTES,
-    WEIGHT_DIRECTIONS,
     WORKSPACE_BYTES,
 )
 
 _GRACE: Final = ("GB200", "GB300", "GH200")
 """Beginnings of the names of GPUs whose host is NVIDIA's Grace."""
+
+_EARLIER_CUDNN: Final = (9, 13)
+"""The last version for which `EARLIER_CUDNN_SPEEDS` hold."""
 
 _WHOLE: Final = ("delayed", "tensorwise")
 """Recipes with one scale for a whole tensor."""
@@ -83,8 +88,25 @@ def quantized_weight_bytes(gpu: Gpu, workload: Workload) -> float:
     recipe = recipe_of(workload)
     if not recipe or not terms_of(workload).transformer_engine:
         return 0.0
-    directions = WEIGHT_DIRECTIONS.get(generation(gpu), WEIGHT_DIRECTIONS["other"]) if recipe in _WHOLE else 2
-    return directions * QUANTIZED_WEIGHT_BYTES[recipe]
+    return _directions(gpu, recipe) * QUANTIZED_WEIGHT_BYTES[recipe]
+
+
+def cast_bytes(gpu: Gpu, workload: Workload, *, normed: bool = False) -> float:
+    """Bytes of traffic for casting a value to fp8 or fp4; 0 in other precisions. A value is `normed` if a norm writes
+    it: Transformer Engine's norms find the largest one for a tensor's scale (pytorch/csrc/extensions/normalization.cpp
+    at d0067d0d: create_unquantized_tensor_with_amax)."""
+    recipe = recipe_of(workload)
+    if not recipe:
+        return 0.0
+    engine = terms_of(workload).transformer_engine
+    passes = 1 if normed and engine and recipe == "tensorwise" else CAST_READS[recipe]
+    directions = _directions(gpu, recipe) if engine else 2
+    return passes * size_of(workload) + directions * QUANTIZED_BYTES[recipe]
+
+
+def _directions(gpu: Gpu, recipe: str) -> int:
+    """Return in how many orientations Transformer Engine keeps what it casts: for products of both directions."""
+    return CAST_DIRECTIONS.get(generation(gpu), CAST_DIRECTIONS["other"]) if recipe in _WHOLE else 2
 
 
 def gathered_weight_bytes(workload: Workload) -> float:
@@ -158,12 +180,22 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors, seq: float) -> 
         rate = product_rate(gpu, beside_layers(gpu, workload), site) * site.attention / site.products
         forward = rate * FLASH_SPEED[workload.attention]
         return forward, forward * FLASH_BACKWARD_SPEED
-    kernel = "cudnn" if terms_of(workload).transformer_engine else "flash2"
+    terms = terms_of(workload)
+    kernel = "cudnn" if terms.transformer_engine else "flash2"
     clock = gpu.peak_flops.get("bf16", ATTENTION_PEAK[known]) / ATTENTION_PEAK[known]
     sustained = SUSTAINED_PRODUCT_SHARE * site.attention * clock
+    speed, speed_back = _cudnn_speeds(known, terms.cudnn) if kernel == "cudnn" else (1.0, 1.0)
     forward = _at_length(ATTENTION_RATES[known, kernel], seq) * sustained
     rates = ATTENTION_BACKWARD_RATES.get((known, kernel))
-    return forward, forward * ATTENTION_BACKWARD_RATIO if rates is None else _at_length(rates, seq) * sustained
+    back = forward * ATTENTION_BACKWARD_RATIO if rates is None else _at_length(rates, seq) * sustained
+    return speed * forward, speed_back * back
+
+
+def _cudnn_speeds(known: str, version: str | None) -> tuple[float, float]:
+    """Return the speed of attention with that version of cuDNN, forward and backward."""
+    if version is None or tuple(map(int, version.split(".")[:2])) > _EARLIER_CUDNN:
+        return 1.0, 1.0
+    return EARLIER_CUDNN_SPEEDS.get(known, (1.0, 1.0))
 
 
 def head_speeds(gpu: Gpu, workload: Workload, head_size: FloatArray) -> tuple[Any, Any]:

@@ -13,7 +13,6 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.model import Model
-from tuner.core.precision import recipe_of
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -36,6 +35,7 @@ from tuner.costmodel.expert_shapes import Product, attention_products, attention
 from tuner.costmodel.framework_terms import recomputed_modules, terms_of
 from tuner.costmodel.kernels import (
     beside_layers,
+    cast_bytes,
     flash_rates,
     head_speeds,
     host_pace,
@@ -51,7 +51,6 @@ from tuner.costmodel.stack_constants import (
     FUSED_ROTARY_BYTES,
     FUSED_SWIGLU_BYTES,
     NORM_BYTES,
-    QUANTIZE_BYTES,
     WINDOW_TILE,
 )
 
@@ -307,23 +306,18 @@ def activation_bytes(workload: Workload) -> float:
     return gated if workload.model.gated_mlp else GELU_BYTES
 
 
-def cast_bytes(workload: Workload) -> float:
-    """Return the traffic of casting one element to fp8 or fp4; 0 in other precisions."""
-    recipe = recipe_of(workload)
-    return float(QUANTIZE_BYTES[recipe]) if recipe else 0.0
-
-
 def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[FloatArray, FloatArray]:
     """Estimate the casts to fp8 or fp4 of the four products' inputs and, backward, of their outputs' gradients.
 
     Weights are cast once an iteration, for the first microbatch (NVIDIA, Transformer Engine, is_first_microbatch).
     """
-    workload = columns.workload
-    second = cast_bytes(workload) / traffic_rate(columns.cluster.gpu, site) * tokens
+    gpu, workload = columns.cluster.gpu, columns.workload
+    value, normed = cast_bytes(gpu, workload), cast_bytes(gpu, workload, normed=True)
     width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
     inner = ffn * (2 if workload.model.gated_mlp else 1)
-    inputs = 2 * columns.hidden + (width + ffn) / columns.tp
-    outputs = 2 * columns.hidden + (width + 2 * keys + inner) / columns.tp
+    inputs = normed * 2 * columns.hidden + value * (width + ffn) / columns.tp
+    outputs = value * (2 * columns.hidden + (width + 2 * keys + inner) / columns.tp)
+    second = tokens / traffic_rate(gpu, site)
     return second * inputs, second * outputs
 
 

@@ -55,7 +55,7 @@ def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: L
         bandwidth, latency = links.heads
         exchanged = moved / bandwidth + np.where(columns.cp > 1, 2 * latency, 0.0)
         return exchanged, exchanged
-    ring = _ring(columns, tokens, links)
+    ring = _ring(columns, tokens, *(links.context if kind == "all_gather" else links.context_sends))
     if kind == "all_gather" and terms_of(columns.workload).transformer_engine:
         return ring, 2 * ring
     merged, merged_back = _merges(columns, tokens, site)
@@ -81,10 +81,9 @@ def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArra
     return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
 
 
-def _ring(columns: Columns, tokens: Any, links: Links) -> FloatArray:
+def _ring(columns: Columns, tokens: Any, bandwidth: FloatArray, latency: FloatArray) -> FloatArray:
     """Estimate the seconds in which each rank receives the keys and values of the cp - 1 others (Liu et al. 2023, arXiv
     2310.01889). No published table validates this term."""
-    bandwidth, latency = links.context
     _, keys = _widths(columns)
     ring: FloatArray = (columns.cp - 1) * (
         2 * tokens * keys / columns.tp * size_of(columns.workload) / bandwidth + latency

@@ -68,9 +68,22 @@ class Links:
 
     @cached_property
     def context(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of a context parallel rank."""
+        """Bandwidth and latency of a context parallel rank in a collective."""
         columns = self._columns
         return self._ring(columns.tp * columns.cp, rings=columns.tp)
+
+    @cached_property
+    def context_sends(self) -> tuple[FloatArray, FloatArray]:
+        """Bandwidth and latency from one context parallel rank to the next.
+
+        A collective goes through all adapters of a node, a send through the one of its GPU (NVIDIA/nccl, src/graph/
+        topo.cc: ncclTopoGetLocalNet).
+        """
+        columns = self._columns
+        bandwidth, latency = self.context
+        own = self._node * SEND_SHARE * self._site.network / self._gpus
+        within = columns.tp * columns.cp <= self._domain
+        return np.where(within, bandwidth, np.minimum(bandwidth, own)), latency
 
     @cached_property
     def heads(self) -> tuple[FloatArray, FloatArray]:

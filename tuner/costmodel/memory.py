@@ -46,7 +46,7 @@ from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gr
 from tuner.costmodel.fully_sharded import fully_sharded_terms
 from tuner.costmodel.kernels import beside_layers, quantized_weight_bytes, size_of, workspaces
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, IN_PLACE_LOGIT_BYTES
+from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, FUSED_LOGIT_BYTES, IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
 _SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
@@ -282,8 +282,9 @@ def _context(columns: Columns, site: SiteFactors) -> FloatArray:
 def _logits(columns: Columns) -> FloatArray:
     each = columns.tokens * columns.padded_vocab
     if columns.workload.parallel_loss:
-        in_place = terms_of(columns.workload).in_place_loss
-        megatron: FloatArray = (IN_PLACE_LOGIT_BYTES if in_place else LOGIT_BYTES) * each / columns.tp
+        terms = terms_of(columns.workload)
+        copies = IN_PLACE_LOGIT_BYTES if terms.in_place_loss else LOGIT_BYTES
+        megatron: FloatArray = (FUSED_LOGIT_BYTES if terms.fused_loss else copies) * each / columns.tp
         return megatron
     if columns.workload.plain_layers:
         plain: FloatArray = PLAIN_LOGIT_BYTES * each

@@ -108,6 +108,15 @@ ATTENTION_BACKWARD_RATES: Final = _constant(
 )
 """The same of the backward pass; FlashAttention-2's on Hopper is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
 
+EARLIER_CUDNN_SPEEDS: Final = _constant(
+    "EARLIER_CUDNN_SPEEDS",
+    {"blackwell": (0.90, 0.87), "blackwell-ultra": (0.85, 0.85)},
+    "relative to the rates with cuDNN 9.18, forward and backward",
+    "16k tokens with cuDNN 9.13.1 on the B200, in proportion to its peak, and the GB300 (NVIDIA/cudnn-frontend at "
+    "be6c079, benchmark/sdpa_benchmark_training/artifacts); shorter sequences' times there include the launch",
+)
+"""Attention with cuDNN up to 9.13."""
+
 HEAD_SPEEDS: Final = _constant(
     "HEAD_SPEEDS",
     {
@@ -155,6 +164,23 @@ IN_PLACE_LOGIT_BYTES: Final = _constant(
     "NVIDIA/Megatron-LM at d98e8a64, megatron/core/tensor_parallel/cross_entropy.py",
 )
 """Logits while Megatron-Core's parallel loss is computed."""
+
+FUSED_LOSS_BYTES: Final = _constant(
+    "FUSED_LOSS_BYTES",
+    10.0,
+    "bytes per logit",
+    "counted: a read for the sums, a read and a write of the gradient, and both again to scale it, in 16 bits "
+    "(NVIDIA/TransformerEngine v2.9, pytorch/triton/cross_entropy.py)",
+)
+"""Traffic of Transformer Engine's fused loss, forward and backward."""
+
+FUSED_LOGIT_BYTES: Final = _constant(
+    "FUSED_LOGIT_BYTES",
+    2.0,
+    "bytes per logit",
+    "counted: the gradient replaces the logit (NVIDIA/TransformerEngine v2.9, pytorch/triton/cross_entropy.py)",
+)
+"""Its logits while it is computed."""
 
 WORKSPACE_BYTES: Final = _constant(
     "WORKSPACE_BYTES",
@@ -240,15 +266,14 @@ FILLED_SIZE: Final = _constant(
 )
 """Inner size at which a product reaches the rate of its GPU."""
 
-QUANTIZE_BYTES: Final = _constant(
-    "QUANTIZE_BYTES",
-    {"delayed": 4.0, "tensorwise": 6.0, "rowwise": 6.0, "blockwise": 4.0, "mxfp8": 4.1, "nvfp4": 5.1},
-    "bytes per element of a product's activations or their gradients",
-    "counted: reading 16 bits, writing 8 or 4 bits and their scales in both orientations, and a pass before that for "
-    "the scales of tensorwise, rowwise and nvfp4 (NVIDIA/TransformerEngine at d0067d0d, pytorch/csrc/quantizer.cpp: "
-    "nvte_hadamard_transform_amax)",
+CAST_READS: Final = _constant(
+    "CAST_READS",
+    {"delayed": 1, "tensorwise": 2, "rowwise": 2, "blockwise": 1, "mxfp8": 1, "nvfp4": 2},
+    "passes over each value, by recipe",
+    "counted: one to cast, and one before that for the scales of tensorwise, rowwise and nvfp4 "
+    "(NVIDIA/TransformerEngine at d0067d0d, pytorch/csrc/quantizer.cpp: nvte_hadamard_transform_amax)",
 )
-"""Traffic of casting the inputs of products in fp8 and fp4, by recipe."""
+"""Passes over the input of a product that is cast to fp8 or fp4."""
 
 QUANTIZED_BYTES: Final = _constant(
     "QUANTIZED_BYTES",
@@ -272,13 +297,13 @@ QUANTIZED_WEIGHT_BYTES: Final = _constant(
 )
 """Size of a weight as one direction of a product reads it: by rows forward, by columns backward."""
 
-WEIGHT_DIRECTIONS: Final = _constant(
-    "WEIGHT_DIRECTIONS",
+CAST_DIRECTIONS: Final = _constant(
+    "CAST_DIRECTIONS",
     {"blackwell": 1, "blackwell-ultra": 1, "other": 2},
-    "copies by GPU generation, of weights with one scale per tensor",
+    "copies by GPU generation, with one scale per tensor",
     "NVIDIA/TransformerEngine at d0067d0d, pytorch/utils.py: is_non_tn_fp8_gemm_supported",
 )
-"""Forms in which such a weight is kept: Blackwell's products read rows in both directions."""
+"""Orientations in which weights and inputs of products are kept: Blackwell's products read rows in both directions."""
 
 FP32_GRADIENT_BYTES: Final = _constant(
     "FP32_GRADIENT_BYTES",

@@ -34,7 +34,13 @@ from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
 from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import BACKWARD_SHARE, REDUCE_BUCKET, STRAGGLER_BASE, STRAGGLER_DEVIATION
+from tuner.costmodel.stack_constants import (
+    BACKWARD_SHARE,
+    FUSED_LOSS_BYTES,
+    REDUCE_BUCKET,
+    STRAGGLER_BASE,
+    STRAGGLER_DEVIATION,
+)
 from tuner.costmodel.stages import Stages
 
 TERMS: Final = (
@@ -146,7 +152,8 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
         logits = logits / columns.tp
     else:
         shared = shared + gather(logits * size_of(workload), columns.tp, bandwidth, latency)
-    return forward + backward + logits * LOSS_BYTES / traffic_rate(gpu, site) + shared
+    moved = FUSED_LOSS_BYTES if terms_of(workload).fused_loss else LOSS_BYTES
+    return forward + backward + logits * moved / traffic_rate(gpu, site) + shared
 
 
 def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:

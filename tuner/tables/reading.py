@@ -20,9 +20,10 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     status OK; mem_kind smi; mem_stage first, of Megatron-Core's own allocated bytes last; group one for the whole table
     framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
-    grad_precision, state_precision, loss_precision, loss_chunks, overlap_grad, overlap_param, overlap_tp, split_sends,
-    cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8), bf16_layers (first and last layers in 16 bits
-    beside fp8 or fp4, such as `1 4`) as the framework has them
+    grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: Transformer Engine's), overlap_grad,
+    overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),
+    bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such as `1 4`) as the framework has them
+    cudnn (its version, such as 9.13) a recent one, in NVIDIA's releases of 2025 9.13
 
 A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes a row or one of its measured figures:
 `exclude: why`, `exclude mem_gib: why`.

@@ -28,9 +28,17 @@ COLUMNS: Final = (
 
 OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "partition", "parallel_loss", "offload", "hsdp_replicas", "framework"),
-    *("precision_recipe", "optimizer", "grad_precision", "state_precision", "loss_precision", "loss_chunks"),
+    *(
+        "precision_recipe",
+        "optimizer",
+        "grad_precision",
+        "state_precision",
+        "loss_precision",
+        "loss_chunks",
+        "fused_loss",
+    ),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
-    *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers"),
+    *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers", "cudnn"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
     *("routing", "mtp"),

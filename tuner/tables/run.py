@@ -48,8 +48,9 @@ USUAL: Final[Mapping[str, str]] = {
 
 SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
-    *("grad_precision", "state_precision", "loss_precision", "loss_chunks"),
+    *("grad_precision", "state_precision", "loss_precision", "loss_chunks", "fused_loss"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
+    *("dispatcher", "cuda_graph", "cudnn"),
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
 
@@ -172,12 +173,14 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         **shares,
         **precisions,
         loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
+        fused_loss=flag(cells, "fused_loss") if "fused_loss" in cells else None,
         quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
         bf16_layers=parse_bf16_layers(cells["bf16_layers"]) if "bf16_layers" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it
         cp_comm=cells["cp_comm"].lower() if "cp_comm" in cells else None,  # type: ignore[arg-type]
+        cudnn=cells.get("cudnn"),
         recompute_modules=tuple(re.findall(r"\w+", modules.lower())) if modules else None,
     )
     return None if stack == Stack() else stack

@@ -19,11 +19,13 @@ _RECIPES: Final[Cells] = {
     "recompute": "none",
     "sequence_parallel": "1",
     "parallel_loss": "1",
+    "fused_loss": "1",
 }
 """NVIDIA's performance recipes: NVIDIA-NeMo/Megatron-Bridge, scripts/performance (moe_flex_dispatcher_backend in
-configs/*/*_workload_base_configs.py) and src/megatron/bridge/training/comm_overlap.py; grad_reduce_in_fp32 false (pull
-request 595); Megatron-Core recomputes only where asked to. overlap_tp by counting: of a layer's eight collectives
-TransformerEngine exposes a quarter of two, the forward reduce-scatters."""
+configs/*/*_workload_base_configs.py, cross_entropy_fusion_impl in utils/overrides.py) and
+src/megatron/bridge/training/comm_overlap.py; grad_reduce_in_fp32 false (pull request 595); Megatron-Core recomputes
+only where asked to. overlap_tp by counting: of a layer's eight collectives TransformerEngine exposes a quarter of two,
+the forward reduce-scatters."""
 
 _MEGATRON_LM: Final[Cells] = {
     **dict.fromkeys(("overlap_grad", "overlap_param"), "0"),
@@ -64,6 +66,11 @@ PRECISION_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
 """NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
 
+_NEMO: Final = r"nemo(?!-)"
+_NVIDIA: Final = rf"{_NEMO}|megatron-bridge"
+_GRAPHS: Final[Cells] = {"cuda_graph": "full"}
+
+
 def _stored(product: str, name: str) -> tuple[Cells, Cells]:
     """Return the cells of rows of the product, or of one whose recipe is not stated, that store weights in fp8."""
     recipes = rf"({'|'.join(STORED_IN_FP8[product])})?$"
@@ -74,8 +81,15 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
     _stored("megatron-bridge", "megatron-bridge"),
-    _stored("nemo", r"(mlperf-)?nemo(?!-)"),
+    _stored("nemo", rf"(mlperf-)?{_NEMO}"),
     ({"framework": "megatron-bridge", "precision": "fp4"}, {"overlap_tp": "0"}),
+    ({"framework": _NVIDIA, "release": r"25\."}, {"cudnn": "9.13"}),
+    ({"framework": _NVIDIA, "release": r"25\.", "precision_recipe": "mxfp8"}, {"overlap_param": "0"}),
+    ({"framework": "mlperf-nemo"}, {"cudnn": "9.13", "fused_loss": "0"}),
+    ({"framework": _NEMO, "release": r"25\.02"}, {"fused_loss": "0"}),
+    ({"framework": _NEMO, "gpu": "gb200", "model": r"gpt3-|grok-1|llama3-8b|mixtral-8x7b|nemotron4-"}, _GRAPHS),
+    ({"framework": _NEMO, "gpu": "b200", "model": r"llama3-|mixtral-8x7b|nemotron4-"}, _GRAPHS),
+    ({"framework": _NEMO, "gpu": "h100", "model": r"llama4-", "precision": "fp8"}, _GRAPHS),
     ({"framework": "torchtitan", "source": r".*\((20(1\d|2[0-5])\b|2026-0[1-4])"}, {"loss_chunks": "1"}),
 )
 """Patterns of several columns, and the cells that a run has where all of them match.
@@ -84,8 +98,12 @@ Megatron-Bridge's recipes train three models with moments in bf16 (NVIDIA-NeMo/M
 src/megatron/bridge/recipes: exp_avg_dtype); its performance recipes in NVFP4 set tp_comm_overlap to False (v0.2.0 to
 v0.4.0, scripts/performance/configs). Of Megatron-FSDP --megatron-fsdp-grad-comm-dtype and
 --megatron-fsdp-main-grads-dtype are bf16 (NVIDIA/Megatron-LM at 861b2e8e,
-examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). torchtitan computes its loss in chunks since April 2026
-(pytorch/torchtitan at 786e26f8)."""
+examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). NVIDIA's releases of 2025 have cuDNN 9.13 or earlier (Megatron-
+Bridge v0.2.0, docs/releases/software-versions.md) and gather parameters before the pass in mxfp8 (the same,
+scripts/performance/configs; NVIDIA/NeMo v2.4.0, scripts/performance/helpers.py). MLPerf's runs, of 2024 and 2025, use
+other scripts, and NeMo's before v2.3.0 set no cross_entropy_fusion_impl. NeMo's CUDA graphs: v2.3.0,
+scripts/performance/recommended_model_configs, and NVIDIA/dgxc-benchmarking at c5c765f, launch.sh of grok1, llama4 and
+nemotron. torchtitan computes its loss in chunks since April 2026 (pytorch/torchtitan at 786e26f8)."""
 
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
