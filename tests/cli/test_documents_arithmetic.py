@@ -26,19 +26,20 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         left_out=0.045,
         slower=None,
     )
-    table: Any = SimpleNamespace(name="t", simulated=False)
+    table: Any = SimpleNamespace(name="t", simulated=False, rows=[SimpleNamespace(line=7, skipped="why")])
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)
     products = next(line.split() for line in printed if line.startswith("products "))
     assert products == ["products", "x", f"{site.products:.3f}", "+-", "5%"]
-    assert printed[-3:] == [
+    assert printed[-4:] == [
         "t: 4 timed rows, 3 rows with memory or OOM; memory uncertainty 7%",
         "median error of time: 12.3% before calibration, 4.5% after (5-fold cross-validation)",
+        "line 7 skipped: why",
         "wrote out; pass it to other commands with --calibration",
     ]
     learnt.left_out = None
     calibrate._print_text(table, "out", learnt)
-    assert lines(capsys)[-2] == "median error of time: 12.3% before calibration"
+    assert lines(capsys)[-3] == "median error of time: 12.3% before calibration"
     calibrate._print_json(table, "out", learnt)
     document = json.loads(capsys.readouterr().out)
     assert (document["timed_rows"], document["memory_rows"], document["memory_deviation"]) == (4, 3, 0.07)

@@ -317,7 +317,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "kernels": (
             "local" if eager else "transformer_engine",
             {"eager": "auto", "fused": "unfused"}.get(
-                workload.attention, "fused" if model.latent or model.attention_sinks else "flash"
+                workload.attention, "fused" if model.latent or model.attention_sinks else "auto"
             ),
             not eager,
         ),

@@ -197,6 +197,15 @@ def test_a_recipe_of_a_mixture_has_its_experts_and_parallel_degrees(key: str, na
     assert "layer.attention.qk_norm.eps = 1e-06" in text
 
 
+def test_a_torchtitan_run_saves_checkpoints() -> None:
+    """torchtitan saves none by default."""
+    run = bloom("tp1-pp1-dp32-mbs1-z3", **FLASH)
+    text = exported(run, "torchtitan")["recipe.py"]
+    folder = 'folder=os.path.abspath(os.environ["CHECKPOINTS"])'
+    assert f"enable=True, {folder}, interval={run.save_interval}\n" in text
+    assert run.save_interval == round(3 * 3600 / run.expected.sec_per_iter)
+
+
 def test_a_recipe_of_a_llama_sets_its_initialization() -> None:
     """torchtitan would initialize embeddings with a deviation of one and the output layer by its width."""
     untied, _ = recipe_of("tp1-pp1-dp32-mbs1-z3")
@@ -287,8 +296,10 @@ configs = importlib.util.module_from_spec(spec)
 sys.modules["torchtitan.config"] = configs
 spec.loader.exec_module(configs)
 family, size, layers = sys.argv[3], int(sys.argv[4]), int(sys.argv[5])
-names = "components.data components.loss components.optimizer components.quantization distributed.activation_checkpoint"
-for name in f"{names} hf_datasets.text_datasets models.common.config_utils models.{family} trainer".split():
+parts = ("checkpointer", "data", "loss", "optimizer", "quantization")
+names = " ".join(f"components.{part}" for part in parts)
+names += " distributed.activation_checkpoint hf_datasets.text_datasets models.common.config_utils"
+for name in f"{names} models.{family} trainer".split():
     sys.modules[f"torchtitan.{name}"] = MagicMock()
 vocab = {"llama3": 128256, "qwen3": 151936}[family]
 model = types.SimpleNamespace(

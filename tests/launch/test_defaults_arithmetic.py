@@ -104,7 +104,7 @@ def test_a_machine_with_gpus_has_at_most_one_rank_per_gpu(ranks: int | None, fit
     assert (found["gpus_per_node"], found["gpu"], found["global_batch"]) == (8, "H100-80GB-SXM", 32)
     assert local_defaults({**asked, "gpu": "mine"}, GPUS, own_worker=True)["gpu"] == "mine"
     assert local_defaults({**asked, "cluster": "bloom-48"}, GPUS, own_worker=True)["gpu"] is None
-    with pytest.raises(InputError, match="has one node"):
+    with pytest.raises(InputError, match="have one node"):
         local_defaults({**asked, "nodes": 2}, GPUS, own_worker=True)
 
 

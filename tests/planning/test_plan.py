@@ -249,16 +249,16 @@ def test_each_opening_of_an_empty_space_opens_it() -> None:
 @pytest.mark.parametrize(
     ("described", "opening"),
     [
-        ({"settings": ["tp=3"]}, "tp not set to 3 (14,538 legal)"),
-        ({"settings": ["heads=100"]}, "heads not set to 100 (14,538 legal)"),
-        ({"settings": ["shape=13824x78", "pp=7"]}, "pp not set to 7 (9,352 legal)"),
+        ({"settings": ["tp=3"]}, "values of tp other than 3 (14,538 legal)"),
+        ({"settings": ["heads=100"]}, "values of heads other than 100 (14,538 legal)"),
+        ({"settings": ["shape=13824x78", "pp=7"]}, "values of pp other than 7 (9,352 legal)"),
         ({"global_batch": 2047}, "global batch 2048 (14,538 legal) or global batch 1920 ("),
         ({"precision": "fp32", "attention": "fused"}, "--attention eager ("),
-        ({"settings": ["dp=7"]}, "dp not set to 7 ("),
-        ({"settings": ["micro_batch=3"]}, "micro_batch not set to 3 ("),
+        ({"settings": ["dp=7"]}, "values of dp other than 7 ("),
+        ({"settings": ["micro_batch=3"]}, "values of micro_batch other than 3 ("),
         ({"model": "llama-3-8b", "attention": "fused"}, "--allow fused-softmax ("),
         ({"nodes": 5, "exact_nodes": True, "settings": ["vpp=1", "pp=1"]}, "4 nodes ("),
-        ({"settings": ["heads=11"]}, "heads not set to 11 ("),
+        ({"settings": ["heads=11"]}, "values of heads other than 11 ("),
         ({"settings": ["heads=11", "micro_batch=3"]}, "no single change of nodes, global batch, policies or depth"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_job_must_save_its_own_cost(gain: float, pays: bool) -> None:
     assert decider.scheduler._cost(0, 0.25) == approx(0.75 * 840 * 2 / 3600 + 0.25 * start), "it fails at first"
 
 
-@pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round is used up")])
+@pytest.mark.parametrize(("repeats", "launched", "words"), [(5, 40, None), (6, 40, "the final round has no jobs left")])
 def test_the_final_round_ends_with_its_share(repeats: int, launched: int, words: str | None) -> None:
     """The final round ends after 6 of 40 jobs, or earlier if the leader is statistically separated."""
     final = Proposal(key="1", params={}, topology={}, candidate=1, kind="final")

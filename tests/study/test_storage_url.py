@@ -53,6 +53,7 @@ def test_a_malformed_url_is_reported_without_the_password(
 ) -> None:
     """A malformed URL exits with code 2 and one sentence, without the password."""
     monkeypatch.chdir(tmp_path)
+    Path("x.db").touch()
     said = run("list", "--storage", url)
     assert said.code == 2, said.err
     assert words in said.err
@@ -84,6 +85,16 @@ def test_settings_do_not_show_the_storage() -> None:
 @pytest.mark.filterwarnings("ignore:Query string")
 def test_an_empty_storage_is_named_without_its_options(run: Run, tmp_path: Path) -> None:
     """`tuner list` of an empty database prints the URL without its options."""
+    (tmp_path / "x.db").touch()
     said = run("list", "--storage", f"sqlite:///{tmp_path}/x.db?mode=rwc&vfs_key=s3cret")
     assert "No studies in sqlite:///" in said.out
     assert "s3cret" not in said.out + said.err
+
+
+@pytest.mark.parametrize("command", [["list"], ["stop", "s"], ["report", "s"], ["evaluate", "s"]])
+def test_reading_creates_no_database(command: list[str], run: Run, tmp_path: Path) -> None:
+    """A mistyped file is named, not created."""
+    said = run(*command, "--storage", f"sqlite:///{tmp_path}/typo.db")
+    assert said.code == 2, said.err
+    assert f"there is no database {tmp_path}/typo.db." in said.err
+    assert list(tmp_path.iterdir()) == []

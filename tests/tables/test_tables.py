@@ -230,7 +230,7 @@ def test_a_word_that_is_no_choice_is_refused_and_a_placeholder_is_not_stated(col
 def test_a_figure_may_carry_its_unit() -> None:
     assert plain("mem_gib", "67GB") == plain("mem_gib", "67 GiB") == "67"
     assert plain("mem_gib", "2048 MiB") == "2"
-    assert [plain(column, "n/a") for column in ("tflops", "tp", "note", "model")] == ["", "", "n/a", "n/a"]
+    assert [plain(column, "n/a") for column in ("tflops", "tp", "note", "group")] == ["", "", "n/a", "n/a"]
     assert plain("sec_per_iter", "607ms") == "0.607"
     assert plain("size", "104B") == "104B"
     row = only("layers,hidden,sec_per_iter,tflops,mem_gib\n4,1024,2.5,41.5,67GB\n")

@@ -11,7 +11,7 @@ from tuner.audit.logged import audit_run
 from tuner.audit.measure import differences
 from tuner.audit.repair import Finding, fixed
 from tuner.audit.subject import subject_of
-from tuner.core.atomic_write import write_whole
+from tuner.core.atomic_write import unwritten, write_whole
 from tuner.core.errors import InputError, TunerError
 from tuner.logs import Log, read_log
 from tuner.logs.files import log_lines
@@ -61,7 +61,7 @@ def audit_file(
         try:
             write_whole(Path(output), fixed(found, findings))
         except OSError as error:
-            raise InputError(f"cannot write {output}: {error.strerror or error}.") from None
+            raise unwritten(Path(output), error) from None
     return FileAudit(name=found.name, findings=findings, rows=len(found.rows))
 
 

@@ -50,6 +50,7 @@ _NO_ITERATIONS: Final = (
     "the log has no iterations; pass the log of the rank that prints them, or run with --explain to see which "
     "lines look like iterations, and match them with --step-pattern."
 )
+_NO_MATCH: Final = "no line of the log has an iteration with a positive time where --step-pattern looks for it."
 _MIN_RANK_SPREAD: Final = 0.01
 """Relative difference between the times of ranks from which a note is given."""
 _MIN_TFLOPS_DIFFERENCE: Final = 0.005
@@ -131,7 +132,12 @@ def measure(
     index = chosen_run(found, run)
     subject, lacks = subject_of(found.runs[index] if found.runs else None, space, key)
     made = measure_run(
-        found, subject=subject, run=run, iterations=spans, global_batch=space.arguments.get("global_batch")
+        found,
+        subject=subject,
+        run=run,
+        iterations=spans,
+        global_batch=space.arguments.get("global_batch"),
+        nothing=_NO_MATCH if step_pattern else _NO_ITERATIONS,
     )
     delivery = None
     if expected and made.measurement:
@@ -153,10 +159,12 @@ def measure_run(
     run: int | None = None,
     iterations: Sequence[tuple[int, int]] | None = None,
     global_batch: int | None = None,
+    nothing: str = _NO_ITERATIONS,
 ) -> LogMeasurement:
-    """Measure one run of a log. `global_batch` converts samples per second to seconds if the log has no batch."""
+    """Measure one run of a log. `global_batch` converts samples per second to seconds if the log has no batch;
+    `nothing` says why a log has no run."""
     if not log.runs:
-        return _measured(log, 0, (), _NO_ITERATIONS)
+        return _measured(log, 0, (), nothing)
     index = chosen_run(log, run)
     source = log.runs[index]
     rows = _rows(source, subject, global_batch)

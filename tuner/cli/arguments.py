@@ -28,7 +28,7 @@ def takes_a_table(command: Command) -> Command:
         from pathlib import Path
 
         file, defaults, runs, storage = (given.pop(name) for name in ("file", "defaults", "runs", "storage"))
-        if not Path(file).exists() and (storage or (Path(runs) / file / "study.db").is_file()):
+        if (not Path(file).exists() or Path(file).is_dir()) and (storage or (Path(runs) / file / "study.db").is_file()):
             return command(table=_study_table(file, Path(runs), storage), **given)
         return command(table=read(file, defaults), **given)
 

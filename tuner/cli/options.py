@@ -88,14 +88,16 @@ ALL: Final = "all"
 """Value of `tuner plan --framework` that compares the frameworks."""
 
 
-def _framework_option(*more: str) -> Callable[[Command], Command]:
+def _framework_option(
+    *more: str, usual: str = "the preset's; deepspeed for tuner's own worker; else megatron-core"
+) -> Callable[[Command], Command]:
     names = ("megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan", "any")
     compares = " all compares the frameworks." if more else ""
     return click.option(
         "--framework",
         type=click.Choice([*names, *more]),
         help="Training framework; topologies that it does not support are not searched ('tuner catalog frameworks')."
-        f"{compares} [default: the preset's; deepspeed for tuner's own worker; else megatron-core]",
+        f"{compares} [default: {usual}]",
     )
 
 
@@ -223,6 +225,13 @@ def takes_description(command: Command) -> Command:
     """Add the options that describe a space to a command; it receives them as arguments of `space_for`."""
     for option in reversed(_DESCRIBE):
         command = option(command)
+    return command
+
+
+def takes_description_of_layers(command: Command) -> Command:
+    """Add the same options to a command that estimates the layers of `--stack` where no framework is given."""
+    for option in reversed(_DESCRIBE):
+        command = (_framework_option(usual="none, the layers of --stack") if option is _FRAMEWORK else option)(command)
     return command
 
 

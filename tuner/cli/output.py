@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from tuner.core.domain import Cluster, Workload
     from tuner.core.model import Model
     from tuner.space.space import Space
+    from tuner.tables import Table
 
 
 MIN_TEXT_WIDTH: Final = 16
@@ -82,6 +83,21 @@ def _wrapped(text: str, width: int) -> list[str]:
     if len(text) <= width:
         return [text]
     return textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
+
+
+_MAX_SKIPPED: Final = 10
+"""Rows whose reasons are printed."""
+
+
+def print_skipped(table: Table, *, more: str) -> None:
+    """Print why rows of a table cannot be read, and what lists `more` of them."""
+    from tuner.core.text import counted
+
+    skipped = [row for row in table.rows if row.skipped]
+    for row in skipped[:_MAX_SKIPPED]:
+        print(f"line {row.line} skipped: {row.skipped}")
+    if len(skipped) > _MAX_SKIPPED:
+        print(f"{counted(len(skipped) - _MAX_SKIPPED, 'more line')} skipped{more}")
 
 
 def space_lines(space: Space) -> list[str]:

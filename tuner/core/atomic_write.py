@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from tuner.core.errors import DiskFull, InputError
+from tuner.core.errors import DiskFull, InputError, TunerError
 
 RUNNABLE: Final = 0o755
 PRIVATE: Final = 0o600
@@ -52,12 +52,16 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
                     temporary.replace(path)
             failed.pop_all()
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        room = "make room there or " if full else ""
-        raise (DiskFull if full else InputError)(
-            f"{path} cannot be written: {error.strerror or error}; {room}choose a folder with -o DIR."
-        ) from None
+        raise unwritten(path, error, remedy="choose a folder with -o DIR") from None
     return [folder / name for name in files]
+
+
+def unwritten(path: Path, error: OSError, *, remedy: str = "") -> TunerError:
+    """Return the error of a file that cannot be written."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedies = " or ".join(filter(None, ["make room there"] * full + [remedy]))
+    text = f"{path} cannot be written: {error.strerror or error}{remedies and f'; {remedies}'}."
+    return DiskFull(text) if full else InputError(text)
 
 
 def _stage(path: Path, content: str | bytes, mode: int | None, failed: ExitStack) -> tuple[Path | None, Path]:

@@ -292,7 +292,9 @@ _RECORDS: Final = (
         precision_recipe=Capability(
             ("rowwise", "mxfp8"), _TITAN + "components/quantization/float8.py: recipe_name; mx.py: MXFP8LinearConverter"
         ),
-        attention=Capability(("flash2",), _TITAN + "models/common/attention.py: scaled dot-product attention"),
+        attention=Capability(
+            ("flash2",), _TITAN + "models/common/config_utils.py: FlexAttention, estimated as FlashAttention-2"
+        ),
         formats=("torchtitan",),
         log="torchtitan",
     ),
@@ -367,7 +369,8 @@ def check_supported(workload: Workload) -> None:
     if any("attention" in one for one in missing):
         remedies.append(f"--attention {either(record.kernels(workload.model))}")
     if not all("attention" in one for one in missing):
-        recipes, precisions = record.precision_recipe.value, record.precision.value
+        recipes = [one for one in record.precision_recipe.value if scales(one) == workload.precision]
+        precisions = record.precision.value
         keeps = workload.precision in precisions
         remedies.append(f"--precision-recipe {either(recipes)}" if keeps else f"--precision {either(precisions)}")
     raise InputError(f"{record.name} has no {listed(missing, last='or')}; use {' or '.join(remedies)}.")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.atomic_write import write_whole
+from tuner.core.atomic_write import unwritten, write_whole
 from tuner.core.catalog import read_toml, toml_of
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.text import shown
@@ -32,7 +32,7 @@ def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
     try:
         write_whole(path, site_text(calibration, source=source))
     except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}.") from None
+        raise unwritten(path, error) from None
 
 
 def cost_model(calibration: str | Path | Calibration | None) -> CostModel:

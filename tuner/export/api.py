@@ -24,6 +24,7 @@ from tuner.export.bundle import FORMATS, bundle
 from tuner.export.flag_table import Difference
 from tuner.export.formats import ExportOptions, Fork, Format, ZeroPlusPlus, find
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
+from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ExpectedPerformance, ProductionRun
 from tuner.launch.program import axes_not_passed
 from tuner.launch.slurm.site_profile import SiteProfile
@@ -193,12 +194,17 @@ def prepare_export(
     )
     run = production_run(study, ranked)
     check_program(study, run, chosen, command=command, fork=fork)
+    other = other_framework_note(run, chosen, options)
     return Export(
         run=run,
         format=chosen,
         options=options,
         files=bundle(run, chosen.name, options),
-        notes=(*model_notes(run.workload.model), *program_notes(study, run, chosen, options.command)),
+        notes=(
+            *model_notes(run.workload.model),
+            *program_notes(study, run, chosen, options.command),
+            *((other,) if other else ()),
+        ),
     )
 
 

@@ -12,6 +12,7 @@ from tuner.export.deepspeed import DEEPSPEED_FORMATS
 from tuner.export.formats import ExportOptions, Format, find
 from tuner.export.megatron_core import MEGATRON_CORE
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
+from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ProductionRun, run_document
 from tuner.export.rendering import as_json, rendered
 from tuner.export.torchtitan import TORCHTITAN
@@ -34,5 +35,6 @@ def bundle(run: ProductionRun, format_name: str, options: ExportOptions | None =
             "topology."
         )
     files = {**chosen.render(run, options, chosen), "topology.json": as_json(run_document(run))}
-    files["README.md"] = rendered("README.md", run, format=chosen, files=sorted(files), options=options)
+    note = other_framework_note(run, chosen, options)
+    files["README.md"] = rendered("README.md", run, format=chosen, files=sorted(files), options=options, note=note)
     return files

@@ -36,10 +36,16 @@ Files = dict[str, str]
 
 
 def deepspeed_config_files(
-    run: ProductionRun, *, with_optimizer: bool, zero_plus_plus: tuple[ZeroPlusPlus, ...] = ()
+    run: ProductionRun,
+    *,
+    with_optimizer: bool,
+    zero_plus_plus: tuple[ZeroPlusPlus, ...] = (),
+    for_hf_trainer: bool = False,
 ) -> Files:
     """Return `ds_config.json` and its explanation."""
-    config = production_config(run, with_optimizer=with_optimizer, zero_plus_plus=zero_plus_plus)
+    config = production_config(
+        run, with_optimizer=with_optimizer, zero_plus_plus=zero_plus_plus, for_hf_trainer=for_hf_trainer
+    )
     return {"ds_config.json": as_json(config), "ds_config.md": config_notes(run, config)}
 
 
@@ -52,8 +58,14 @@ def program_files(
             "--zero-plus-plus is set in ds_config.json, which --command does not read: pass it {ds_config}, or leave "
             "the option out."
         )
-    parts = options.zero_plus_plus
-    files = deepspeed_config_files(run, with_optimizer=True, zero_plus_plus=parts) if program.reads_config else {}
+    files: Files = {}
+    if program.reads_config:
+        files = deepspeed_config_files(
+            run,
+            with_optimizer=True,
+            zero_plus_plus=options.zero_plus_plus,
+            for_hf_trainer=program.passes_config_to_hf,
+        )
     if program.worker:
         refuse(worker_workload(run), run.topology, production_config(run, with_optimizer=True))
         files["assignment.json"] = assignment_text(run, result)

@@ -143,7 +143,8 @@ class Format:
             _check_zero_plus_plus(self, run, options.zero_plus_plus)
         found = self.refusals(run, options)
         if found:
-            raise InputError(f"{self.title} does not support {listed(found, last='or')}; {self.remedy}.")
+            program = self.title if options.command is None else "your program"
+            raise InputError(f"{program} does not support {listed(found, last='or')}; {self.remedy}.")
 
     def settings(self, run: ProductionRun, options: ExportOptions) -> Settings:
         """Return the flags that express a run, after `check`."""

@@ -125,14 +125,13 @@ def training_flags(run: ProductionRun) -> Settings:
         ("--clip-grad", "1.0"),
         ("--weight-decay", "0.1"),
         ("--log-interval", "1"),
-        ("--save-interval", str(max(1, round(_SAVED_EVERY / run.expected.sec_per_iter)))),
+        ("--save-interval", str(run.save_interval)),
     ]
     if run.workload.optimizer == "adam":
         flags += [("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--adam-eps", "1e-8")]
     return flags
 
 
-_SAVED_EVERY: Final = 3 * 3600.0
 """Seconds between two checkpoints."""
 
 

@@ -194,14 +194,20 @@ def _attention(run: ProductionRun) -> Settings:
             ("--no-masked-softmax-fusion",),
             ("--no-gradient-accumulation-fusion",),
         ]
-    return [("--transformer-impl", "transformer_engine"), ("--attention-backend", attention_backend(run))]
+    backend = attention_backend(run)
+    chosen: Settings = [("--attention-backend", backend)] if backend != "auto" else []
+    return [("--transformer-impl", "transformer_engine"), *chosen]
 
 
 def attention_backend(run: ProductionRun) -> str:
-    """Return Transformer Engine's backend: only cuDNN's flash attention ("fused") supports sinks and two head sizes."""
+    """Return the attention backend.
+
+    Only cuDNN's flash attention ("fused") supports sinks and two head sizes. Otherwise Transformer Engine chooses, as
+    the estimate assumes: cuDNN from Hopper on, FlashAttention before ("flash" would switch cuDNN off).
+    """
     if run.workload.attention == "fused":
         return "unfused"
-    return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "flash"
+    return "fused" if run.workload.model.attention_sinks or run.workload.model.latent else "auto"
 
 
 def _splits(run: ProductionRun) -> bool:

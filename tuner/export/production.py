@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from tuner.core.documents import identity_document, model_notes, topology_document
 from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
 from tuner.core.text import token_count
-from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config
+from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config, with_trainer_values
 
 if TYPE_CHECKING:
     from tuner.export.formats import ZeroPlusPlus
@@ -21,6 +21,9 @@ Source = Literal["measured", "simulated", "estimated"]
 WARM_UP_SHARE: Final = 0.005
 """Share of the training over which the learning rate rises (BLOOM: 375M of 366B tokens, GPT-3: 375M of 300B, both
 0.1%). A default to review; ds_config.md says so."""
+
+SAVED_EVERY: Final = 3 * 3600.0
+"""Seconds from one checkpoint to the next. A default to review."""
 
 LOSS_SCALING: Final[Config] = {
     "enabled": True,
@@ -82,11 +85,32 @@ class ProductionRun:
         """Return the number of optimizer steps in the whole training."""
         return math.ceil(self.samples / self.workload.global_batch)
 
+    @property
+    def segment(self) -> int:
+        """Return how many nodes must share an NVLink domain for the widest group within one; 0 if it makes no
+        difference."""
+        topology, cluster = self.topology, self.cluster
+        groups = (topology.tp, topology.tp * topology.cp, topology.ep * topology.etp)
+        widest = max(ranks for ranks in (1, *groups) if ranks <= cluster.domain)
+        if widest <= self.ranks_per_node or topology.gpus <= cluster.domain:
+            return 0
+        return math.ceil(widest / self.ranks_per_node)
+
+    @property
+    def save_interval(self) -> int:
+        """Return the iterations from one checkpoint to the next."""
+        return max(1, round(SAVED_EVERY / self.expected.sec_per_iter))
+
 
 def production_config(
-    run: ProductionRun, *, with_optimizer: bool, zero_plus_plus: Sequence[ZeroPlusPlus] = ()
+    run: ProductionRun,
+    *,
+    with_optimizer: bool,
+    zero_plus_plus: Sequence[ZeroPlusPlus] = (),
+    for_hf_trainer: bool = False,
 ) -> Config:
-    """Return `ds_config.json`, with or without the optimizer and its schedule (Megatron brings its own)."""
+    """Return `ds_config.json`, with or without the optimizer and its schedule: Megatron brings its own, and HF Trainer
+    its schedule and the optimizer's values."""
     topology, workload = run.topology, run.workload
     config = ds_config(workload, topology)
     if "fp16" in config:
@@ -114,6 +138,9 @@ def production_config(
     for part in zero_plus_plus:
         config["zero_optimization"] |= switches[part]
     check(config, data_parallel=topology.dp)
+    if for_hf_trainer:
+        del config["scheduler"]
+        return with_trainer_values(config)
     return config
 
 
@@ -127,9 +154,14 @@ def config_notes(run: ProductionRun, config: Config) -> str:
         "| key | value | reason |",
         "|---|---|---|",
     ]
-    lines += [f"| `{name}` | `{json.dumps(value)}` | {_reason(run, name)} |" for name, value in _flat(config)]
+    lines += [
+        f"| `{name}` | `{json.dumps(value)}` | {_FILLED_IN if value == 'auto' else _reason(run, name)} |"
+        for name, value in _flat(config)
+    ]
     if "optimizer" not in config:
         lines += ["", "The launch script passes the optimizer and the learning rate schedule to Megatron."]
+    elif "scheduler" not in config:
+        lines += ["", "The learning rate schedule is HF Trainer's."]
     return "\n".join(lines) + "\n"
 
 
@@ -140,6 +172,8 @@ def _flat(config: Config, before: str = "") -> list[tuple[str, Any]]:
         found += _flat(value, path) if isinstance(value, dict) else [(path, value)]
     return found
 
+
+_FILLED_IN: Final = "HF Trainer fills it in from its arguments"
 
 _REASONS: Final[Mapping[str, str]] = {
     "train_micro_batch_size_per_gpu": "micro batch of the topology",
@@ -184,6 +218,8 @@ def _reason(run: ProductionRun, path: str) -> str:
         "scheduler.params.total_num_steps": f"{token_count(workload.training_tokens)} tokens / tokens per batch",
         "pipeline.activation_checkpoint_interval": f"{recomputation} recomputation",
     }
+    if path.endswith(".stage3_prefetch_bucket_size"):
+        return "DeepSpeed's default: 50 million elements, or all parameters of a rank if fewer"
     if "bucket_size" in path:
         cap = workload.model.parameters // (topology.tp * topology.pp)
         return f"500 million elements, or all parameters of a rank if fewer ({cap:,})"

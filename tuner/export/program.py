@@ -16,7 +16,7 @@ from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Treatment, expre
 from tuner.export.identity import PROPERTIES
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import as_json
-from tuner.launch.program import CommandTemplate, template_fields
+from tuner.launch.program import CommandTemplate, passes_config_to_hf, template_fields
 from tuner.launch.trainers.command import starts_ranks
 
 SMOKE_ITERATIONS: Final = 10
@@ -55,6 +55,11 @@ class TrainingProgram:
     def reads_config(self) -> bool:
         """Whether the program reads ds_config.json."""
         return self.worker or any("ds_config.json" in word for word in self.words)
+
+    @property
+    def passes_config_to_hf(self) -> bool:
+        """Whether ds_config.json is an argument of HF Trainer."""
+        return passes_config_to_hf(self.words, f"{FOLDER}/ds_config.json")
 
     def quoted(self, folder: str = '"$folder"') -> str:
         """Return the command for a shell, with an expression for the script's folder."""

@@ -30,9 +30,12 @@ def export_note(workload: Workload, cluster: Cluster, *, command: str | None = N
 
 def _trains(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> bool:
     """Return whether a format of a framework trains the model with one of the framework's attention kernels."""
-    kernels = RECORDS[framework].kernels(workload.model)
-    others = (replace(workload, framework=framework, attention=kernel) for kernel in kernels)
-    return any(not _fewest_refusals(framework, other, cluster, command) for other in others)
+    record = RECORDS[framework]
+    others = (replace(workload, framework=framework, attention=kernel) for kernel in record.kernels(workload.model))
+    return any(
+        not record.missing_of_workload(other) and not _fewest_refusals(framework, other, cluster, command)
+        for other in others
+    )
 
 
 def _fewest_refusals(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> list[str]:

@@ -97,7 +97,7 @@ def local_defaults(given: Mapping[str, Any], machine: Machine, *, own_worker: bo
     """Return the arguments completed for jobs on this machine."""
     completed = dict(given)
     if (completed["nodes"] or 1) != 1:
-        raise InputError(f"--launcher local has one node, this machine (--nodes is {completed['nodes']}).")
+        raise InputError(f"jobs on this machine have one node: use --nodes 1, not {completed['nodes']}.")
     completed["nodes"] = 1
     ranks = completed["gpus_per_node"] or machine.cards or machine.cores
     completed["gpus_per_node"] = ranks

@@ -8,7 +8,7 @@ import shlex
 import signal
 import string
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -156,6 +156,11 @@ def _python_path(package_root: Path) -> str:
     return os.pathsep.join(filter(None, (str(package_root), os.environ.get("PYTHONPATH"))))
 
 
+def passes_config_to_hf(words: Sequence[str], config: str) -> bool:
+    """Return whether a config is an argument of HF Trainer; DeepSpeed's own `--deepspeed` takes no file."""
+    return f"--deepspeed={config}" in words or ("--deepspeed", config) in pairwise(words)
+
+
 FIELDS: Final = (
     *("tp", "pp", "dp", "cp", "vpp", "micro_batch", "zero", "nodes", "gpus", "gpus_per_node", "global_batch"),
     *("microbatches", "heads", "layers", "hidden", "seq", "sequence_parallel", "recompute", "partition"),
@@ -224,17 +229,11 @@ class CommandTemplate:
             _check_fields(word)
         return replace(made, trainer=fitted)
 
-    @property
-    def _passes_config_to_hf(self) -> bool:
-        """Whether the config is an argument of HF Trainer; DeepSpeed's own `--deepspeed` takes no file."""
-        pairs = pairwise(self.words)
-        return "--deepspeed={ds_config}" in self.words or ("--deepspeed", "{ds_config}") in pairs
-
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
         adapted = self.trainer.kind.ds_config if self.trainer is not None else None
-        if adapted is None and self._passes_config_to_hf:
+        if adapted is None and passes_config_to_hf(self.words, "{ds_config}"):
             adapted = with_trainer_values
         if adapted is not None or any("{ds_config}" in word for word in self.words):
             document = self.configure(job)

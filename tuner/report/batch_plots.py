@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuner.core.atomic_write import write_whole
+from tuner.core.atomic_write import unwritten, write_whole
 from tuner.core.errors import InputError
 from tuner.sizing.compare import Comparison
 from tuner.sizing.max_batch import MaxBatchResult
@@ -119,7 +119,7 @@ def _save(figure: Figure, path: Path) -> None:
     except ValueError as error:
         raise InputError(f"cannot draw {path}: {error}.") from None
     except OSError as error:
-        raise InputError(f"cannot write {path}: {error.strerror or error}.") from None
+        raise unwritten(path, error) from None
 
 
 def _memory(axis: Any, panel: Panel) -> None:

@@ -44,9 +44,9 @@ def _without_pins(space: Space) -> Iterator[Relaxation]:
         if axis in ("nodes", "global_batch", "shape") or set(free) <= set(space.axes[axis]):
             continue
         if legal := space.where(**{axis: free}).count():
-            yield Relaxation(change=f"{axis} not set to {_words(space.axes[axis])}", legal=legal)
+            yield Relaxation(change=f"values of {axis} other than {_words(space.axes[axis])}", legal=legal)
     if space.dp and (legal := replace(space, dp=()).count()):
-        yield Relaxation(change=f"dp not set to {_words(space.dp)}", legal=legal)
+        yield Relaxation(change=f"values of dp other than {_words(space.dp)}", legal=legal)
 
 
 def _other_nodes(space: Space) -> Iterator[Relaxation]:

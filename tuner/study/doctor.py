@@ -136,7 +136,7 @@ def _storage(url: str | None) -> CheckResult:
     """Check the storage: open the given one, or else create and read a study in a temporary SQLite file."""
     try:
         if url is not None:
-            open_storage(url).close()
+            open_storage(url, create=True).close()
             return CheckResult(name="storage", verdict="ok", evidence="the database answers")
         with tempfile.TemporaryDirectory() as folder:
             study = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "doctor", {"launcher": "none"})

@@ -29,6 +29,8 @@ def replayed(table: Table, group: str | None = None) -> tuple[CandidatePool, lis
     if group is None and len(groups) > 1:
         raise InputError(f"{table.name} has {len(groups)} groups; choose one with --group: {either(groups, limit=12)}.")
     if group is not None and group not in groups:
+        if reasons := [row.skipped for row in table.rows if row.group == group and row.skipped]:
+            raise NothingUsable(f"group {group!r} of {table.name} has no row that can be replayed: {reasons[0]}")
         raise InputError(f"{table.name} has no group {group!r}; it has {listed(groups, limit=12)}.")
     rows = [row for row in usable if group is None or row.group == group]
     if not any(row.timed for row in rows):

@@ -140,7 +140,9 @@ class Scheduler:
             self.stopping = _RESERVED.format(shown_hours(reserve))
         elif limits.final and self._state.ranking and launched >= limits.search:
             self._by_estimate = False
-            self.stopping = f"the last {limits.final} of {limits.budget} jobs are reserved for the final round"
+            self.stopping = (
+                f"the search used its {limits.search} jobs of {limits.budget}; the rest are for the final round"
+            )
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
             self._by_estimate = False
             self.stopping = f"no improvement in {counted(limits.patience, 'consecutive job')}"
@@ -294,9 +296,8 @@ class Scheduler:
         if not tied or repeats >= self._limits.final or max(values) < MIN_EXPECTED_GAIN:
             self.finished = self.stopping
             if self._state.launched >= self._limits.search:
-                self.finished = (
-                    "the final round is used up" if tied else "the leader is statistically separated from all others"
-                )
+                used = "the final round has no jobs left"
+                self.finished = used if tied else "the leader is statistically separated from all others"
             return None
         chosen = ranking[int(np.argmax(values))]
         why = f"repeated because another run is expected to improve the choice by {max(values):.2%}"

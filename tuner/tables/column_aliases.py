@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Final
+
+from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS
 
 ALIASES: Final = {
     "nnodes": "nodes",
@@ -60,10 +63,15 @@ ALIASES: Final = {
 }
 """Keys are lower case, with blanks as underscores and without text in brackets."""
 
+_KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
+
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
 _WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
 _PLACEHOLDER: Final = re.compile(r"[-–—.?\s]*|x{2,}|n/?a|nan|none|null|tbd|[gm]i?b|m?s|tflops", re.IGNORECASE)
+_EMPTY: Final = re.compile(r"[-–—.?\s]+|x{2,}|n/?a|nan|null|tbd", re.IGNORECASE)
+"""Placeholders in other columns, of which some have the value none."""
+_TEXTS: Final = ("group", "note", "source", "audit")
 _QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)
 _UNITS: Final = {
     "mem_gib": {"g": 1.0, "gb": 1.0, "gib": 1.0, "m": 1 / 1024, "mb": 1 / 1024, "mib": 1 / 1024},
@@ -74,9 +82,25 @@ _UNITS: Final = {
 
 def column_named(name: str) -> str:
     """Return the column of the format for a report's name."""
-    folded = re.sub(r"\([^)]*\)", "", name).strip().lower()
-    folded = re.sub(r"[\s-]+", "_", folded)
+    folded = _folded(name)
     return ALIASES.get(folded, folded)
+
+
+def _folded(name: str) -> str:
+    return re.sub(r"[\s-]+", "_", re.sub(r"\([^)]*\)", "", name).strip().lower())
+
+
+def columns_named(names: Sequence[str]) -> list[str]:
+    """Return the columns of the format for the names in a file, where an exact name counts before another one for it.
+
+    Columns that the format does not know keep their names.
+    """
+    found = []
+    for name in names:
+        column = column_named(name)
+        is_second = column in names and _folded(name) != column  # such as `speed` beside sec_per_iter
+        found.append(name if is_second or column not in _KNOWN else column)
+    return found
 
 
 def plain(column: str, cell: str) -> str:
@@ -84,8 +108,10 @@ def plain(column: str, cell: str) -> str:
 
     Anything else stays as printed, so that parsing it reports the error.
     """
-    if column not in (*MEASURED, *_DECISIONS, *_WORDS):
+    if column in _TEXTS:
         return cell
+    if column not in (*MEASURED, *_DECISIONS, *_WORDS):
+        return "" if _EMPTY.fullmatch(cell) else cell
     if _PLACEHOLDER.fullmatch(cell):
         return ""
     found = _QUANTITY.fullmatch(cell)

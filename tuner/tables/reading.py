@@ -23,7 +23,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: Transformer Engine's), overlap_grad,
     overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),
     bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such as `1 4`) as the framework has them
-    cudnn (its version, such as 9.13) a recent one, in NVIDIA's releases of 2025 9.13
+    cudnn (its version, such as 9.13) a recent one; release (of the stack, such as 25.11) the last: NVIDIA's of 2025
+    have cuDNN 9.13
 
 A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes a row or one of its measured figures:
 `exclude: why`, `exclude mem_gib: why`.
@@ -47,7 +48,7 @@ from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.errors import InputError, TunerError
 from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.cells import number_in
-from tuner.tables.column_aliases import MEASURED, plain
+from tuner.tables.column_aliases import MEASURED, columns_named, plain
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
 from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
@@ -118,7 +119,7 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     separator = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=False)
     try:
-        header = [text_of_cell(name).strip() for name in next(reader, [])]
+        header = columns_named([text_of_cell(name).strip() for name in next(reader, [])])
         if len(set(header)) < len(header):
             twice = next(column for column in header if header.count(column) > 1)
             raise InputError(f"{name} names its column {twice!r} twice.")

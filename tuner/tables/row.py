@@ -41,7 +41,7 @@ OPTIONAL_COLUMNS: Final = (
     *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers", "cudnn"),
     *("model", "head_dim"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
-    *("routing", "mtp"),
+    *("routing", "mtp", "release"),
 )
 """Columns of the format that are written only where a row needs them."""
 

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster, usual_domain
@@ -15,7 +15,10 @@ from tuner.core.domain import (
     OFFLOAD,
     Cluster,
     Gpu,
+    Offload,
     Partition,
+    Precision,
+    PrecisionRecipe,
     Stack,
     Topology,
     Workload,
@@ -24,8 +27,8 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
-from tuner.core.precision import check_precision, parse_bf16_layers
-from tuner.core.text import counted, listed, shown
+from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
+from tuner.core.text import counted, either, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
 from tuner.tables.row import MeasuredRun
@@ -101,7 +104,7 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         zero=whole(cells, "zero"),
         sequence_parallel=flag(cells, "sequence_parallel"),
         recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
-        offload=next((known for known in OFFLOAD if known == cells.get("offload", "").lower()), "none"),
+        offload=_offload(cells),
         hsdp=whole(cells, "hsdp_replicas", 1),
         ep=whole(cells, "ep", 1),
         etp=whole(cells, "etp", 1),
@@ -152,12 +155,30 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
         parallel_loss=flag(cells, "parallel_loss") if "parallel_loss" in cells else not (gated or plain),
         framework=framework,
         optimizer=cells.get("optimizer", "adam").lower(),  # type: ignore[arg-type] # Workload refuses any other word
-        precision_recipe=PRECISION_RECIPES.get(cells.get("precision_recipe", "").lower()),
+        precision_recipe=_recipe(cells),
         routing=cells.get("routing", "balanced").lower(),  # type: ignore[arg-type] # Workload refuses any other word
         stack=_stack(cells),
     )
     check_precision(workload.precision, card, workload.precision_recipe)
+    if (kept := sum(bf16_layers(workload))) > workload.model.layers:
+        raise InputError(f"bf16_layers names {kept} layers, and the model has {workload.model.layers}.")
     return workload
+
+
+def _recipe(cells: Mapping[str, str]) -> PrecisionRecipe | None:
+    """Return how fp8 and fp4 tensors are scaled; None if the cell names no more than the precision."""
+    named = cells.get("precision_recipe", "").lower()
+    if named and named not in PRECISION_RECIPES and named not in get_args(Precision):
+        raise InputError(f"precision_recipe must be {either(PRECISION_RECIPES)}, not {shown(named)}.")
+    return PRECISION_RECIPES.get(named)
+
+
+def _offload(cells: Mapping[str, str]) -> Offload:
+    """Return what is offloaded; nothing for a fraction, which is not modelled."""
+    named = cells.get("offload", "none").lower()
+    if named not in OFFLOAD and not re.fullmatch(r"[\d.]+", named):
+        raise InputError(f"offload must be {either(OFFLOAD)}, or a fraction, not {shown(named)}.")
+    return next((known for known in OFFLOAD if known == named), "none")
 
 
 def _stack(cells: Mapping[str, str]) -> Stack | None:

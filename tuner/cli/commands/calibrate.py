@@ -73,7 +73,7 @@ def _print_json(table: Table, output: str, learnt: CalibrationReport) -> None:
 def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     from dataclasses import asdict
 
-    from tuner.cli.output import print_table
+    from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
 
     site: dict[str, Any] = asdict(learnt.calibration.site)
@@ -92,4 +92,5 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     if learnt.slower and not 1 / _FAR < learnt.slower < _FAR:
         times = f"{learnt.slower:,.0f}" if learnt.slower > 1 else f"{learnt.slower:.2g}"
         print(f"measured times are {times} times the estimates (median): check their unit with tuner audit")
+    print_skipped(table, more="; list the reasons with tuner evaluate --json")
     print(f"wrote {output}; pass it to other commands with --calibration")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
-from tuner.cli.options import as_json, calibration_option, takes_description
+from tuner.cli.options import as_json, calibration_option, takes_description_of_layers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ _GIB = 2.0**30
     short_help="Compare FSDP or ZeRO-3 with tensor parallelism.",
     epilog="Example: tuner compare --model enoki-40 --gpu H100-80GB-SXM --nodes 1 --gpus-per-node 4 --set tp=1,4",
 )
-@takes_description
+@takes_description_of_layers
 @calibration_option
 @click.option("--table", metavar="FILE", help="Measured table whose rows are compared. [default: estimates]")
 @takes_defaults

@@ -98,7 +98,7 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
 
 
 def _print_text(made: Evaluation, rows: bool) -> None:
-    from tuner.cli.output import print_table
+    from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
 
     if rows:
@@ -122,10 +122,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
         left=("Group",),
         spare=("In 80%", "Pairs", "Regret"),
     )
-    for row in skipped[:10]:
-        print(f"line {row.line} skipped: {row.skipped}")
-    if len(skipped) > 10:
-        print(f"{len(skipped) - 10} more lines skipped; list the reasons with --json")
+    print_skipped(made.table, more="; list the reasons with --json")
 
 
 def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from tuner.cli.options import (
     Positive,
     as_json,
     calibration_option,
-    takes_description,
+    takes_description_of_layers,
     takes_site_profile,
     takes_step_pattern,
 )
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     short_help="Find the largest micro batch that fits in memory.",
     epilog="Example: tuner max-batch --launcher replay --table corpus/e1-400m-ada.csv --step 16",
 )
-@takes_description
+@takes_description_of_layers
 @calibration_option
 @click.option(
     "--launcher",

@@ -128,9 +128,16 @@ class Storage:
         return found
 
 
-def open_storage(url: str) -> Storage:
-    """Open the storage at a URL, a SQLite file in WAL mode unless this process may not write it."""
-    read_only = _read_only(parse(url))
+def open_storage(url: str, *, create: bool = False) -> Storage:
+    """Open the storage at a URL, a SQLite file in WAL mode unless this process may not write it.
+
+    Without `create`, a SQLite file must exist.
+    """
+    parsed = parse(url)
+    file = parsed.database if parsed.get_backend_name() == "sqlite" and "file:" not in (parsed.database or "") else None
+    if file and not create and not Path(file).exists():
+        raise InputError(f"there is no database {file}.")
+    read_only = _read_only(parsed)
     if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
         raise InputError(f"--storage {url} is in memory and would lose the study; use a file: sqlite:///study.db.")
     optuna.logging.set_verbosity(optuna.logging.ERROR)

@@ -86,7 +86,7 @@ class TrialStore:
 
         Raise a `StudyError` with the difference if its settings differ.
         """
-        storage = open_storage(url)
+        storage = open_storage(url, create=True)
         with ExitStack() as refused:
             refused.callback(storage.close)
             with understood(url), suppress(optuna.exceptions.DuplicatedStudyError):

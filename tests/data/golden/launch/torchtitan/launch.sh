@@ -5,6 +5,8 @@ set -euo pipefail
 folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${HEAD_NODE:?set it to the host name or address of one of the nodes}"
 : "${TOKENIZER:?set it to the folder of the tokenizer}"
+: "${CHECKPOINTS:?set it to the folder for checkpoints}"
+export TOKENIZER CHECKPOINTS
 export TUNER_FOLDER="$folder"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 

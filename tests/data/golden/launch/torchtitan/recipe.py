@@ -1,13 +1,14 @@
 """tp2-pp4-dp4-mbs1-z2-vpp2-sp on 4 x 8 GPUs, by tuner export.
 
-For pytorch/torchtitan at b5bcd76: `--module recipe --config run`. Set TOKENIZER to the folder of the tokenizer, and
-DATASET to the name of a dataset of torchtitan.
+For pytorch/torchtitan at b5bcd76: `--module recipe --config run`. Set TOKENIZER to the folder of the tokenizer,
+CHECKPOINTS to that of the checkpoints, and DATASET to the name of a dataset of torchtitan.
 """
 
 import os
 from functools import partial
 
 from torch import nn
+from torchtitan.components.checkpointer import CheckpointManager
 from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
 from torchtitan.components.optimizer import default_adamw
@@ -45,6 +46,9 @@ def run() -> Trainer.Config:
         hf_assets_path=os.environ["TOKENIZER"],
         dataloader=GrainDataLoader.Config(
             dataset=ConcatThenSplitPackingConfig(dataset=DATASETS[os.environ.get("DATASET", "c4")])
+        ),
+        checkpoint=CheckpointManager.Config(
+            enable=True, folder=os.path.abspath(os.environ["CHECKPOINTS"]), interval=103
         ),
         optimizer=default_adamw(lr=6e-05),
         parallelism=ParallelismConfig(

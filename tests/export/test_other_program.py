@@ -1,0 +1,65 @@
+"""Exports whose program is not the one that the study ran."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.export.test_export import EXPECTED, LLAMA, bloom, exported
+from tuner.core.columns import Columns
+from tuner.core.keys import parse_key
+from tuner.costmodel.estimate import CostModel
+from tuner.export.production import ProductionRun
+from tuner.space.build import space_for
+
+
+@pytest.mark.parametrize("passed", ["--deepspeed {ds_config}", "--deepspeed={ds_config}", "--config {ds_config}"])
+def test_hf_trainer_gets_a_config_without_values_of_its_own(passed: str) -> None:
+    """HF Trainer refuses a config whose values differ from its arguments, and `auto` takes them from there."""
+    run = bloom("tp1-pp1-dp32-mbs1-z3", **LLAMA, attention="flash2", framework="deepspeed")
+    words = "hf.py --per_device_train_batch_size {micro_batch} --gradient_checkpointing {recompute} --zero {zero}"
+    files = exported(run, "slurm", command=f"{words} {passed}")
+    config = json.loads(files["ds_config.json"])
+    leaves = not passed.startswith("--config")
+    assert ("scheduler" in config) != leaves
+    values = {config["gradient_clipping"], *map(str, config["optimizer"]["params"].values())}
+    assert ("auto" in values) == leaves
+    assert ("HF Trainer fills it in from its arguments" in files["ds_config.md"]) == leaves
+    assert config["train_micro_batch_size_per_gpu"] == 1
+
+
+def test_an_export_to_another_framework_says_what_to_expect_of_it() -> None:
+    """A study of one framework, exported to another, does not promise the former's time and memory."""
+    run = bloom("tp1-pp1-dp32-mbs2-z3", **LLAMA, framework="torchtitan", attention="flash2")
+    same, other = (exported(run, name)["README.md"] for name in ("torchtitan", "accelerate"))
+    assert "The study ran" not in same
+    (note,) = re.findall(r"^\*\*(The study ran.*)\*\*$", other, re.MULTILINE)
+    assert note.startswith("The study ran torchtitan, and these files start fsdp2. Its estimate is ")
+    estimate = CostModel().score(Columns.of([run.topology], replace(run.workload, framework="fsdp2"), run.cluster))
+    assert f"{estimate.memory[0] / 2**30:.1f} of " in note
+    assert f"{estimate.seconds[0]:.2f} s per iteration" in note
+    assert ("run out of memory" in note) != bool(estimate.fits[0])
+    own = exported(run, "slurm", command="torchrun train.py --tp {tp} --zero {zero} --micro-batch {micro_batch}")
+    assert "The study ran" not in own["README.md"]
+
+
+@pytest.mark.parametrize(
+    ("key", "nodes", "segment"),
+    [
+        ("tp2-pp4-dp32-mbs1-z1-sp-ep64-hybridep", 64, 16),
+        ("tp8-pp4-dp8-mbs1-z1-sp-ep4-alltoall", 64, 2),
+        ("tp1-pp4-dp64-mbs1-z1-ep4-hybridep", 64, 0),
+        ("tp2-pp2-dp16-mbs1-z1-sp-ep32-hybridep", 16, 0),
+    ],
+)
+def test_several_racks_are_allocated_in_segments(key: str, nodes: int, segment: int) -> None:
+    """A group that spans nodes within an NVLink domain must not be split between racks; one rack splits none."""
+    space = space_for(model="deepseek-v3", gpu="GB200-192GB", nodes=nodes, global_batch=2048)
+    topology = parse_key(key, **space.key_context)
+    run = ProductionRun(
+        name="rack", workload=space.workload, cluster=space.cluster, topology=topology, expected=EXPECTED
+    )
+    assert run.segment == segment

@@ -1,0 +1,51 @@
+"""Names of columns, placeholders, and settings that no run can have."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tables.test_tables import only
+from tuner.core.errors import InputError
+from tuner.tables import table_of
+
+
+@pytest.mark.parametrize("cell", ["-", "n/a", "NaN", "xxxx"])
+@pytest.mark.parametrize(
+    "column", ["seq", "vocab", "precision", "recompute", "cudnn", "fused_loss", "bf16_layers", "cuda_graph", "status"]
+)
+def test_a_placeholder_is_an_empty_cell_in_every_column(column: str, cell: str) -> None:
+    stated, empty = (only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{each}\n") for each in (cell, ""))
+    assert (stated.skipped, stated.run) == (None, empty.run)
+
+
+def test_a_csv_file_may_have_the_names_of_a_report() -> None:
+    printed = (
+        "| Layers | Hidden size | Micro batch | DP | Sec/it |\n|---|---|---|---|---|\n| 4 | 1024 | 7 | 2 | 0.3 |\n"
+    )
+    (report,) = table_of(printed, "one.md").rows
+    row = only("Layers,Hidden size,Micro batch,DP,Sec/it\n4,1024,7,2,0.3\n")
+    assert row.run is not None
+    assert (row.seconds, row.run.topology.micro_batch, row.run.topology.dp) == (0.3, 7, 2)
+    assert report.run is not None
+    assert row.run.topology == report.run.topology
+
+
+def test_an_exact_name_counts_before_another_for_the_same_column() -> None:
+    assert only("layers,hidden,sec_per_iter,speed\n4,1024,2.5,99\n").seconds == 2.5
+    with pytest.raises(InputError, match="names its column 'sec_per_iter' twice"):
+        table_of("layers,hidden,Sec_per_iter,sec_per_iter\n4,1024,2.5,3\n", "one.csv")
+
+
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        ("bf16_layers=3 3,precision=fp8,gpu=H100-80GB-SXM", "bf16_layers names 6 layers, and the model has 4."),
+        ("precision_recipe=foo,precision=fp8,gpu=H100-80GB-SXM", "precision_recipe must be "),
+        ("offload=banana", "offload must be none, optimizer or optimizer+parameters, or a fraction, not 'banana'."),
+    ],
+)
+def test_settings_that_no_run_can_have_are_refused(cells: str, why: str) -> None:
+    columns, values = zip(*(each.split("=") for each in cells.split(",")), strict=True)
+    row = only(f"layers,hidden,sec_per_iter,{','.join(columns)}\n4,1024,2.5,{','.join(values)}\n")
+    assert row.skipped is not None
+    assert row.skipped.startswith(why)
