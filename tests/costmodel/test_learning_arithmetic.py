@@ -105,6 +105,20 @@ def test_each_row_is_left_out_once_and_learnt_from_otherwise(taught: Taught) -> 
     assert made.before == pytest.approx(float(np.median(errors)))
 
 
+def test_of_many_rows_some_are_used_evenly_spaced(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows are counted, and those without a time are all used."""
+    monkeypatch.setattr(evaluation, "MOST_FITTED", 11)
+    monkeypatch.setattr(evaluation, "MOST_FOLDED", 10)
+    rows = [{"sec_per_iter": f"{1 + number}", "gbs": f"{16 * (1 + number)}"} for number in range(21)]
+    out = {"sec_per_iter": "", "status": "OOM", "mbs": "4", "mem_kind": "smi"}
+    made = evaluation.learn(table_of_rows(*rows, out), ["p"] * 22)
+    everything, *folds = taught.timed
+    assert set(everything) == {float(1 + number) for number in range(0, 21, 2)}
+    assert {len(fold) for fold in folds} == {8}
+    assert made.timed == 21
+    assert sum(int(block.failed.sum()) for block in taught.weighed[0]) == 1
+
+
 def test_few_rows_are_not_folded(taught: Taught) -> None:
     count = evaluation.LEAST_FOLDED - 1
     rows = [{"sec_per_iter": f"{1 + number}", "gbs": f"{16 * (1 + number)}"} for number in range(count)]

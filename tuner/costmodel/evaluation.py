@@ -26,6 +26,9 @@ LEAST_RANKED: Final = 5
 FOLDS: Final = 5
 LEAST_FOLDED: Final = 10
 """Number of cross-validation folds, and the minimum number of timed rows for cross-validation."""
+MOST_FITTED: Final = 1000
+MOST_FOLDED: Final = 400
+"""Timed rows that a calibration and its cross-validation use at most: the time grows with the cube of their number."""
 
 APART: Final = 0.02
 """Relative difference in seconds below which two rows count as tied."""
@@ -121,6 +124,7 @@ class CalibrationReport:
 
     calibration: Calibration
     timed: int
+    """Timed rows of the table, of which at most `MOST_FITTED` are used."""
     uncertainty: dict[str, float]
     """Standard deviation of the logarithm of each time factor."""
     slower: float | None
@@ -140,13 +144,16 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
         raise NothingUsable(f"{table.name} teaches nothing: {reason}")
-    known = replace(calibrate_on(usable), simulated=table.simulated)
+    fitted = spaced(timed, MOST_FITTED)
+    known = calibrate_on([*fitted, *(row for row in usable if not row.timed)] if len(fitted) < len(timed) else usable)
+    known = replace(known, simulated=table.simulated)
     if timed:
         known = replace(known, period=timed[-1].group)
-    folds = [timed[start::FOLDS] for start in range(FOLDS)] if len(timed) >= LEAST_FOLDED else []
+    some = spaced(timed, MOST_FOLDED)
+    folds = [some[start::FOLDS] for start in range(FOLDS)] if len(some) >= LEAST_FOLDED else []
     left_out: list[float] = []
     for fold in folds:
-        others = calibrate_on(row for row in timed if row not in fold)
+        others = calibrate_on(row for row in some if row not in fold)
         left_out += [
             abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
         ]
@@ -161,6 +168,13 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         before=float(np.median(before)) if before else None,
         left_out=float(np.median(left_out)) if left_out else None,
     )
+
+
+def spaced(rows: Sequence[Row], most: int) -> list[Row]:
+    """Return at most so many of the rows, evenly spaced, with the first and the last."""
+    if len(rows) <= most:
+        return list(rows)
+    return [rows[index] for index in np.linspace(0, len(rows) - 1, most).round().astype(int)]
 
 
 def calibrate_on(rows: Iterable[Row]) -> Calibration:
