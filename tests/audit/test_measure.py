@@ -201,6 +201,13 @@ def test_a_failure_after_good_iterations_leaves_the_measurement(run: Run) -> Non
     assert "OOM after iteration 2: a GPU ran out of memory; line 8: " in run("measure", log("failure-oom-older")).out
 
 
+def test_a_pattern_without_a_positive_time_is_named(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_text("".join(f"step {number} took 0 s\n" for number in range(1, 5)))
+    said = run("measure", str(path), "--step-pattern", r"step (?P<iteration>\d+) took (?P<seconds>\S+) s")
+    assert said.err == "tuner: --step-pattern matches no iteration with a positive time in this log.\n"
+
+
 def test_a_failure_before_the_second_iteration_leaves_with_1_and_the_evidence(run: Run) -> None:
     found = document(run, log("failure-oom"), code=1)
     assert (found["iterations"], found["measurement"]) == ([], None)

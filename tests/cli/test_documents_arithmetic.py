@@ -37,7 +37,10 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         "line 7 skipped: why",
         "wrote out; pass it to other commands with --calibration",
     ]
-    learnt.left_out = None
+    learnt.timed = 1500
+    calibrate._print_text(table, "out", learnt)
+    assert "calibrated on 1,000 of the timed rows, evenly spaced" in lines(capsys)
+    learnt.left_out, learnt.timed = None, 4
     calibrate._print_text(table, "out", learnt)
     assert lines(capsys)[-3] == "median error of time: 12.3% before calibration"
     calibrate._print_json(table, "out", learnt)

@@ -300,6 +300,7 @@ def test_the_name_of_a_study_is_accepted_in_place_of_a_file(
         (runs / name).mkdir(parents=True)
         (runs / name / "study.db").touch()
     (tmp_path / "both").touch()
+    (tmp_path / "s").mkdir()  # a folder is no table
     assert run("evaluate", "s").err == "tuner: a study.\n"
     assert run("evaluate", "t", "--storage", "url").err == "tuner: a study.\n"
     assert asked == [("s", Path("runs"), None), ("t", Path("runs"), "url")]

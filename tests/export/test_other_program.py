@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from tests.export.test_export import EXPECTED, LLAMA, bloom, exported
+from tests.workers import needs_deepspeed
 from tuner.core.columns import Columns
 from tuner.core.keys import parse_key
 from tuner.costmodel.estimate import CostModel
+from tuner.export.bundle import FORMATS, bundle
+from tuner.export.formats import ExportOptions
+from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ProductionRun
 from tuner.space.build import space_for
 
@@ -29,21 +33,24 @@ def test_hf_trainer_gets_a_config_without_values_of_its_own(passed: str) -> None
     assert ("auto" in values) == leaves
     assert ("HF Trainer fills it in from its arguments" in files["ds_config.md"]) == leaves
     assert config["train_micro_batch_size_per_gpu"] == 1
+    assert (
+        "| `zero_optimization.stage3_prefetch_bucket_size` | `50000000` | DeepSpeed's default: 50 million"
+        in (files["ds_config.md"])
+    )
 
 
 def test_an_export_to_another_framework_says_what_to_expect_of_it() -> None:
     """A study of one framework, exported to another, does not promise the former's time and memory."""
     run = bloom("tp1-pp1-dp32-mbs2-z3", **LLAMA, framework="torchtitan", attention="flash2")
-    same, other = (exported(run, name)["README.md"] for name in ("torchtitan", "accelerate"))
-    assert "The study ran" not in same
-    (note,) = re.findall(r"^\*\*(The study ran.*)\*\*$", other, re.MULTILINE)
-    assert note.startswith("The study ran torchtitan, and these files start fsdp2. Its estimate is ")
+    assert other_framework_note(run, FORMATS["torchtitan"], ExportOptions()) == ""
+    note = other_framework_note(run, FORMATS["accelerate"], ExportOptions())
+    assert note.startswith("The study ran torchtitan, but these files start fsdp2, for which the uncalibrated estimate")
+    assert f"**{note}**" in bundle(run, "accelerate", note=note)["README.md"].splitlines()
     estimate = CostModel().score(Columns.of([run.topology], replace(run.workload, framework="fsdp2"), run.cluster))
     assert f"{estimate.memory[0] / 2**30:.1f} of " in note
     assert f"{estimate.seconds[0]:.2f} s per iteration" in note
     assert ("run out of memory" in note) != bool(estimate.fits[0])
-    own = exported(run, "slurm", command="torchrun train.py --tp {tp} --zero {zero} --micro-batch {micro_batch}")
-    assert "The study ran" not in own["README.md"]
+    assert other_framework_note(run, FORMATS["slurm"], ExportOptions(command="train.py")) == ""
 
 
 @pytest.mark.parametrize(
@@ -57,9 +64,40 @@ def test_an_export_to_another_framework_says_what_to_expect_of_it() -> None:
 )
 def test_several_racks_are_allocated_in_segments(key: str, nodes: int, segment: int) -> None:
     """A group that spans nodes within an NVLink domain must not be split between racks; one rack splits none."""
-    space = space_for(model="deepseek-v3", gpu="GB200-192GB", nodes=nodes, global_batch=2048)
+    space = space_for(model="qwen3-30b-a3b", gpu="GB200-192GB", nodes=nodes, global_batch=2048)
     topology = parse_key(key, **space.key_context)
     run = ProductionRun(
         name="rack", workload=space.workload, cluster=space.cluster, topology=topology, expected=EXPECTED
     )
     assert run.segment == segment
+    readme = bundle(run, "megatron-core")["README.md"]
+    assert (f"`sbatch --segment={segment} launch.sbatch`" in readme) == bool(segment)
+
+
+@pytest.mark.slow
+def test_hf_trainers_own_class_accepts_an_exported_config() -> None:
+    """transformers compares the config with its arguments, and raises for every value that differs."""
+    transformers = pytest.importorskip("transformers")
+    needs_deepspeed()
+    integration = pytest.importorskip("transformers.integrations.deepspeed")
+    run = bloom("tp1-pp1-dp32-mbs1-z3", **LLAMA, attention="flash2", framework="deepspeed")
+    words = "hf.py --per_device_train_batch_size {micro_batch} --gradient_checkpointing {recompute} --zero {zero}"
+    config = json.loads(exported(run, "slurm", command=f"{words} --deepspeed {{ds_config}}")["ds_config.json"])
+    usual = transformers.TrainingArguments(use_cpu=True)
+    names = ("learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "fp16")
+    arguments = SimpleNamespace(
+        **{name: getattr(usual, name) for name in (*names, "save_on_each_node", "warmup_steps")},
+        bf16=True,
+        fp16_full_eval=False,
+        bf16_full_eval=False,
+        gradient_checkpointing=True,
+        world_size=32,
+        per_device_train_batch_size=run.topology.micro_batch,
+        gradient_accumulation_steps=run.microbatches,
+        get_warmup_steps=lambda _: 0,
+    )
+    read = integration.HfTrainerDeepSpeedConfig(config)
+    read.trainer_config_process(arguments)
+    read.trainer_config_finalize(arguments, SimpleNamespace(config=SimpleNamespace(hidden_size=4096)), 1000)
+    assert read.config["optimizer"]["params"]["lr"] == usual.learning_rate
+    assert read.config["train_batch_size"] == run.workload.global_batch

@@ -33,7 +33,7 @@ from tuner.launch.slurm.site_profile import SiteProfile
     ("command", "sentence"),
     [
         ("python train.py", "does not support tensor parallelism 4 (--command has no {tp}) or pipeline parallelism 12"),
-        ("python train.py --tp {tp}", "does not support pipeline parallelism 12 (--command has no {pp})"),
+        ("python train.py --tp {tp}", "your program does not support pipeline parallelism 12 (--command has no {pp})"),
         ("python train.py --tp {tpp}", "unknown field {tpp}"),
         ("python train.py '", "not a valid shell command"),
         ("python train.py --tp {tp} --pp {pp}", ""),

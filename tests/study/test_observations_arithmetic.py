@@ -15,17 +15,18 @@ from tests.audit.tables_of import evidence_of
 from tests.search.stand_in import surrogate_of
 from tests.search.test_reduced import SMALL as REDUCED
 from tests.search.test_reduced import pool
-from tuner.core.errors import MissingDependency, StudyError, UnknownName
+from tuner.core.errors import InputError, MissingDependency, NothingUsable, StudyError, UnknownName
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import JobResult
-from tuner.study.replay_setup import _answer, _answers
+from tuner.study.replay_setup import _answer, _answers, replayed
 from tuner.study.state import StudyState, observations_of
 from tuner.study.store import tracking
 from tuner.study.store.storage import understood
 from tuner.study.store.storage_url import masked
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial import Proposal, Trial
+from tuner.tables import table_of
 
 
 def trial(result: JobResult | None) -> Trial:
@@ -120,6 +121,14 @@ def test_a_replayed_row_is_replayed_in_full(
     assert (made.seconds, made.outcome, made.note) == (seconds, outcome, cells.get("note", ""))
     assert row.run is not None
     assert (made.topology, made.workload, made.cluster) == (row.run.topology, row.run.workload, row.run.cluster)
+
+
+def test_a_group_whose_rows_cannot_be_read_says_why() -> None:
+    table = table_of("group,layers,hidden,tp,sec_per_iter\na,4,1024,1,2.5\nb,4,1024,1,fast\n", "t.csv")
+    with pytest.raises(NothingUsable, match=r"^group 'b' of t.csv has no row that can be replayed: .*not 'fast'"):
+        replayed(table, "b")
+    with pytest.raises(InputError, match=r"t.csv has no group 'c'; it has a"):
+        replayed(table, "c")
 
 
 @pytest.mark.parametrize(

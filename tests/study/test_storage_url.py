@@ -96,5 +96,5 @@ def test_reading_creates_no_database(command: list[str], run: Run, tmp_path: Pat
     """A mistyped file is named, not created."""
     said = run(*command, "--storage", f"sqlite:///{tmp_path}/typo.db")
     assert said.code == 2, said.err
-    assert f"there is no database {tmp_path}/typo.db." in said.err
+    assert f"there is no database {tmp_path}/typo.db; check the path in --storage." in said.err
     assert list(tmp_path.iterdir()) == []

@@ -50,7 +50,7 @@ _NO_ITERATIONS: Final = (
     "the log has no iterations; pass the log of the rank that prints them, or run with --explain to see which "
     "lines look like iterations, and match them with --step-pattern."
 )
-_NO_MATCH: Final = "no line of the log has an iteration with a positive time where --step-pattern looks for it."
+_NO_MATCH: Final = "--step-pattern matches no iteration with a positive time in this log."
 _MIN_RANK_SPREAD: Final = 0.01
 """Relative difference between the times of ranks from which a note is given."""
 _MIN_TFLOPS_DIFFERENCE: Final = 0.005
@@ -137,7 +137,7 @@ def measure(
         run=run,
         iterations=spans,
         global_batch=space.arguments.get("global_batch"),
-        nothing=_NO_MATCH if step_pattern else _NO_ITERATIONS,
+        no_iterations=_NO_MATCH if step_pattern else _NO_ITERATIONS,
     )
     delivery = None
     if expected and made.measurement:
@@ -159,12 +159,12 @@ def measure_run(
     run: int | None = None,
     iterations: Sequence[tuple[int, int]] | None = None,
     global_batch: int | None = None,
-    nothing: str = _NO_ITERATIONS,
+    no_iterations: str = _NO_ITERATIONS,
 ) -> LogMeasurement:
     """Measure one run of a log. `global_batch` converts samples per second to seconds if the log has no batch;
-    `nothing` says why a log has no run."""
+    `no_iterations` is the message for a log without runs."""
     if not log.runs:
-        return _measured(log, 0, (), nothing)
+        return _measured(log, 0, (), no_iterations)
     index = chosen_run(log, run)
     source = log.runs[index]
     rows = _rows(source, subject, global_batch)

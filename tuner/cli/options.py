@@ -223,15 +223,17 @@ def describes_a_space(command: Command) -> Command:
 
 def takes_description(command: Command) -> Command:
     """Add the options that describe a space to a command; it receives them as arguments of `space_for`."""
-    for option in reversed(_DESCRIBE):
-        command = option(command)
-    return command
+    return _described(command, _FRAMEWORK)
 
 
 def takes_description_of_layers(command: Command) -> Command:
-    """Add the same options to a command that estimates the layers of `--stack` where no framework is given."""
+    """Add the same options, but without a default framework: `--stack` selects the layers."""
+    return _described(command, _framework_option(usual="none; --stack selects the layers"))
+
+
+def _described(command: Command, framework: Callable[[Command], Command]) -> Command:
     for option in reversed(_DESCRIBE):
-        command = (_framework_option(usual="none, the layers of --stack") if option is _FRAMEWORK else option)(command)
+        command = (framework if option is _FRAMEWORK else option)(command)
     return command
 
 
@@ -249,10 +251,7 @@ def describes_spaces(command: Command) -> Command:
             return command(space=None, description=description, **others)
         return command(space=described_space(given), description={}, **others)
 
-    wrapped: Command = with_spaces
-    for option in reversed(_DESCRIBE):
-        wrapped = (_framework_option(ALL) if option is _FRAMEWORK else option)(wrapped)
-    return wrapped
+    return _described(with_spaces, _framework_option(ALL))
 
 
 def described_space(given: dict[str, Any]) -> Space:

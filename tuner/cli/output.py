@@ -86,11 +86,11 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 
 _MAX_SKIPPED: Final = 10
-"""Rows whose reasons are printed."""
+"""Maximum number of reasons printed."""
 
 
 def print_skipped(table: Table, *, more: str) -> None:
-    """Print why rows of a table cannot be read, and what lists `more` of them."""
+    """Print why rows of a table were skipped; `more` says where the remaining reasons are listed."""
     from tuner.core.text import counted
 
     skipped = [row for row in table.rows if row.skipped]

@@ -59,8 +59,8 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
 def unwritten(path: Path, error: OSError, *, remedy: str = "") -> TunerError:
     """Return the error of a file that cannot be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedies = " or ".join(filter(None, ["make room there"] * full + [remedy]))
-    text = f"{path} cannot be written: {error.strerror or error}{remedies and f'; {remedies}'}."
+    remedies = [*(["make room there"] if full else []), *([remedy] if remedy else [])]
+    text = f"{path} cannot be written: {error.strerror or error}" + (f"; {' or '.join(remedies)}." if remedies else ".")
     return DiskFull(text) if full else InputError(text)
 
 

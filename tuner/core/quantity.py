@@ -16,19 +16,19 @@ _SCALES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _COUNT: Final = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([KMBGT]?)\s*", re.IGNORECASE)
 
 
-def parse_count(text: str | float, what: str = "tokens") -> float:
+def parse_count(text: str | float) -> float:
     """Return a positive count: a number, with K, M, B (or G) or T for thousands to trillions.
 
     >>> parse_count("366B"), parse_count("1T"), parse_count("3.6e12"), parse_count(2048)
     (366000000000.0, 1000000000000.0, 3600000000000.0, 2048.0)
 
-    Raises `InputError` for anything else; `what` names the count in its message.
+    Raises `InputError` for anything else.
     """
     match = _COUNT.fullmatch(str(text))
     count = float(re.sub("[_,]", "", match[1])) * _SCALES[match[2].upper()] if match else 0.0
     if not 0 < count < LARGEST_COUNT:
         raise InputError(
-            f"{what} must be a positive number below {LARGEST_COUNT:g}, not {shown(text)}; write 1T, 366B or 3.6e12."
+            f"tokens must be a positive number below {LARGEST_COUNT:g}, not {shown(text)}; write 1T, 366B or 3.6e12."
         )
     return count
 

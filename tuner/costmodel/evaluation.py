@@ -28,7 +28,7 @@ LEAST_FOLDED: Final = 10
 """Number of cross-validation folds, and the minimum number of timed rows for cross-validation."""
 MOST_FITTED: Final = 1000
 MOST_FOLDED: Final = 400
-"""Timed rows that a calibration and its cross-validation use at most: the time grows with the cube of their number."""
+"""Maximum timed rows in a calibration and in its cross-validation; the time grows with the cube."""
 
 APART: Final = 0.02
 """Relative difference in seconds below which two rows count as tied."""
@@ -144,16 +144,16 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
         raise NothingUsable(f"{table.name} teaches nothing: {reason}")
-    fitted = spaced(timed, MOST_FITTED)
-    known = calibrate_on([*fitted, *(row for row in usable if not row.timed)] if len(fitted) < len(timed) else usable)
-    known = replace(known, simulated=table.simulated)
+    kept = {row.index for row in spaced(timed, MOST_FITTED)}
+    fitted = calibrate_on(row for row in usable if not row.timed or row.index in kept)
+    known = replace(fitted, simulated=table.simulated)
     if timed:
         known = replace(known, period=timed[-1].group)
-    some = spaced(timed, MOST_FOLDED)
-    folds = [some[start::FOLDS] for start in range(FOLDS)] if len(some) >= LEAST_FOLDED else []
+    validated = spaced(timed, MOST_FOLDED)
+    folds = [validated[start::FOLDS] for start in range(FOLDS)] if len(validated) >= LEAST_FOLDED else []
     left_out: list[float] = []
     for fold in folds:
-        others = calibrate_on(row for row in some if row not in fold)
+        others = calibrate_on(row for row in validated if row not in fold)
         left_out += [
             abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
         ]
@@ -171,7 +171,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
 
 
 def spaced(rows: Sequence[Row], most: int) -> list[Row]:
-    """Return at most so many of the rows, evenly spaced, with the first and the last."""
+    """Return at most `most` rows, evenly spaced, including the first and the last."""
     if len(rows) <= most:
         return list(rows)
     return [rows[index] for index in np.linspace(0, len(rows) - 1, most).round().astype(int)]

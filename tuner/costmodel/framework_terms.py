@@ -76,7 +76,7 @@ class FrameworkTerms:
     in_place_loss: bool = False
     """Whether a parallel loss computes the softmax and its gradient in the fp32 copy of the logits."""
     fused_loss: bool = False
-    """Whether Transformer Engine's kernel computes loss and gradient where the logits are."""
+    """Whether Transformer Engine's kernel computes the loss, and its gradient in place of the logits."""
     source: str = ""
 
 
@@ -184,7 +184,7 @@ def described(workload: Workload) -> list[str]:
         "selective recomputation of every second product": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
-        "loss in one kernel, where the logits are": terms.fused_loss,
+        "fused loss, computed in place of the logits": terms.fused_loss,
     }
     if workload.is_quantized and terms.transformer_engine:
         stored = terms.quantized_weights

@@ -92,9 +92,11 @@ def quantized_weight_bytes(gpu: Gpu, workload: Workload) -> float:
 
 
 def cast_bytes(gpu: Gpu, workload: Workload, *, normed: bool = False) -> float:
-    """Bytes of traffic for casting a value to fp8 or fp4; 0 in other precisions. A value is `normed` if a norm writes
-    it: Transformer Engine's norms find the largest one for a tensor's scale (pytorch/csrc/extensions/normalization.cpp
-    at d0067d0d: create_unquantized_tensor_with_amax)."""
+    """Return the bytes of traffic to cast a value to fp8 or fp4; 0 in other precisions.
+
+    Transformer Engine's norms find the maximum for a per-tensor scale as they write (`normed`; pytorch/csrc/extensions/
+    normalization.cpp at d0067d0d: create_unquantized_tensor_with_amax).
+    """
     recipe = recipe_of(workload)
     if not recipe:
         return 0.0
@@ -105,7 +107,7 @@ def cast_bytes(gpu: Gpu, workload: Workload, *, normed: bool = False) -> float:
 
 
 def _directions(gpu: Gpu, recipe: str) -> int:
-    """Return in how many orientations Transformer Engine keeps what it casts: for products of both directions."""
+    """Return the number of orientations in which Transformer Engine keeps a cast tensor."""
     return CAST_DIRECTIONS.get(generation(gpu), CAST_DIRECTIONS["other"]) if recipe in _WHOLE else 2
 
 
@@ -192,7 +194,7 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors, seq: float) -> 
 
 
 def _cudnn_speeds(known: str, version: str | None) -> tuple[float, float]:
-    """Return the speed of attention with that version of cuDNN, forward and backward."""
+    """Return the relative speed of attention with this version of cuDNN, forward and backward."""
     if version is None or tuple(map(int, version.split(".")[:2])) > _EARLIER_CUDNN:
         return 1.0, 1.0
     return EARLIER_CUDNN_SPEEDS.get(known, (1.0, 1.0))

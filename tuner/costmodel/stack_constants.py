@@ -180,7 +180,7 @@ FUSED_LOGIT_BYTES: Final = _constant(
     "bytes per logit",
     "counted: the gradient replaces the logit (NVIDIA/TransformerEngine v2.9, pytorch/triton/cross_entropy.py)",
 )
-"""Its logits while it is computed."""
+"""Logits while Transformer Engine's fused loss is computed."""
 
 WORKSPACE_BYTES: Final = _constant(
     "WORKSPACE_BYTES",

@@ -152,7 +152,7 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
         logits = logits / columns.tp
     else:
         shared = shared + gather(logits * size_of(workload), columns.tp, bandwidth, latency)
-    moved = FUSED_LOSS_BYTES if terms_of(workload).fused_loss else LOSS_BYTES
+    moved = FUSED_LOSS_BYTES if workload.parallel_loss and terms_of(workload).fused_loss else LOSS_BYTES
     return forward + backward + logits * moved / traffic_rate(gpu, site) + shared
 
 

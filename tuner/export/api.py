@@ -199,7 +199,7 @@ def prepare_export(
         run=run,
         format=chosen,
         options=options,
-        files=bundle(run, chosen.name, options),
+        files=bundle(run, chosen.name, options, note=other),
         notes=(
             *model_notes(run.workload.model),
             *program_notes(study, run, chosen, options.command),

@@ -12,7 +12,6 @@ from tuner.export.deepspeed import DEEPSPEED_FORMATS
 from tuner.export.formats import ExportOptions, Format, find
 from tuner.export.megatron_core import MEGATRON_CORE
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
-from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ProductionRun, run_document
 from tuner.export.rendering import as_json, rendered
 from tuner.export.torchtitan import TORCHTITAN
@@ -24,8 +23,13 @@ FORMATS: Final[Mapping[str, Format]] = {
 """Every export format, by name."""
 
 
-def bundle(run: ProductionRun, format_name: str, options: ExportOptions | None = None) -> dict[str, str]:
-    """Return the text of every file of a production folder by name; raise `InputError` for an unsupported run."""
+def bundle(
+    run: ProductionRun, format_name: str, options: ExportOptions | None = None, *, note: str = ""
+) -> dict[str, str]:
+    """Return the text of every file of a production folder by name; raise `InputError` for an unsupported run.
+
+    The README contains the note.
+    """
     chosen, options = find(format_name, FORMATS), options or ExportOptions()
     chosen.check(run, options)
     topology = run.topology
@@ -35,6 +39,5 @@ def bundle(run: ProductionRun, format_name: str, options: ExportOptions | None =
             "topology."
         )
     files = {**chosen.render(run, options, chosen), "topology.json": as_json(run_document(run))}
-    note = other_framework_note(run, chosen, options)
     files["README.md"] = rendered("README.md", run, format=chosen, files=sorted(files), options=options, note=note)
     return files

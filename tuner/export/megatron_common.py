@@ -132,9 +132,6 @@ def training_flags(run: ProductionRun) -> Settings:
     return flags
 
 
-"""Seconds between two checkpoints."""
-
-
 def _only(text: str, field: str, value: object) -> Treatment:
     return trains_only(text, lambda run: getattr(run.workload.model, field) == value)
 

@@ -1,4 +1,4 @@
-"""What an export says if it starts another framework than the study ran."""
+"""The note of an export whose framework is not the study's."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ def other_framework_note(run: ProductionRun, chosen: Format, options: ExportOpti
     Empty if it is the same, if the user's command is exported, or if the GPU lacks the precision.
     """
     own, framework = run.workload.framework, chosen.framework
-    is_same = own is None or own == framework or (chosen.runs_command and options.command is not None)
-    if is_same or run.workload.precision not in run.cluster.gpu.peak_flops:
+    runs_own_command = chosen.runs_command and options.command is not None
+    if own in (None, framework) or runs_own_command or run.workload.precision not in run.cluster.gpu.peak_flops:
         return ""
     workload = replace(run.workload, framework=framework)
     columns = Columns.of([run.topology], workload, run.cluster)
     scores = CostModel().score(columns)
     time, needed, usable = seconds(float(scores.seconds[0])), float(scores.memory[0]) / 2**30, limit(columns) / 2**30
-    fits = "" if scores.fits[0] else ", so that it is likely to run out of memory"
+    fits = "" if scores.fits[0] else ", so it is likely to run out of memory"
     return (
-        f"The study ran {own}, and these files start {framework}. Its estimate is {time} s per iteration and "
-        f"{needed:.1f} of {usable:.1f} GiB on the fullest GPU{fits}: run a study of {framework}."
+        f"The study ran {own}, but these files start {framework}, for which the uncalibrated estimate is {time} s per "
+        f"iteration and {needed:.1f} of {usable:.1f} GiB on the fullest GPU{fits}. Measure it with a study of "
+        f"{framework}."
     )

@@ -139,8 +139,7 @@ def production_config(
         config["zero_optimization"] |= switches[part]
     check(config, data_parallel=topology.dp)
     if for_hf_trainer:
-        del config["scheduler"]
-        return with_trainer_values(config)
+        return with_trainer_values({name: value for name, value in config.items() if name != "scheduler"})
     return config
 
 

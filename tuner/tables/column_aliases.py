@@ -70,7 +70,7 @@ _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs
 _WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
 _PLACEHOLDER: Final = re.compile(r"[-–—.?\s]*|x{2,}|n/?a|nan|none|null|tbd|[gm]i?b|m?s|tflops", re.IGNORECASE)
 _EMPTY: Final = re.compile(r"[-–—.?\s]+|x{2,}|n/?a|nan|null|tbd", re.IGNORECASE)
-"""Placeholders in other columns, of which some have the value none."""
+"""Placeholders in the other columns, where `none` may be a value."""
 _TEXTS: Final = ("group", "note", "source", "audit")
 _QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)
 _UNITS: Final = {
@@ -91,14 +91,12 @@ def _folded(name: str) -> str:
 
 
 def columns_named(names: Sequence[str]) -> list[str]:
-    """Return the columns of the format for the names in a file, where an exact name counts before another one for it.
-
-    Columns that the format does not know keep their names.
-    """
-    found = []
+    """Return the format's columns for a file's headers; an exact name takes precedence over an alias, and the first of
+    several aliases over the others. Unknown headers are kept."""
+    found: list[str] = []
     for name in names:
         column = column_named(name)
-        is_second = column in names and _folded(name) != column  # such as `speed` beside sec_per_iter
+        is_second = _folded(name) != column and (column in names or column in found)
         found.append(name if is_second or column not in _KNOWN else column)
     return found
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tuner.tables.column_aliases import MEASURED, column_named, plain, size_of
+from tuner.tables.column_aliases import MEASURED, column_named, columns_named, plain, size_of
 
 _ASSIGNMENT: Final = re.compile(r"\b([A-Z][A-Z_]*)\s*=\s*([0-9]+(?:\.[0-9]+)?)([kKBM]?)\b")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
@@ -62,7 +62,7 @@ def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]
             if any(printed.values()) and not _RULE.match(stripped):
                 yield number, _row(printed, context)
         elif _RULE.match(stripped) and previous.startswith("|"):
-            header = [column_named(cell) for cell in _cells(previous)]
+            header = columns_named(_cells(previous))
         previous = stripped
 
 

@@ -96,8 +96,8 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
 
 Megatron-Bridge's recipes train three models with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
 src/megatron/bridge/recipes: exp_avg_dtype); its performance recipes in NVFP4 set tp_comm_overlap to False (v0.2.0 to
-v0.4.0, scripts/performance/configs). Of Megatron-FSDP --megatron-fsdp-grad-comm-dtype and
---megatron-fsdp-main-grads-dtype are bf16 (NVIDIA/Megatron-LM at 861b2e8e,
+v0.4.0, scripts/performance/configs). Megatron-FSDP sets --megatron-fsdp-grad-comm-dtype and
+--megatron-fsdp-main-grads-dtype to bf16 (NVIDIA/Megatron-LM at 861b2e8e,
 examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). NVIDIA's releases of 2025 have cuDNN 9.13 or earlier (Megatron-
 Bridge v0.2.0, docs/releases/software-versions.md) and gather parameters before the pass in mxfp8 (the same,
 scripts/performance/configs; NVIDIA/NeMo v2.4.0, scripts/performance/helpers.py). MLPerf's runs, of 2024 and 2025, use

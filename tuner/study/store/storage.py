@@ -134,12 +134,12 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
     Without `create`, a SQLite file must exist.
     """
     parsed = parse(url)
-    file = parsed.database if parsed.get_backend_name() == "sqlite" and "file:" not in (parsed.database or "") else None
-    if file and not create and not Path(file).exists():
-        raise InputError(f"there is no database {file}.")
-    read_only = _read_only(parsed)
     if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
         raise InputError(f"--storage {url} is in memory and would lose the study; use a file: sqlite:///study.db.")
+    file = parsed.database if parsed.get_backend_name() == "sqlite" and "file:" not in (parsed.database or "") else None
+    if file and not create and not Path(file).exists():
+        raise InputError(f"there is no database {file}; check the path in --storage.")
+    read_only = _read_only(parsed)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):

@@ -48,7 +48,6 @@ class Proposal:
     estimate_low: float | None = None
     estimate_high: float | None = None
     """80% of measurements are expected between the two."""
-    estimate_gib: float | None = None
     out_of_memory: float | None = None
     """Probability of running out of memory."""
     chance: float | None = None
