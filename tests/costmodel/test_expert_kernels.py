@@ -29,8 +29,8 @@ from tuner.costmodel.expert_constants import (
     ROUTER_CAST_BYTES,
     WEIGHTED_BYTES,
 )
-from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds, grouped_product
-from tuner.costmodel.kernels import host_pace, inner_speed, linear, product_rate, traffic_rate
+from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds
+from tuner.costmodel.kernels import host_pace, inner_speed, linear, product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FUSED_SWIGLU_BYTES
@@ -168,7 +168,7 @@ def test_sums_of_gradients_are_read_and_written_by_the_products_of_few_tokens() 
     rate, traffic = product_rate(gpu, workload, SITE), traffic_rate(gpu, SITE)
     inputs = 64 * (HIDDEN + 1536)
     for stored, size in ((4.0, 8), (1.0, 2)):
-        seconds = grouped_product(gpu, rate, traffic / 2, 16, HIDDEN, 1536, 64, stored)
+        seconds = product(gpu, rate, traffic / 2, HIDDEN, 1536, 64, groups=16, stored=stored)
         assert seconds == pytest.approx(16 * (2 * inputs + size * HIDDEN * 1536) / traffic)
 
 

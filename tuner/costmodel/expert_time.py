@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.domain import DISPATCHERS, Gpu, Workload
-from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE, TILE_SPEEDS, WAVE_SHARING
+from tuner.core.domain import DISPATCHERS, Workload
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
     CLAMP_BYTES,
@@ -65,6 +65,7 @@ from tuner.costmodel.kernels import (
     host_pace,
     inner_speed,
     linear,
+    product,
     product_rate,
     size_of,
     traffic_rate,
@@ -170,24 +171,6 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
     return waits
 
 
-def grouped_product(
-    gpu: Gpu, rate: Any, moved: float, groups: Any, m: Any, n: Any, k: Any, stored: float = 1.0
-) -> FloatArray:
-    """Return the seconds of as many m x k by k x n products as there are groups, whose tiles share the waves.
-
-    Rows are padded to whole tiles in every group, so that few tokens per expert make slow products; `moved` is the
-    traffic rate in elements a second, and `stored` the traffic of an element of the output in elements.
-    """
-    fastest: Any = np.inf
-    for tall, wide, speed in TILE_SPEEDS:
-        waves = groups * np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
-        waves = np.where(waves > 1, np.ceil(waves) * (1 - WAVE_SHARING) + waves * WAVE_SHARING, 1.0)
-        fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))
-    output = m * n if stored == 1 else stored * m * n
-    seconds: FloatArray = np.maximum(fastest * k / rate, groups * (m * k + k * n + output) / moved)
-    return seconds
-
-
 def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     """Estimate the products of the routed experts at the tokens that each of them gets, and their activation.
 
@@ -204,7 +187,8 @@ def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     summed = 2 * gradient_bytes(workload) / size_of(workload) if terms_of(workload).fused_accumulation else 1.0
 
     def seconds(rate: Any, m: Any, n: Any, k: Any, stored: float = 1.0) -> FloatArray:
-        return grouped_product(gpu, rate * inner_speed(gpu, workload, k), moved, groups, m, n, k, stored)
+        faster = rate * inner_speed(gpu, workload, k)
+        return product(gpu, faster, moved, m, n, k, groups=groups, stored=stored)
 
     for n, k in (((2 if workload.model.gated_mlp else 1) * width, columns.hidden), (columns.hidden, width)):
         rate = product_rate(gpu, workload, site) * np.minimum(alignment(n), alignment(k))

@@ -243,16 +243,21 @@ _ALIGNMENTS: Final = np.array(
 """By the remainder of a size divided by the largest multiple."""
 
 
-def product(gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any) -> FloatArray:
-    """Seconds of an m x k by k x n product; `moved` is the traffic rate in elements a second."""
+def product(
+    gpu: Gpu, rate: Any, moved: float, m: Any, n: Any, k: Any, *, groups: Any = 1, stored: float = 1.0
+) -> FloatArray:
+    """Return the seconds of as many m x k by k x n products as there are groups, whose tiles share the waves.
+
+    Rows are padded to whole tiles in every group, so that few tokens per expert make slow products; `moved` is the
+    traffic rate in elements a second, and `stored` the traffic of an element of the output in elements.
+    """
     fastest: Any = np.inf
     for tall, wide, speed in TILE_SPEEDS:
-        waves = np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
+        waves = groups * np.ceil(m / tall) * np.ceil(n / wide) / gpu.sms
         waves = np.where(waves > 1, np.ceil(waves) * (1 - WAVE_SHARING) + waves * WAVE_SHARING, 1.0)
         fastest = np.minimum(fastest, waves * (2.0 * tall * wide * gpu.sms / speed))
-    by_operations = fastest * k / rate
-    by_traffic = (m * k + k * n + m * n) / moved
-    seconds: FloatArray = np.maximum(by_operations, by_traffic)
+    moving = groups * (m * k + k * n + stored * m * n) / moved
+    seconds: FloatArray = np.maximum(fastest * k / rate, moving)
     return seconds
 
 
