@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from tuner.core.quantity import GIB
+
 if TYPE_CHECKING:
     from tuner.sizing.max_batch import MaxBatchResult
 
-_GIB: Final = 2.0**30
 CLAIM_TOLERANCE: Final = 0.01
 """Relative error up to which a claimed slope is confirmed."""
 
@@ -45,22 +46,22 @@ def answer_document(made: MaxBatchResult) -> dict[str, Any]:
             {
                 "micro_batch": attempt.micro_batch,
                 "outcome": attempt.outcome,
-                "peak_memory_gib": attempt.peak_memory / _GIB if attempt.peak_memory and attempt.fits else None,
+                "peak_memory_gib": attempt.peak_memory / GIB if attempt.peak_memory and attempt.fits else None,
                 "sec_per_iter": attempt.seconds if attempt.fits else None,
                 "evidence": attempt.evidence,
             }
             for attempt in found.attempts
         ],
         "fit": {
-            "gib_per_sample": line.per_sample / _GIB,
-            "gib_at_zero": line.at_zero / _GIB,
-            "stderr": line.stderr / _GIB if line.stderr is not None else None,
+            "gib_per_sample": line.per_sample / GIB,
+            "gib_at_zero": line.at_zero / GIB,
+            "stderr": line.stderr / GIB if line.stderr is not None else None,
         }
         if line
         else None,
-        "card_gib": made.card / _GIB,
-        "usable_gib": made.usable / _GIB,
-        "headroom_gib": (made.card - made.peak) / _GIB if made.peak else None,
+        "card_gib": made.card / GIB,
+        "usable_gib": made.usable / GIB,
+        "headroom_gib": (made.card - made.peak) / GIB if made.peak else None,
         "allocator_pressure": [asdict(one) | {"near_limit": one.near_limit} for one in made.pressures],
         "worth": [asdict(value) for value in made.worth],
     }
@@ -82,7 +83,7 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
                 number,
                 attempt.micro_batch,
                 attempt.outcome,
-                f"{attempt.peak_memory / _GIB:.2f}" if fits and attempt.peak_memory else "",
+                f"{attempt.peak_memory / GIB:.2f}" if fits and attempt.peak_memory else "",
                 f"{attempt.seconds:.4g}" if fits and attempt.seconds else "",
                 value.acc_steps if value and fits else "",
                 f"{value.tokens_per_second:,.0f}" if value and fits and value.tokens_per_second else "",
@@ -102,8 +103,8 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     if made.peak:
         left = made.card - made.peak
         print(
-            f"headroom {left / _GIB:.2f} GiB of {made.card / _GIB:.1f} ({100 * left / made.card:.1f}%); "
-            f"a process can use {made.usable / _GIB:.1f}"
+            f"headroom {left / GIB:.2f} GiB of {made.card / GIB:.1f} ({100 * left / made.card:.1f}%); "
+            f"a process can use {made.usable / GIB:.1f}"
         )
     if made.fit:
         _print_fit(made, claim)
@@ -130,19 +131,19 @@ def _print_fit(made: MaxBatchResult, claim: float | None) -> None:
 
     line = made.fit
     assert line is not None  # noqa: S101 - the caller has checked
-    error = f" +- {line.stderr / _GIB:.5f}" if line.stderr is not None else ""
+    error = f" +- {line.stderr / GIB:.5f}" if line.stderr is not None else ""
     print(
-        f"memory: {line.per_sample / _GIB:.4f}{error} GiB per sample plus {line.at_zero / _GIB:.2f} GiB at batch 0 "
+        f"memory: {line.per_sample / GIB:.4f}{error} GiB per sample plus {line.at_zero / GIB:.2f} GiB at batch 0 "
         f"({line.points} points)"
     )
     if claim is None:
         return
     digits = len(f"{claim:.6g}".partition(".")[2])
-    error_of_claim = claim * _GIB / line.per_sample - 1
+    error_of_claim = claim * GIB / line.per_sample - 1
     if abs(error_of_claim) <= CLAIM_TOLERANCE:
         print(f"claim confirmed: {claim:g} GiB per sample is the slope")
         return
-    mistaken = ratio_at(claim * _GIB, made.found.attempts, 10.0**-digits * _GIB)
+    mistaken = ratio_at(claim * GIB, made.found.attempts, 10.0**-digits * GIB)
     why = (
         f"; it is the total memory of batch {mistaken.micro_batch} divided by its samples, fixed memory included"
         if mistaken

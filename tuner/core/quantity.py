@@ -9,6 +9,9 @@ from typing import Final
 from tuner.core.errors import InputError
 from tuner.core.text import shown
 
+GIB: Final = 2.0**30
+"""Bytes."""
+
 LARGEST_COUNT: Final = 1e30
 """Upper limit on counts: far above any training, and low enough that products of a few counts stay finite."""
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tuner.core.atomic_write import unwritten, write_whole
 from tuner.core.errors import InputError
+from tuner.core.quantity import GIB
 from tuner.sizing.compare import Comparison
 from tuner.sizing.max_batch import MaxBatchResult
 
 if TYPE_CHECKING:
     from tuner.report.canvas import Figure
 
-GIB: Final = 2.0**30
 _COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
 _MARKS: Final = ("o", "s", "^", "D")
 """Distinguish the curves in grey prints."""

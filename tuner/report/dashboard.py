@@ -8,12 +8,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
+from tuner.core.quantity import GIB
 from tuner.core.text import markdown_text, seconds, span
 from tuner.report import plot_data
 from tuner.report.style import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, VERMILLION
 from tuner.report.summary import days_label, measured_word, simulated_label, summary, term_label
 from tuner.report.tables import footnote, pipe_lines
-from tuner.study.leaderboard import GIB, LeaderboardRow, rows_of
+from tuner.study.leaderboard import LeaderboardRow, rows_of
 from tuner.study.result import StudyResult
 from tuner.study.store.optuna_dashboard import DashboardPublisher
 from tuner.study.store.trial import Trial

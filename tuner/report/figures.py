@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tuner.core.quantity import GIB
 from tuner.core.text import counted, listed, node_time, span
 from tuner.report import plot_data
 from tuner.report.canvas import Axes, FixedLocator, MaxNLocator, NullLocator
@@ -30,7 +31,7 @@ from tuner.report.style import (
     watermark,
 )
 from tuner.report.summary import days_label, measured_word, term_label
-from tuner.study.leaderboard import GIB, LeaderboardRow
+from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
 
 MEMORY_TERMS: Final = {"optimizer": "optimizer state", "step": "optimizer step", "logits": "logits and loss"}

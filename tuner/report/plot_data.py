@@ -13,11 +13,12 @@ import numpy as np
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology
 from tuner.core.model import Shape
+from tuner.core.quantity import GIB
 from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
 from tuner.report.summary import cost_breakdown
 from tuner.search.candidates import CandidatePool
-from tuner.study.leaderboard import GIB, LeaderboardRow
+from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult
 

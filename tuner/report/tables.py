@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.core.quantity import format_count
+from tuner.core.quantity import GIB, format_count
 from tuner.core.text import column, interval, markdown_cells, pipe_table, seconds, token_count
 from tuner.report.summary import measured_word
-from tuner.study.leaderboard import GIB, LeaderboardRow
+from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 from tuner.tables import columns_of, run_cells, write_csv

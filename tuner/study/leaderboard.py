@@ -15,8 +15,6 @@ from tuner.study.ranking import RankedTrial
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 
-GIB = 2.0**30
-
 EXTRAPOLATED = "EXTRAPOLATED"
 """The outcome shown for a topology that was measured at a reduced size only."""
 

@@ -8,14 +8,13 @@ import click
 
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
 from tuner.cli.options import as_json, calibration_option, takes_description_of_layers
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tuner.costmodel.estimate import CostModel
     from tuner.sizing.compare import Comparison, Option
-
-_GIB = 2.0**30
 
 
 @click.command(
@@ -83,8 +82,8 @@ def _row(option: Option) -> tuple[object, ...]:
         f"{1e3 * seen.seconds:.0f}" if seen.seconds else "",
         f"{best.tokens_per_second / 1e3:.1f}" if best.tokens_per_second else "",
         f"{best.days:,.1f}" if best.days else "",
-        f"{peak / _GIB:.2f}" if peak else "",
-        f"{line.per_sample / option.topology.dp / _GIB:.3f}" if line else "",
+        f"{peak / GIB:.2f}" if peak else "",
+        f"{line.per_sample / option.topology.dp / GIB:.3f}" if line else "",
         f"{more} by the fit" if more else "",
     )
 
@@ -151,9 +150,7 @@ def _print_why(own: Sequence[Option], model: CostModel) -> None:
         batch = pairs[-1].step_batch
         former, latter = reasons(first, other, batch, model)
         _print_terms(f"time at batch {batch}, estimated", apart(former.time.terms, latter.time.terms), "ms", 1e-3)
-        _print_terms(
-            f"memory at batch {batch}, estimated", apart(former.memory.terms, latter.memory.terms), "GiB", _GIB
-        )
+        _print_terms(f"memory at batch {batch}, estimated", apart(former.memory.terms, latter.memory.terms), "GiB", GIB)
 
 
 def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, scale: float) -> None:
@@ -188,7 +185,7 @@ def _print_json(made: Comparison, written: list[str]) -> None:
                     "tokens_per_second": best.tokens_per_second if best else None,
                     "days": best.days if best else None,
                     "fastest_batch": option.fastest.step_batch if option.fastest else None,
-                    "peak_memory_gib": option.answer.peak / _GIB if option.answer.peak else None,
+                    "peak_memory_gib": option.answer.peak / GIB if option.answer.peak else None,
                     "answer": answer_document(option.answer),
                 }
             )
@@ -204,7 +201,7 @@ def _print_json(made: Comparison, written: list[str]) -> None:
                         "fuller": pair.fuller,
                         "terms_sec": [dict(former.time.terms), dict(latter.time.terms)],
                         "terms_gib": [
-                            {name: size / _GIB for name, size in side.memory.terms.items()} for side in (former, latter)
+                            {name: size / GIB for name, size in side.memory.terms.items()} for side in (former, latter)
                         ],
                     }
                 )

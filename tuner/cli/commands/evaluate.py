@@ -8,6 +8,7 @@ import click
 
 from tuner.cli.arguments import takes_a_table
 from tuner.cli.options import as_json, calibration_option
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.costmodel.evaluation import Evaluation, RowEstimate, Summary
@@ -75,7 +76,6 @@ def _summary_document(summary: Summary) -> dict[str, Any]:
 
 
 def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict[str, Any]:
-    gib = 2.0**30
     return {
         "index": row.index,
         "line": row.line,
@@ -86,9 +86,9 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
         "estimated_sec": guess.seconds if guess else None,
         "estimated_sec_low": guess.low if guess else None,
         "estimated_sec_high": guess.high if guess else None,
-        "measured_gib": row.memory / gib if row.memory else None,
-        "estimated_gib": guess.memory / gib if guess else None,
-        "needed_gib": guess.need / gib if guess else None,
+        "measured_gib": row.memory / GIB if row.memory else None,
+        "estimated_gib": guess.memory / GIB if guess else None,
+        "needed_gib": guess.need / GIB if guess else None,
         "oom_probability": guess.out_of_memory if guess else None,
         "fits": guess.fits if guess else None,
         "calibrated": row.index in made.calibrated_on,
@@ -131,7 +131,6 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
     guess, key = made.guesses.get(row.index), row.run.topology.key if row.run else ""
     if guess is None:
         return (str(row.line), row.group, key, *[""] * 7, "skipped")
-    gib = 2.0**30
     off = f"{100 * (guess.seconds / row.seconds - 1):+.1f}%" if row.timed and row.seconds else ""
     note = "calibration" if row.index in made.calibrated_on else "" if row.status == "OK" else row.status
     return (
@@ -140,8 +139,8 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
         f"{guess.seconds:.4g}",
         interval(guess.low, guess.high),
         off,
-        f"{row.memory / gib:.1f}" if row.memory else "",
-        f"{guess.memory / gib:.1f}",
+        f"{row.memory / GIB:.1f}" if row.memory else "",
+        f"{guess.memory / GIB:.1f}",
         f"{100 * guess.out_of_memory:.0f}%",
         note,
     )

@@ -9,6 +9,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.options import as_json, describes_a_space, takes_calibration
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.costmodel.estimate import CostModel
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from tuner.space.space import Space
 
 _BAR_WIDTH: Final = 40
-_GIB: Final = 2.0**30
 
 
 @click.command(
@@ -54,8 +54,8 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
     _print_rules(explanation, all_rules=all_rules)
     print(f"\nTime per iteration: {own.seconds:.4g} s")
     _print_waterfall(own.estimate.time.terms, unit="s", scale=1.0)
-    print(f"\nMemory per GPU on stage {own.stage}: {own.memory / _GIB:.1f} GiB")
-    _print_waterfall(own.estimate.memory.terms, unit="GiB", scale=_GIB)
+    print(f"\nMemory per GPU on stage {own.stage}: {own.memory / GIB:.1f} GiB")
+    _print_waterfall(own.estimate.memory.terms, unit="GiB", scale=GIB)
     if other:
         _print_comparison(own, other)
 
@@ -131,14 +131,14 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
         f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.days)}"
     )
     print(
-        f"memory: {cost.memory / _GIB:.1f} of {cost.limit / _GIB:.1f} GiB usable, on stage {cost.stage}: "
+        f"memory: {cost.memory / GIB:.1f} of {cost.limit / GIB:.1f} GiB usable, on stage {cost.stage}: "
         f"{'fits' if cost.fits else 'does not fit'} (risk of running out of memory {100 * cost.out_of_memory:.0f}%)"
     )
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
     if missing := unmeasured(space.workload, space.cluster):
         print(f"{missing}: its interval is wider")
     for near in fitting:
-        print(f"fits instead: {near.topology.key}, {near.memory / _GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
+        print(f"fits instead: {near.topology.key}, {near.memory / GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
     for nearest in explanation.nearest:
         pairs = changes(topology, nearest, space).items()
         print(f"nearest legal: {nearest.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})")
@@ -214,9 +214,9 @@ def _cost_document(cost: TopologyCost) -> dict[str, Any]:
         "terms": dict(cost.estimate.time.terms),
         "tflops": cost.flops / 1e12,
         "days": cost.days,
-        "memory_gib": cost.memory / _GIB,
-        "usable_gib": cost.limit / _GIB,
-        "memory_terms_gib": {name: size / _GIB for name, size in cost.estimate.memory.terms.items()},
+        "memory_gib": cost.memory / GIB,
+        "usable_gib": cost.limit / GIB,
+        "memory_terms_gib": {name: size / GIB for name, size in cost.estimate.memory.terms.items()},
         "worst_stage": cost.stage,
         "oom_probability": cost.out_of_memory,
         "fits": cost.fits,
