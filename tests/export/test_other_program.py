@@ -19,13 +19,17 @@ from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ProductionRun
 from tuner.space.build import space_for
 
+HF_TRAINER = "hf.py --per_device_train_batch_size {micro_batch} --gradient_checkpointing {recompute} --zero {zero}"
+
+
+def hf_run() -> ProductionRun:
+    return bloom("tp1-pp1-dp32-mbs1-z3", **LLAMA, attention="flash2", framework="deepspeed")
+
 
 @pytest.mark.parametrize("passed", ["--deepspeed {ds_config}", "--deepspeed={ds_config}", "--config {ds_config}"])
 def test_hf_trainer_gets_a_config_without_values_of_its_own(passed: str) -> None:
     """HF Trainer refuses a config whose values differ from its arguments, and `auto` takes them from there."""
-    run = bloom("tp1-pp1-dp32-mbs1-z3", **LLAMA, attention="flash2", framework="deepspeed")
-    words = "hf.py --per_device_train_batch_size {micro_batch} --gradient_checkpointing {recompute} --zero {zero}"
-    files = exported(run, "slurm", command=f"{words} {passed}")
+    files = exported(hf_run(), "slurm", command=f"{HF_TRAINER} {passed}")
     config = json.loads(files["ds_config.json"])
     leaves = not passed.startswith("--config")
     assert ("scheduler" in config) != leaves
@@ -33,10 +37,8 @@ def test_hf_trainer_gets_a_config_without_values_of_its_own(passed: str) -> None
     assert ("auto" in values) == leaves
     assert ("HF Trainer fills it in from its arguments" in files["ds_config.md"]) == leaves
     assert config["train_micro_batch_size_per_gpu"] == 1
-    assert (
-        "| `zero_optimization.stage3_prefetch_bucket_size` | `50000000` | DeepSpeed's default: 50 million"
-        in (files["ds_config.md"])
-    )
+    prefetch = "| `zero_optimization.stage3_prefetch_bucket_size` | `50000000` | DeepSpeed's default: 50 million"
+    assert prefetch in files["ds_config.md"]
 
 
 def test_an_export_to_another_framework_says_what_to_expect_of_it() -> None:
@@ -80,9 +82,8 @@ def test_hf_trainers_own_class_accepts_an_exported_config() -> None:
     transformers = pytest.importorskip("transformers")
     needs_deepspeed()
     integration = pytest.importorskip("transformers.integrations.deepspeed")
-    run = bloom("tp1-pp1-dp32-mbs1-z3", **LLAMA, attention="flash2", framework="deepspeed")
-    words = "hf.py --per_device_train_batch_size {micro_batch} --gradient_checkpointing {recompute} --zero {zero}"
-    config = json.loads(exported(run, "slurm", command=f"{words} --deepspeed {{ds_config}}")["ds_config.json"])
+    run = hf_run()
+    config = json.loads(exported(run, "slurm", command=f"{HF_TRAINER} --deepspeed {{ds_config}}")["ds_config.json"])
     usual = transformers.TrainingArguments(use_cpu=True)
     names = ("learning_rate", "adam_beta1", "adam_beta2", "adam_epsilon", "weight_decay", "max_grad_norm", "fp16")
     arguments = SimpleNamespace(

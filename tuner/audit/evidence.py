@@ -19,6 +19,7 @@ from tuner.audit.expectation import Expectation, expected_seconds
 from tuner.audit.flop_conventions import CONVENTIONS
 from tuner.audit.printed_row import PrintedRow, printed_row_of, printed_rows, text_of
 from tuner.audit.repair import Finding, Repair, Severity
+from tuner.core.quantity import GIB
 from tuner.tables import Row, Table
 
 MIN_ROWS_FOR_USUAL_SHARE: Final = 4
@@ -113,7 +114,7 @@ def mended(row: Row, repair: Repair) -> Row:
     """Return a row with the cells of a repair, its measured figures parsed again."""
     cells = {**row.cells, **repair.cells}
     understood = {**row.understood, **repair.cells}
-    scale = {"sec_per_iter": ("seconds", 1.0), "tflops": ("tflops", 1e12), "mem_gib": ("memory", 2.0**30)}
+    scale = {"sec_per_iter": ("seconds", 1.0), "tflops": ("tflops", 1e12), "mem_gib": ("memory", GIB)}
     changed: dict[str, float | None] = {
         name: float(repair.cells[column]) * factor for column, (name, factor) in scale.items() if column in repair.cells
     }

@@ -18,6 +18,7 @@ from tuner.audit.logged import Contradiction
 from tuner.audit.subject import Subject, subject_of
 from tuner.core.columns import Columns
 from tuner.core.outcomes import Measurement
+from tuner.core.quantity import GIB
 from tuner.core.text import listed
 from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu
 from tuner.logs import (
@@ -147,7 +148,7 @@ def measure(
         )
         difference = mismatch(expected, subject.topology if subject and subject.by_log else None, batch)
         delivery = delivered(
-            expected, made.measurement.seconds, memory / 2**30 if memory else None, difference=difference
+            expected, made.measurement.seconds, memory / GIB if memory else None, difference=difference
         )
     return replace(made, subject=subject, lacks=lacks, delivery=delivery)
 

@@ -11,12 +11,13 @@ from tuner.audit.evidence import Evidence, about, short
 from tuner.audit.flop_conventions import hardware
 from tuner.audit.printed_row import PrintedRow, printed_row_of, shape_words, text_of
 from tuner.audit.repair import Finding
+from tuner.core.quantity import GIB
 from tuner.core.text import counted, either
 from tuner.tables import Row
 from tuner.tables.column_aliases import rounding_of, size_of
 
 _SIZE_TOLERANCE: Final = 0.04
-_DECIMAL_SLACK: Final = 2**30 / 1e9
+_DECIMAL_SLACK: Final = GIB / 1e9
 """80 GiB print as 85.9 GB in decimal units."""
 _MIN_SHARE_OF_PEAK: Final = 0.001
 """Below this share of the peak, the seconds must be milliseconds."""
@@ -304,19 +305,19 @@ def memory(evidence: Evidence) -> Iterator[Finding]:
         printed = text_of(row, "mem_gib")
         if row.memory > most * _DECIMAL_SLACK:
             if 0.02 * card.memory < row.memory / 1024 <= most:
-                value = short(row.memory / 2**30 / 1024)
-                message = f"{printed} GiB on a GPU with {card.memory / 2**30:g}: the unit is MiB"
+                value = short(row.memory / GIB / 1024)
+                message = f"{printed} GiB on a GPU with {card.memory / GIB:g}: the unit is MiB"
                 yield error(message=message, suggestion=f"mem_gib={value}", cells={"mem_gib": value})
             else:
                 yield error(
-                    message=f"{printed} GiB on a GPU with {card.memory / 2**30:g}",
+                    message=f"{printed} GiB on a GPU with {card.memory / GIB:g}",
                     suggestion="check the figure, its unit and the GPU",
                     exclude="more memory than the GPU has",
                     exclude_column="mem_gib",
                 )
         elif row.memory * (1 + case.rounding("mem_gib")) < 0.9 * (least := least_memory(case)):
             message = (
-                f"{printed} GiB cannot hold weights, gradients and optimizer states of {least / 2**30:.3g} GiB per GPU"
+                f"{printed} GiB cannot hold weights, gradients and optimizer states of {least / GIB:.3g} GiB per GPU"
             )
             yield error(
                 message=message,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tuner.cli.arguments import study_command
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.study.loop import StudyLoop
@@ -208,7 +209,7 @@ def trial_document(trial: Trial) -> dict[str, Any]:
         "note": result.note if result else "",
         "again": result.retried if result else "",
         "tflops": result.tflops if result else None,
-        "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,
+        "peak_memory_gib": result.peak_memory / GIB if result and result.peak_memory else None,
         "node_hours": result.node_hours if result else 0.0,
         **_fidelity(trial),
     }

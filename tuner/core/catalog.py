@@ -23,6 +23,7 @@ from tuner.core.catalog_entries import Table, model_entry, need, only_known, tex
 from tuner.core.domain import Cluster, Fabric, Gpu, Link
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.model import Model
+from tuner.core.quantity import GIB
 from tuner.core.resources import catalog_files
 from tuner.core.text import listed, shown
 
@@ -201,7 +202,7 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
 
     return Gpu(
         name=name,
-        memory=figure("memory_gib") * 2**30,
+        memory=figure("memory_gib") * GIB,
         memory_bandwidth=figure("memory_gb_s") * 1e9,
         sms=need(table, "sms", where),
         peak_flops={precision: _positive(peak, f"{where}: {precision}") * 1e12 for precision, peak in peaks.items()},
@@ -234,7 +235,7 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
         gpu=card,
         intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
         inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
-        host=rates.get("host_memory_gib", 0.0) * 2**30,
+        host=rates.get("host_memory_gib", 0.0) * GIB,
         nvlink_domain=table.get("nvlink_domain", usual_domain(card, sizes["gpus_per_node"])),
         fabric=table.get("fabric"),
     )

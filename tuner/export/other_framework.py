@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tuner.core.columns import Columns
+from tuner.core.quantity import GIB
 from tuner.core.text import seconds
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import limit
@@ -24,7 +25,7 @@ def other_framework_note(run: ProductionRun, chosen: Format, options: ExportOpti
     workload = replace(run.workload, framework=framework)
     columns = Columns.of([run.topology], workload, run.cluster)
     scores = CostModel().score(columns)
-    time, needed, usable = seconds(float(scores.seconds[0])), float(scores.memory[0]) / 2**30, limit(columns) / 2**30
+    time, needed, usable = seconds(float(scores.seconds[0])), float(scores.memory[0]) / GIB, limit(columns) / GIB
     fits = "" if scores.fits[0] else ", so it is likely to run out of memory"
     return (
         f"The study ran {own}, but these files start {framework}, for which the uncalibrated estimate is {time} s per "

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.documents import identity_document, model_notes, topology_document
 from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
+from tuner.core.quantity import GIB
 from tuner.core.text import token_count
 from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config, with_trainer_values
 
@@ -275,8 +276,8 @@ def run_document(run: ProductionRun) -> dict[str, Any]:
             "sec_per_iter": expected.sec_per_iter,
             "sec_per_iter_low": expected.low,
             "sec_per_iter_high": expected.high,
-            "memory_gib": expected.memory / 2**30 if expected.memory else None,
-            "usable_gib": expected.usable / 2**30,
+            "memory_gib": expected.memory / GIB if expected.memory else None,
+            "usable_gib": expected.usable / GIB,
             "tflops": expected.tflops / 1e12,
             "days": expected.days,
         },

@@ -13,7 +13,7 @@ from typing import Final
 
 from tuner.core.domain import HOST, Gpu
 from tuner.core.errors import MissingDependency, UnknownName
-from tuner.core.quantity import whole
+from tuner.core.quantity import GIB, whole
 from tuner.core.text import listed
 
 NVIDIA_SMI_QUERY: Final = ("nvidia-smi", "--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
@@ -88,7 +88,7 @@ def host_gpu(machine: Machine, ranks: int) -> Gpu:
 def catalog_name(machine: Machine, known: tuple[str, ...]) -> str:
     """Return the catalog's name for the machine's accelerator: the same family and memory size."""
     words = re.sub(r"RTX (\d+)( ADA)?", _joined, machine.name.upper().replace("-", " ")).split()
-    gib = round(machine.memory / 2**30)
+    gib = round(machine.memory / GIB)
     same_family = [name for name in known if name.upper().partition("-")[0] in words]
     exact = [name for name in same_family if abs((_gib(name) or gib) - gib) <= max(2, 0.07 * gib)]
     for form in ("SXM", "PCIE"):

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from tuner.core.quantity import GIB
 from tuner.core.text import counted
 from tuner.launch.extensions import LONG_COMPILE_SECONDS, default_folder, stale_locks
 from tuner.launch.machine import Machine
@@ -92,14 +93,14 @@ def frameworks(found: dict[str, Any]) -> list[CheckResult]:
 def accelerator(machine: Machine) -> CheckResult:
     """Check the GPUs, by their driver."""
     if machine.cards:
-        gib = machine.memory / 2**30
+        gib = machine.memory / GIB
         return CheckResult(
             name="accelerator", verdict="ok", evidence=f"{machine.cards} x {machine.name}, {gib:.0f} GiB"
         )
     return CheckResult(
         name="accelerator",
         verdict="warning",
-        evidence=f"none; {machine.cores} cores and {machine.memory / 2**30:.0f} GiB",
+        evidence=f"none; {machine.cores} cores and {machine.memory / GIB:.0f} GiB",
         remedy="CPU only: fine for a trial run, not for benchmarks; check nvidia-smi",
     )
 

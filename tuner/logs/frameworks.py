@@ -29,6 +29,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.errors import InputError
+from tuner.core.quantity import GIB
 from tuner.core.text import listed, shown
 from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
@@ -233,7 +234,7 @@ class StepPattern:
         if "memory" not in self.pattern.groupindex or not (found := self.pattern.search(text[:_MAX_PATTERN_TEXT])):
             return None
         figure = figure_of(found["memory"])
-        return PeakMemory(reserved=figure * 2**30) if figure else None
+        return PeakMemory(reserved=figure * GIB) if figure else None
 
 
 def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
@@ -256,7 +257,7 @@ def logged_memory(text: str) -> PeakMemory | None:
         return _peak(reserved=figure_of(found[1]))
     if "cuda_max_memory_reserved" in text and (found := _NANOTRON_MEMORY.search(text)):
         figure = figure_of(found[1])
-        return _peak(reserved=figure * _UNITS[found[2]] / 2**30 if figure else None)
+        return _peak(reserved=figure * _UNITS[found[2]] / GIB if figure else None)
     if "memory(GiB)" in text and (found := _SWIFT_MEMORY.search(text)):
         return _peak(reserved=figure_of(found[1]))
     if "data_time: " in text and (found := _MMENGINE_MEMORY.search(text)):
@@ -272,9 +273,7 @@ def _peak(*, reserved: float | None, allocated: float | None = None) -> PeakMemo
     """Return a peak from GiB."""
     if not reserved and not allocated:
         return None
-    return PeakMemory(
-        reserved=reserved * 2**30 if reserved else None, allocated=allocated * 2**30 if allocated else None
-    )
+    return PeakMemory(reserved=reserved * GIB if reserved else None, allocated=allocated * GIB if allocated else None)
 
 
 def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
+from tuner.core.quantity import GIB
 from tuner.logs.lines import shape_of, speaker
 
 Source = Literal[
@@ -265,15 +266,15 @@ def memory(text: str) -> PeakMemory | None:
         _, allocated, now, peak = (figure_of(part) for part in found.groups())
         # Max_CA is printed in whole GB; if it equals the rounded CA, CA is more precise.
         exact = now if now is not None and peak is not None and round(now) == peak else max(peak or 0.0, now or 0.0)
-        return PeakMemory(allocated=_bytes(allocated, 2**30), reserved=_bytes(exact, 2**30))
+        return PeakMemory(allocated=_bytes(allocated, GIB), reserved=_bytes(exact, GIB))
     if "MaxMemAllocated=" in text and (found := _TIMED_MEMORY.search(text)):
-        return PeakMemory(allocated=_bytes(figure_of(found[1]), 2**30))
+        return PeakMemory(allocated=_bytes(figure_of(found[1]), GIB))
     if "hip mem usage" in text and (found := _HIP_MEMORY.search(text)):
-        return PeakMemory(in_use=_bytes(figure_of(found[1]), 2**30))
+        return PeakMemory(in_use=_bytes(figure_of(found[1]), GIB))
     return None
 
 
-def _bytes(figure: float | None, unit: int) -> float | None:
+def _bytes(figure: float | None, unit: float) -> float | None:
     return figure * unit if figure else None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from tuner.core.domain import Framework, Workload
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.frameworks import ANY, FRAMEWORKS
+from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular
 from tuner.costmodel.estimate import CostModel
 from tuner.planning.cost import TopologyCost
@@ -63,7 +64,7 @@ def cells(row: FrameworkPlan) -> tuple[str, ...]:
     if row.best is None or row.workload is None:
         return (row.framework, "0", "0", "none", "", "", "", "", "")
     best = row.best
-    figures = (f"{best.seconds:.4g}", f"{best.days:,.1f}", f"{best.memory / 2**30:.1f}")
+    figures = (f"{best.seconds:.4g}", f"{best.days:,.1f}", f"{best.memory / GIB:.1f}")
     key = best.topology.key if best.fits else f"{best.topology.key} (unlikely to fit)"
     counts = (f"{row.legal:,}", f"{row.fitting:,}")
     return (row.framework, *counts, key, *figures, row.workload.precision, row.workload.attention)

@@ -11,6 +11,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Workload
 from tuner.core.errors import EmptySpace, InputError
+from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, column, either, interval
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
@@ -49,7 +50,7 @@ class Plan(Tabular):
                 f"{row.days * per_day:,.1f}",
                 f"{row.flops / 1e12:.1f}",
                 f"{row.mfu:.1%}",
-                f"{row.memory / 2**30:.1f}",
+                f"{row.memory / GIB:.1f}",
                 f"{row.out_of_memory:.0%}",
                 ", ".join(row.advice),
             )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError, NothingUsable, UnknownName
-from tuner.core.quantity import duration, iterations_of
+from tuner.core.quantity import GIB, duration, iterations_of
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
@@ -123,7 +123,7 @@ def max_batch(
             )
             steps = batch_steps(step, most)
             tried = _Candidates(probe, steps, "jobs", topology, described.workload, described.cluster)
-        usable = limit * 2**30 if limit else usable_bytes(tried.cluster)
+        usable = limit * GIB if limit else usable_bytes(tried.cluster)
         grid = grid_for(
             tried.batches, start=start, strategy=strategy, increment=increment, room=usable, **tried.held_back
         )

@@ -21,6 +21,7 @@ from tuner.core.columns import Columns
 from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable
+from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, column, counted, csv_cells, interval, listed, node_time, seconds
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
@@ -205,7 +206,7 @@ class StudyResult(Tabular):
                     "sec_per_iter": result.seconds if result else None,
                     "estimate_sec": proposal.estimate_sec,
                     "days": result.objective if result else None,
-                    "peak_memory_gib": result.peak_memory / 2**30 if result and result.peak_memory else None,
+                    "peak_memory_gib": result.peak_memory / GIB if result and result.peak_memory else None,
                     "node_hours": result.node_hours if result else 0.0,
                     "simulated": self.simulated,
                     "reduced": trial.reduced,

@@ -68,8 +68,9 @@ _KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
 _WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
-_PLACEHOLDER: Final = re.compile(r"[-–—.?\s]*|x{2,}|n/?a|nan|none|null|tbd|[gm]i?b|m?s|tflops", re.IGNORECASE)
-_EMPTY: Final = re.compile(r"[-–—.?\s]+|x{2,}|n/?a|nan|null|tbd", re.IGNORECASE)
+_NOTHING: Final = r"[-–—.?\s]*|x{2,}|n/?a|nan|null|tbd"
+_PLACEHOLDER: Final = re.compile(rf"{_NOTHING}|none|[gm]i?b|m?s|tflops", re.IGNORECASE)
+_EMPTY: Final = re.compile(_NOTHING, re.IGNORECASE)
 """Placeholders in the other columns, where `none` may be a value."""
 _TEXTS: Final = ("group", "note", "source", "audit")
 _QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)

@@ -46,6 +46,7 @@ from typing import Final, cast, get_args
 from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.errors import InputError, TunerError
+from tuner.core.quantity import GIB
 from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, columns_named, plain
@@ -184,7 +185,7 @@ def _row(
         run=run,
         seconds=seconds,
         tflops=tflops * 1e12 if tflops else None,
-        memory=memory * 2**30 if memory else None,
+        memory=memory * GIB if memory else None,
         memory_kind=kind,
         memory_stage=stage,
         skipped=reason,

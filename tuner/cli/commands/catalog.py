@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from tuner.cli.options import as_json
+from tuner.core.quantity import GIB
 
 
 @click.command(
@@ -58,7 +59,7 @@ def _gpus() -> list[dict[str, object]]:
     return [
         {
             "name": card.name,
-            "memory_gib": card.memory / 2**30,
+            "memory_gib": card.memory / GIB,
             "memory_gb_s": card.memory_bandwidth / 1e9,
             "sms": card.sms,
             "peak_fp16_tflops": round(card.peak_flops.get("fp16", 0.0) / 1e12, 1),

@@ -16,6 +16,7 @@ from tuner.cli.options import (
     takes_site_profile,
     takes_step_pattern,
 )
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.sizing.fit import BatchResult
@@ -95,5 +96,5 @@ def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any
 
 def _show(seen: BatchResult) -> None:
     """Print one line on stderr when a job has ended."""
-    memory = f", {seen.peak_memory / 2**30:.3f} GiB" if seen.peak_memory else ""
+    memory = f", {seen.peak_memory / GIB:.3f} GiB" if seen.peak_memory else ""
     print(f"micro batch {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)

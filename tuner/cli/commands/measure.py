@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tuner.cli.options import as_json, takes_description, takes_step_pattern
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.audit.measure import LogMeasurement
@@ -128,7 +129,7 @@ def _print_json(log: str, made: LogMeasurement) -> None:
                 "sec_per_iter": measurement.seconds,
                 "tflops": _tflops(made.flops) if made.flops else measurement.tflops,
                 "tflops_logged": measurement.tflops,
-                "peak_memory_gib": measurement.peak_memory / 2**30 if measurement.peak_memory else None,
+                "peak_memory_gib": measurement.peak_memory / GIB if measurement.peak_memory else None,
                 "memory_kind": made.memory_kind or None,
             }
             if measurement
@@ -192,7 +193,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "fused_norm": "",
         "sec_per_iter": f"{measurement.seconds:.6g}" if measurement else "",
         "tflops": f"{rate:.2f}" if rate else "",
-        "mem_gib": f"{measurement.peak_memory / 2**30:.2f}" if measurement and measurement.peak_memory else "",
+        "mem_gib": f"{measurement.peak_memory / GIB:.2f}" if measurement and measurement.peak_memory else "",
         "mem_kind": made.memory_kind,
         "status": "OK" if measurement else status,
         "note": made.failure.failure.evidence if made.failure else "",
@@ -220,7 +221,7 @@ def _print_text(log: str, made: LogMeasurement) -> None:
         rate = made.flops / 1e12 if made.flops else measurement.tflops
         by = "" if made.flops or not rate else " (as logged)"
         parts = [f"{measurement.seconds:.6g} s", f"{rate:.2f} TFLOPs per GPU{by}" if rate else ""]
-        parts += [f"{measurement.peak_memory / 2**30:.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
+        parts += [f"{measurement.peak_memory / GIB:.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
         print(f"\nmeasured, {which}: {', '.join(filter(None, parts))}")
     if difference:
         reason = difference.reason or UNEXPLAINED_TFLOPS

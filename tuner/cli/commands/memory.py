@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.options import as_json
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -115,7 +116,7 @@ def memory(as_json: bool, **given: Any) -> None:
 
 
 def _unit(*, decimal: bool) -> tuple[float, str]:
-    return (1e9, "GB") if decimal else (2.0**30, "GiB")
+    return (1e9, "GB") if decimal else (GIB, "GiB")
 
 
 def _export(path: str, made: MemoryPlan) -> list[str]:
@@ -135,7 +136,7 @@ def _export(path: str, made: MemoryPlan) -> list[str]:
 def _print_json(made: MemoryPlan, written: list[str]) -> None:
     from tuner.cli.output import print_json
 
-    plan, gib = made.request, 2.0**30
+    plan = made.request
     print_json(
         "memory",
         {
@@ -148,11 +149,11 @@ def _print_json(made: MemoryPlan, written: list[str]) -> None:
                 {
                     "gpu": budget.gpu,
                     "gpus": budget.ranks,
-                    "card_gib": budget.card / gib,
+                    "card_gib": budget.card / GIB,
                     "target": budget.target,
-                    "components_gib": {name: size / gib for name, size in budget.components.items()},
-                    "left_gib": budget.left / gib,
-                    "sample_gib": budget.sample / gib,
+                    "components_gib": {name: size / GIB for name, size in budget.components.items()},
+                    "left_gib": budget.left / GIB,
+                    "sample_gib": budget.sample / GIB,
                     "largest_batch": budget.largest(),
                     "recommended_batch": budget.recommended,
                     "margin": budget.margin,

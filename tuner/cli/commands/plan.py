@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tuner.cli.options import as_csv, as_json, describes_spaces, takes_calibration
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.costmodel.estimate import CostModel
@@ -73,7 +74,7 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
             "key": row.best.topology.key if row.best else None,
             "sec_per_iter": row.best.seconds if row.best else None,
             "days": row.best.days if row.best else None,
-            "memory_gib": row.best.memory / 2**30 if row.best else None,
+            "memory_gib": row.best.memory / GIB if row.best else None,
             "fits": row.best.fits if row.best else False,
             "precision": row.workload.precision if row.workload else None,
             "attention": row.workload.attention if row.workload else None,
@@ -127,14 +128,14 @@ def _print_json(space: Space, made: Plan) -> None:
                     "sec_per_iter": row.seconds,
                     "sec_per_iter_low": row.low,
                     "sec_per_iter_high": row.high,
-                    "memory_gib": row.memory / 2**30,
+                    "memory_gib": row.memory / GIB,
                     "oom_probability": row.out_of_memory,
                     "fits": row.fits,
                     "tflops": row.flops / 1e12,
                     "mfu": row.mfu,
                     "days": row.days,
                     "terms": dict(row.estimate.time.terms),
-                    "memory_terms_gib": {name: size / 2**30 for name, size in row.estimate.memory.terms.items()},
+                    "memory_terms_gib": {name: size / GIB for name, size in row.estimate.memory.terms.items()},
                 }
                 for row in made.top
             ],
@@ -155,7 +156,7 @@ def _print_csv(space: Space, made: Plan) -> None:
     for row, document in zip(made.top, documents, strict=True):
         values = [document.get(name, OPT_IN.get(name)) for name in fields]
         cells = [int(value) if isinstance(value, bool) else value for value in values]
-        estimated = (row.seconds, row.low, row.high, row.memory / 2**30, row.out_of_memory, row.flops / 1e12)
+        estimated = (row.seconds, row.low, row.high, row.memory / GIB, row.out_of_memory, row.flops / 1e12)
         figures = [f"{figure:.6g}" for figure in (*estimated, row.days, row.mfu)]
         rows.append([row.topology.key, *cells, row.microbatches, f"{row.bubble:.6f}", " ".join(row.advice), *figures])
     print_csv(["key", *axes, "microbatches", "bubble", "advice", *_ESTIMATED], rows)
@@ -214,7 +215,7 @@ def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
             f"{row.days * per_day:,.1f}",
             f"{row.flops / 1e12:.1f}",
             f"{100 * row.mfu:.1f}%",
-            f"{row.memory / 2**30:.1f}",
+            f"{row.memory / GIB:.1f}",
             f"{100 * row.out_of_memory:.0f}%",
             row.heads,
             row.microbatches,

@@ -9,6 +9,7 @@ import click
 from tuner.cli.arguments import study_command, takes_a_study
 from tuner.cli.options import as_json
 from tuner.cli.progress import progress
+from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.study.leaderboard import LeaderboardRow
@@ -54,7 +55,7 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
                         "days_low": row.ranked.low if row.ranked else None,
                         "days_high": row.ranked.high if row.ranked else None,
                         **_extrapolated(row),
-                        "memory_gib": row.memory / 2**30 if row.memory else None,
+                        "memory_gib": row.memory / GIB if row.memory else None,
                         "tflops": row.flops / 1e12 if row.flops else None,
                         "era": row.era,
                         "trials": list(row.trials),

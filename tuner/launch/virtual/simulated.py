@@ -16,6 +16,7 @@ from tuner.core.domain import Workload
 from tuner.core.errors import InputError
 from tuner.core.model import IDENTITY, Model
 from tuner.core.outcomes import Outcome
+from tuner.core.quantity import GIB
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.costmodel.memory import limit
 from tuner.launch.contract import Job
@@ -173,7 +174,7 @@ class SimulatedLauncher(VirtualLauncher):
             piece = between(*_PIECE, *chance, "piece")
             line = (
                 f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {piece:.2f} GiB. GPU 0 has a total "
-                f"capacity of {limit(columns) / 2**30:.2f} GiB of which {piece * 512:.2f} MiB is free."
+                f"capacity of {limit(columns) / GIB:.2f} GiB of which {piece * 512:.2f} MiB is free."
             )
         else:
             picked = _CRASHES[int(uniform(*chance, "line") * len(_CRASHES))]
