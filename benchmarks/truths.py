@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -24,6 +25,7 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job
 from tuner.launch.virtual.cluster import VirtualLauncher
+from tuner.launch.virtual.hash_rng import normal
 from tuner.launch.virtual.job import VirtualJob, marks
 from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher, run_word
 from tuner.launch.virtual.run_noise import Faults, RunNoise
@@ -35,6 +37,19 @@ TP_SLOWDOWN: Final = 1.5
 SEND_SLOWDOWN: Final = 3.0
 STRAGGLER_SLOWDOWN: Final = 1.3
 MEMORY_CHANGE: Final = 1.2
+
+MISJUDGED: Final[Mapping[str, float]] = {
+    "tp": 0.08,
+    "pp": 0.05,
+    "tp pp": 0.03,
+    "micro_batch": 0.05,
+    "recompute": 0.04,
+    "vpp": 0.03,
+    "zero": 0.02,
+    "sequence_parallel": 0.02,
+    "key": 0.01,
+}
+"""Standard deviations of the logarithms of errors, by the settings whose topologies share them."""
 
 Runs = Sequence[ReplayedRun]
 
@@ -107,6 +122,28 @@ def _scaled_memory(run: ReplayedRun, factor: float) -> ReplayedRun:
     return replace(run, memory=memory)
 
 
+def _misjudged(draw: int) -> Callable[[CandidatePool, Runs], Runs]:
+    """Return a change of the times by settings, at random, as if the model misjudged them; what it deems too large for
+    the memory is."""
+
+    def change(pool: CandidatePool, runs: Runs) -> Runs:
+        risk = np.concatenate([CostModel().score(part).out_of_memory for part in pool.parts])
+        full = {run_word(*pool.setting(row), pool.topology(row)) for row in np.flatnonzero(risk > 0.5).tolist()}
+        return [
+            replace(run, outcome=Outcome.OOM, seconds=None, memory=None)
+            if run_word(run.workload, run.cluster, run.topology) in full
+            else _timed(run, math.exp(sum(_error(draw, run, names) for names in MISJUDGED)))
+            for run in runs
+        ]
+
+    return change
+
+
+def _error(draw: int, run: ReplayedRun, names: str) -> float:
+    """Return the logarithm of the error that topologies with the same values of some settings share."""
+    return MISJUDGED[names] * normal(draw, *(f"{name} {getattr(run.topology, name)}" for name in names.split()))
+
+
 TWISTS: Final[Mapping[str, Twist]] = {
     "none": Twist(),
     "tp": Twist(change=_slower_tp),
@@ -117,6 +154,16 @@ TWISTS: Final[Mapping[str, Twist]] = {
     "memory+20": Twist(change=_more_memory),
     "memory-20": Twist(change=_less_memory),
 }
+
+
+def twist_of(name: str) -> Twist:
+    """Return the twist of a name; `misjudgedN` is a cluster whose times are changed by the random draw N."""
+    if name.startswith(DRAWN):
+        return Twist(change=_misjudged(int(name.removeprefix(DRAWN))))
+    return TWISTS[name]
+
+
+DRAWN: Final = "misjudged"
 
 
 class TwistedReplay(ReplayLauncher):
@@ -139,7 +186,7 @@ class TwistedReplay(ReplayLauncher):
 def study(case: Case) -> Judged:
     """Run one study and judge it."""
     pool, table, truth, best = _twisted(case.table, case.twist)
-    launcher = TwistedReplay(table, TWISTS[case.twist], best, seed=case.seed, jobs=case.jobs)
+    launcher = TwistedReplay(table, twist_of(case.twist), best, seed=case.seed, jobs=case.jobs)
     return judged_study(pool, truth, launcher, sampler=case.sampler, seed=case.seed, jobs=case.jobs)
 
 
@@ -152,7 +199,7 @@ def _read(table: str) -> tuple[CandidatePool, Runs]:
 def _twisted(table: str, twist: str) -> tuple[CandidatePool, ReplayLauncher, FloatArray, str]:
     """Return the candidates, the cluster, the days of each candidate, and the key of the best candidate's runs."""
     pool, runs = _read(table)
-    changed = TWISTS[twist].change(pool, runs)
+    changed = twist_of(twist).change(pool, runs)
     truth = days_of(pool, changed)
     best = int(np.nanargmin(truth))
     return pool, ReplayLauncher(changed), truth, run_word(*pool.setting(best), pool.topology(best))
@@ -163,7 +210,9 @@ def add_truth_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--truths", type=Path, help="tables of other analytic models, played as clusters with surprises"
     )
-    parser.add_argument("--twists", default=",".join(TWISTS), help="surprises to play")
+    parser.add_argument(
+        "--twists", default=",".join(TWISTS), help="surprises to play, misjudged0, misjudged1, ... among them"
+    )
     parser.add_argument("--jobs", default="1,4,8", help="jobs at a time")
     parser.add_argument("--only-table", default="", help="words that the names of the tables contain, by commas")
     parser.add_argument("--record", type=Path, help="file that receives each study as one line of JSON")

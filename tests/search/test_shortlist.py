@@ -28,6 +28,7 @@ class Posterior:
     most_deviation, own = np.full(5, 0.1), np.array([0.09, 0.001, 0.002, 0.03, 0.04])
     """Bounds of the deviations, far above them, and the deviations."""
     pool = SimpleNamespace(work=np.log(np.full(5, 2.0)))
+    error_sizes = ((0.9, 0.8), (2.0, 0.2))
     evaluated: list[list[int]]
 
     def __init__(self) -> None:
@@ -62,7 +63,8 @@ def test_a_shortlist_has_the_open_candidates_that_save_most(
     belief: Any = Posterior()
     is_open, best = np.array([True, True, True, True, False]), math.log(9.5)
     found = acquisition.shortlist(belief, best=best, open_to=is_open, count=count)
-    gains = improvement(belief.mean, belief.own, best)
+    sizes = belief.error_sizes
+    gains = sum(share * improvement(belief.mean, ratio * belief.own, best) for ratio, share in sizes)
     savings = [float(net_saving(gain=gains[row], risk=belief.risk[row])) for row in range(3)]
     assert sorted(belief.evaluated[0]) == sorted(evaluated)
     assert [one.candidate for one in found] == sorted(evaluated, key=lambda row: -savings[row])[:count]
@@ -70,7 +72,7 @@ def test_a_shortlist_has_the_open_candidates_that_save_most(
         z = (best - belief.mean[one.candidate]) / belief.own[one.candidate]
         assert one.gain == pytest.approx(gains[one.candidate])
         assert one.out_of_memory == belief.risk[one.candidate]
-        assert one.chance == pytest.approx(phi(z), abs=1e-6)
+        assert one.chance == pytest.approx(sum(share * phi(z / ratio) for ratio, share in sizes), abs=1e-6)
 
 
 def test_a_pool_is_extended_by_missing_topologies() -> None:

@@ -44,6 +44,7 @@ def posterior(**values: Any) -> Any:
         "deviation": lambda candidates: np.array([0.01, 0.05])[candidates],
         "trust": SimpleNamespace(unsure=1.0),
         "candidates_seen": np.array([0]),
+        "error_sizes": ((1.0, 1.0),),
     }
     return surrogate_of(**usual | values)
 
@@ -53,6 +54,24 @@ def test_a_risky_promising_candidate_is_chosen_over_a_safe_useless_one() -> None
     assert choice is not None
     assert choice.candidate == 1
     assert choice.gain == pytest.approx(0.10, abs=0.01)
+
+
+@pytest.mark.parametrize(("larger", "worth"), [(0.1, True), (0.0, False)])
+def test_a_candidate_far_behind_is_tried_if_the_model_may_be_twice_as_wrong(larger: float, worth: bool) -> None:
+    """A candidate predicted 20% slow is worth a job if an error of twice the size has a probability of 10%.
+
+    Without it, a search ends as soon as all others are three standard deviations away.
+    """
+    far = {"log_seconds": lambda: np.array([0.0, 0.18]), "out_of_memory": lambda: np.zeros(2)}
+    wide = {"most_deviation": np.array([0.01, 0.2]), "deviation": lambda rows: np.array([0.001, 0.07])[rows]}
+    sizes = ((0.8, 1 - larger), (2.0, larger))
+    choice = choose(posterior(**far, **wide, error_sizes=sizes), best=0.0, open_to=np.array([False, True]))
+    assert choice is not None
+    away, wider = np.array([0.18]), np.array([0.07 * 2.0])
+    narrow = float(improvement(away, np.array([0.07 * 0.8]), 0.0)[0])
+    assert choice.gain == pytest.approx((1 - larger) * narrow + larger * float(improvement(away, wider, 0.0)[0]))
+    assert choice.chance == pytest.approx(larger * 0.5 * math.erfc(0.18 / 0.14 / math.sqrt(2)), abs=1e-3)
+    assert (choice.net_saving >= MIN_EXPECTED_GAIN) == worth
 
 
 def test_a_new_split_goes_first_only_if_it_is_worth_a_job() -> None:

@@ -74,7 +74,8 @@ def test_the_likelihood_of_a_record_is_gaussian() -> None:
 def test_trust_is_the_root_mean_square_over_all_cases(rows: int) -> None:
     """Trust is the root mean square over all cases, weighted by prior chance and likelihood and rounded to steps.
 
-    Noise and level are those of the most likely case instead.
+    Noise and level are those of the most likely case instead. The sizes are the larger ratio of residual and factors
+    to these means: the root mean square of those up to 1 and of those above, each with its probability.
     """
     known, assumed = record(rows), Trust(repeat=0.02, unsure=3.0, factors=0.25)
     cases = list(product(*CHANCES))
@@ -99,7 +100,7 @@ def test_trust_is_the_root_mean_square_over_all_cases(rows: int) -> None:
     def share(place: int, value: float) -> float:
         return sum(weight for weight, case in zip(weights, cases, strict=True) if case[place] == value)
 
-    found = averaged(known, assumed)
+    found, sizes = averaged(known, assumed)
     assert found.repeat == pytest.approx(0.02 * max(NOISE_CHANCES, key=lambda noise: share(0, noise)))
     assert found.unsure == pytest.approx(3.0 * step(1))
     assert found.factors == pytest.approx(0.25 * step(2))
@@ -108,6 +109,15 @@ def test_trust_is_the_root_mean_square_over_all_cases(rows: int) -> None:
     trend = math.sqrt(sum(weight * case[4] ** 2 for weight, case in zip(weights, cases, strict=True)))
     assert found.trend == pytest.approx(TREND_STEP * round(trend / TREND_STEP))
     assert found.level == max(LEVEL_CHANCES, key=lambda level: share(5, level))
+    means = [
+        math.sqrt(sum(weight * case[place] ** 2 for weight, case in zip(weights, cases, strict=True)))
+        for place in (1, 2)
+    ]
+    ratios = [max(case[1] / means[0], case[2] / means[1]) for case in cases]
+    for (ratio, probability), above in zip(sizes, (False, True), strict=True):
+        part = [(weight, one) for weight, one in zip(weights, ratios, strict=True) if (one > 1 + 1e-9) == above]
+        assert probability == pytest.approx(sum(weight for weight, _ in part))
+        assert ratio == pytest.approx(math.sqrt(sum(weight * one**2 for weight, one in part) / probability))
 
 
 def test_the_residuals_of_calibration_rows_follow_the_site_factors() -> None:

@@ -30,7 +30,7 @@ def test_the_value_of_a_repeat_is_its_expected_improvement() -> None:
 
 def test_the_final_round_repeats_the_topology_with_the_highest_value() -> None:
     """Of two equally close rivals the less certain one is repeated, and none if no repeat can change the leader."""
-    tied = [ranked(1, runs=2), ranked(2, days=10.05, chance=0.3, wide=0.005), ranked(3, days=10.05, chance=0.3)]
+    tied = [ranked(1, runs=2), ranked(2, days=10.02, chance=0.3, wide=0.005), ranked(3, days=10.02, chance=0.3)]
     assert Decider(ranking=tied).scheduler._final() == 3
     sure = [ranked(1, runs=2, wide=0.001), ranked(2, days=10.2, chance=0.03, wide=0.005)]
     decider = Decider(ranking=sure)

@@ -20,7 +20,7 @@ from tuner.costmodel.constants import (
     SHAPE_LENGTH_SCALE,
 )
 
-SMOOTH: Final = ("tp", "pp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
+SMOOTH: Final = ("tp", "pp", "vpp", "dp", "micro_batch", "global_batch", "hidden", "layers", "seq")
 """Features by whose logarithm rows grow unlike."""
 
 Lengths = tuple[tuple[float, float], ...]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -66,15 +66,16 @@ def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> S
         candidates = safe if len(safe) else candidates[risk[candidates] <= risk[candidates].min() + 1e-9]
         candidate = int(candidates[np.argmin(mean[candidates] - np.log1p(-np.minimum(risk[candidates], 0.999)))])
         return Suggestion(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
+    outlook = _Outlook(surrogate, mean, risk, best)
     doubted = surrogate.trust.unsure >= DOUBTED_MODEL
     if doubted:
-        new = _of_new_splits(surrogate, candidates, mean=mean, best=best)
-        if len(new) and (found := _best(surrogate, new, mean=mean, risk=risk, best=best))[1] >= MIN_EXPECTED_GAIN:
-            return found[0]
-    chosen, saving = _best(surrogate, candidates, mean=mean, risk=risk, best=best)
-    if doubted and saving < MIN_EXPECTED_GAIN:
-        untried = _of_untried_degree(surrogate, candidates, mean=mean, risk=risk, best=best)
-        if untried is not None and untried.net_saving > saving:
+        new = outlook.of_new_splits(candidates)
+        if len(new) and (found := outlook.best_of(new)).net_saving >= MIN_EXPECTED_GAIN:
+            return found
+    chosen = outlook.best_of(candidates)
+    if doubted and chosen.net_saving < MIN_EXPECTED_GAIN:
+        untried = outlook.of_untried_degree(candidates)
+        if untried is not None and untried.net_saving > chosen.net_saving:
             return untried
     return chosen
 
@@ -87,94 +88,95 @@ def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: i
     mean = surrogate.time.log_seconds() + surrogate.pool.work
     risk = surrogate.memory.out_of_memory()
     candidates = np.flatnonzero(open_to & (risk < 1.0))
-    bound = _most_saving(surrogate, candidates, mean=mean, risk=risk, best=best)
-    candidates = candidates[np.argsort(-bound, kind="stable")[:FIRST_EVALUATED]]
+    outlook = _Outlook(surrogate, mean, risk, best)
+    candidates = candidates[np.argsort(-outlook.most_saving(candidates), kind="stable")[:FIRST_EVALUATED]]
     deviation = surrogate.time.deviation(candidates)
-    saving = net_saving(gain=improvement(mean[candidates], deviation, best), risk=risk[candidates])
-    order = np.argsort(-saving, kind="stable")[:count]
-    return [
-        _suggestion(int(candidates[row]), deviation=float(deviation[row]), mean=mean, risk=risk, best=best)
-        for row in order.tolist()
-    ]
+    order = np.argsort(-outlook.saving(candidates, deviation), kind="stable")[:count]
+    return [outlook.suggestion(int(candidates[row]), float(deviation[row])) for row in order.tolist()]
 
 
-def _most_saving(
-    surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
-) -> FloatArray:
-    """Return an upper bound of the net saving of each candidate."""
-    most = improvement(mean[candidates], surrogate.time.most_deviation[candidates], best)
-    return net_saving(gain=most, risk=risk[candidates])
+class _Outlook(NamedTuple):
+    """What the surrogate expects of all candidates, beside the best one known."""
 
+    surrogate: Surrogate
+    mean: FloatArray
+    """Logarithms of the seconds in which they finish."""
+    risk: FloatArray
+    """Probabilities of running out of memory."""
+    best: float
 
-def _suggestion(candidate: int, *, deviation: float, mean: FloatArray, risk: FloatArray, best: float) -> Suggestion:
-    """Return a candidate with its estimates."""
-    own, spread = mean[candidate : candidate + 1], np.array([deviation])
-    return Suggestion(
-        candidate=candidate,
-        gain=float(improvement(own, spread, best)[0]),
-        chance=float(below((best - own) / spread)[0]),
-        out_of_memory=float(risk[candidate]),
-    )
+    def gain(self, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+        """Return the expected improvement, averaged over how large the model's error may be."""
+        sizes = self.surrogate.error_sizes
+        gain: FloatArray = np.sum(
+            [share * improvement(mean, ratio * deviation, self.best) for ratio, share in sizes], axis=0
+        )
+        return gain
 
+    def chance(self, mean: FloatArray, deviation: FloatArray) -> FloatArray:
+        """Return the probability of finishing sooner than the best, averaged likewise."""
+        away, sizes = (self.best - mean) / deviation, self.surrogate.error_sizes
+        chance: FloatArray = np.sum([share * below(away / ratio) for ratio, share in sizes], axis=0)
+        return chance
 
-def _best(
-    surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
-) -> tuple[Suggestion, float]:
-    """Return the candidate with the largest net saving, and that saving."""
-    bound = _most_saving(surrogate, candidates, mean=mean, risk=risk, best=best)
-    look = FIRST_EVALUATED
-    while True:
-        first = candidates if look >= len(candidates) else candidates[np.argpartition(-bound, look)[:look]]
-        deviation = surrogate.time.deviation(first)
-        saving = net_saving(gain=improvement(mean[first], deviation, best), risk=risk[first])
-        top = int(np.argmax(saving))
-        if look >= len(candidates) or saving[top] >= -np.partition(-bound, look)[look]:
-            break
-        look *= 4
-    return _suggestion(int(first[top]), deviation=float(deviation[top]), mean=mean, risk=risk, best=best), float(
-        saving[top]
-    )
+    def saving(self, candidates: IntArray, deviation: FloatArray) -> FloatArray:
+        """Return the net saving of each candidate, given the deviations of their logarithms."""
+        return net_saving(gain=self.gain(self.mean[candidates], deviation), risk=self.risk[candidates])
 
+    def most_saving(self, candidates: IntArray) -> FloatArray:
+        """Return an upper bound of the net saving of each candidate."""
+        return self.saving(candidates, self.surrogate.time.most_deviation[candidates])
 
-def _of_new_splits(surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, best: float) -> IntArray:
-    """Return those of a split of which nothing has run and that may well be the best's."""
-    split = surrogate.pool.splits
-    new = candidates[~np.isin(split[candidates], split[surrogate.candidates_seen])]
-    return new[below((best - mean[new]) / surrogate.time.deviation(new)) >= MIN_NEW_SPLIT_CHANCE]
+    def suggestion(self, candidate: int, deviation: float) -> Suggestion:
+        """Return a candidate with its estimates."""
+        mean, spread = self.mean[candidate : candidate + 1], np.array([deviation])
+        gain, chance = float(self.gain(mean, spread)[0]), float(self.chance(mean, spread)[0])
+        return Suggestion(candidate=candidate, gain=gain, chance=chance, out_of_memory=float(self.risk[candidate]))
 
+    def best_of(self, candidates: IntArray) -> Suggestion:
+        """Return the candidate with the largest net saving."""
+        bound = self.most_saving(candidates)
+        look = FIRST_EVALUATED
+        while True:
+            first = candidates if look >= len(candidates) else candidates[np.argpartition(-bound, look)[:look]]
+            deviation = self.surrogate.time.deviation(first)
+            saving = self.saving(first, deviation)
+            top = int(np.argmax(saving))
+            if look >= len(candidates) or saving[top] >= -np.partition(-bound, look)[look]:
+                return self.suggestion(int(first[top]), float(deviation[top]))
+            look *= 4
 
-def _of_untried_degree(
-    surrogate: Surrogate, candidates: IntArray, *, mean: FloatArray, risk: FloatArray, best: float
-) -> Suggestion | None:
-    """Return the best candidate with a tensor parallel degree of which nothing has run, or None.
+    def of_new_splits(self, candidates: IntArray) -> IntArray:
+        """Return those of a split of which nothing has run and that may well be the best's."""
+        split = self.surrogate.pool.splits
+        new = candidates[~np.isin(split[candidates], split[self.surrogate.candidates_seen])]
+        return new[self.chance(self.mean[new], self.surrogate.time.deviation(new)) >= MIN_NEW_SPLIT_CHANCE]
 
-    With the chance `UNTRIED_DEGREE_CHANCE` the other degrees say nothing about it: then it compares with the leader as
-    before any run, as well as two topologies that share no error.
-    """
-    seen, degrees = surrogate.candidates_seen, surrogate.pool.column("tp")
-    untried = candidates[~np.isin(degrees[candidates], degrees[seen])]
-    if not len(untried):
-        return None
-    before = surrogate.first_log_seconds + surrogate.pool.work
-    leader = seen[np.argmin(mean[seen])]
-    cases = (
-        (1 - UNTRIED_DEGREE_CHANCE, mean[untried], surrogate.time.deviation(untried)),
-        (
-            UNTRIED_DEGREE_CHANCE,
-            best + before[untried] - before[leader],
-            np.full(len(untried), surrogate.time.prior.apart),
-        ),
-    )
-    gain = np.sum([share * improvement(at, deviation, best) for share, at, deviation in cases], axis=0)
-    chance = np.sum([share * below((best - at) / deviation) for share, at, deviation in cases], axis=0)
-    top = int(np.argmax(net_saving(gain=gain, risk=risk[untried])))
-    candidate = int(untried[top])
-    return Suggestion(
-        candidate=candidate,
-        gain=float(gain[top]),
-        chance=float(chance[top]),
-        out_of_memory=float(risk[candidate]),
-    )
+    def of_untried_degree(self, candidates: IntArray) -> Suggestion | None:
+        """Return the best candidate with a tensor parallel degree of which nothing has run, or None.
+
+        With the chance `UNTRIED_DEGREE_CHANCE` the other degrees say nothing about it: then it compares with the leader
+        as before any run, as well as two topologies that share no error.
+        """
+        surrogate = self.surrogate
+        seen, degrees = surrogate.candidates_seen, surrogate.pool.column("tp")
+        untried = candidates[~np.isin(degrees[candidates], degrees[seen])]
+        if not len(untried):
+            return None
+        first = surrogate.first_log_seconds + surrogate.pool.work
+        before = self.best + first[untried] - first[seen[np.argmin(self.mean[seen])]]
+        apart, fresh = np.full(len(untried), surrogate.time.prior.apart), UNTRIED_DEGREE_CHANCE
+        mean, deviation = self.mean[untried], surrogate.time.deviation(untried)
+        gain = (1 - fresh) * self.gain(mean, deviation) + fresh * improvement(before, apart, self.best)
+        chance = (1 - fresh) * self.chance(mean, deviation) + fresh * below((self.best - before) / apart)
+        top = int(np.argmax(net_saving(gain=gain, risk=self.risk[untried])))
+        candidate = int(untried[top])
+        return Suggestion(
+            candidate=candidate,
+            gain=float(gain[top]),
+            chance=float(chance[top]),
+            out_of_memory=float(self.risk[candidate]),
+        )
 
 
 Shares = TypeVar("Shares", float, FloatArray)

@@ -179,7 +179,7 @@ OOM_COST: Final = _constant(
 """Cost of a job that runs out of memory."""
 
 MIN_EXPECTED_GAIN: Final = _constant(
-    "MIN_EXPECTED_GAIN", 0.0002, unit="share of the time to finish", source="no source"
+    "MIN_EXPECTED_GAIN", 0.0005, unit="share of the time to finish", source="no source"
 )
 """Net saving that the next job must be expected to bring."""
 

@@ -87,12 +87,19 @@ class Record:
         return found
 
 
+_ROUNDING: Final = 1e-9
+"""Of a ratio of 1."""
+
 _LARGE: Final = 1e12
 """More than the square of any whitened residual."""
 
 
-def averaged(record: Record, assumed: Trust) -> Trust:
-    """Return the scale of the model's error and of the noise: a mean weighted by likelihood.
+Sizes = tuple[tuple[float, float], ...]
+"""Ratios of the size of the model's error to its mean, each with its probability."""
+
+
+def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
+    """Return the scale of the model's error and of the noise, a mean weighted by likelihood, and the sizes around it.
 
     Noise and level are those of the likeliest case, since a mean would doubt every run and every estimate a little.
     """
@@ -120,13 +127,25 @@ def averaged(record: Record, assumed: Trust) -> Trust:
         return math.sqrt(float(weights @ np.square([getattr(trust, name) for trust in trusts])))
 
     shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 4, 5)) / SHARE_STEP)
-    return Trust(
+    trust = Trust(
         repeat=assumed.repeat * list(NOISE_CHANCES)[int(np.argmax(noisy))],
         unsure=assumed.unsure * _rounded(mean("unsure") / assumed.unsure),
         factors=assumed.factors * _rounded(mean("factors") / assumed.factors),
         lengths=tuple(zip(LENGTH_CHANCES, (shares / shares.sum()).tolist(), strict=True)),
         trend=TREND_STEP * round(mean("trend") / TREND_STEP),
         level=list(LEVEL_CHANCES)[int(np.argmax(levels))],
+    )
+    ratios = [max(each.unsure / mean("unsure"), each.factors / mean("factors")) for each in trusts]
+    return trust, _below_and_above(np.array(ratios), weights)
+
+
+def _below_and_above(ratios: FloatArray, weights: FloatArray) -> Sizes:
+    """Return the root mean squares of the ratios up to 1 and above, each with its weight."""
+    above = ratios > 1 + _ROUNDING
+    parts = [part for part in (~above, above) if weights[part].sum()]
+    return tuple(
+        (math.sqrt(float(np.average(ratios[part] ** 2, weights=weights[part]))), float(weights[part].sum()))
+        for part in parts
     )
 
 

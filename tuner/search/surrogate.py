@@ -21,7 +21,7 @@ from tuner.search.candidates import CandidatePool
 from tuner.search.constants import ACCIDENT_DEVIATION, MAX_FACTOR_MOVE, MIN_SHARED_RISK, RECORD_LENGTH, TRUST_STEP
 from tuner.search.linearized import LinearizedModel
 from tuner.search.memory_posterior import MemoryPosterior, chunked
-from tuner.search.model_error import Record, averaged
+from tuner.search.model_error import Record, Sizes, averaged
 from tuner.search.observations import Observation, Runs, Trust
 from tuner.search.time_posterior import TimePosterior
 from tuner.search.time_prior import TimePrior, logarithms, moved, trends_of
@@ -47,6 +47,8 @@ class Surrogate:
         self.usual_noise = self.assumed.repeat
         """Standard deviation of log seconds between two runs, before they are compared."""
         self._calibration = calibration or Calibration()
+        self.error_sizes: Sizes = ((1.0, 1.0),)
+        """How much smaller or larger the model's error may be than `trust` has it."""
         self._recorded = 0
         """Runs whose record the trust follows."""
         self._elsewhere = False
@@ -87,7 +89,7 @@ class Surrogate:
         found = self.trust
         if self._recorded < (runs := min(RECORD_LENGTH, self.time.runs)):
             self._recorded = runs
-            found = averaged(self.time.record(RECORD_LENGTH), self.assumed)
+            found, self.error_sizes = averaged(self.time.record(RECORD_LENGTH), self.assumed)
             self.usual_noise = found.repeat
         repeat = noise(self.usual_noise)
         if 1 / TRUST_STEP < repeat / self.trust.repeat < TRUST_STEP:
