@@ -88,7 +88,7 @@ class Record:
 
 
 _ROUNDING: Final = 1e-9
-"""Of a ratio of 1."""
+"""Largest rounding error of a ratio of 1."""
 
 _LARGE: Final = 1e12
 """More than the square of any whitened residual."""
@@ -126,16 +126,17 @@ def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
     def mean(name: str) -> float:
         return math.sqrt(float(weights @ np.square([getattr(trust, name) for trust in trusts])))
 
+    unsure, factors = mean("unsure"), mean("factors")
     shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 4, 5)) / SHARE_STEP)
     trust = Trust(
         repeat=assumed.repeat * list(NOISE_CHANCES)[int(np.argmax(noisy))],
-        unsure=assumed.unsure * _rounded(mean("unsure") / assumed.unsure),
-        factors=assumed.factors * _rounded(mean("factors") / assumed.factors),
+        unsure=assumed.unsure * _rounded(unsure / assumed.unsure),
+        factors=assumed.factors * _rounded(factors / assumed.factors),
         lengths=tuple(zip(LENGTH_CHANCES, (shares / shares.sum()).tolist(), strict=True)),
         trend=TREND_STEP * round(mean("trend") / TREND_STEP),
         level=list(LEVEL_CHANCES)[int(np.argmax(levels))],
     )
-    ratios = [max(each.unsure / mean("unsure"), each.factors / mean("factors")) for each in trusts]
+    ratios = [max(each.unsure / unsure, each.factors / factors) for each in trusts]
     return trust, _below_and_above(np.array(ratios), weights)
 
 
