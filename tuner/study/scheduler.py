@@ -291,17 +291,19 @@ class Scheduler:
         if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
             why = "repeated because the leader has run only once"
             return self._proposal(ranking[0].candidate, kind="final", why=why)
-        tied = rivals(ranking)
         values = values_of_repeats(ranking, self._state.noise)
-        if not tied or repeats >= self._limits.final or max(values) < MIN_EXPECTED_GAIN:
-            self.finished = self.stopping
-            if self._state.launched >= self._limits.search:
-                used = "the final round has no jobs left"
-                self.finished = used if tied else "the leader is statistically separated from all others"
-            return None
-        chosen = ranking[int(np.argmax(values))]
-        why = f"repeated because another run is expected to improve the choice by {max(values):.2%}"
-        return self._proposal(chosen.candidate, kind="final", why=why)
+        if not rivals(ranking):
+            over = "the leader is statistically separated from all others"
+        elif repeats >= self._limits.final:
+            over = "the final round has no jobs left"
+        elif max(values) < MIN_EXPECTED_GAIN:
+            over = f"no repeat is expected to improve the choice by more than {MIN_EXPECTED_GAIN:.2%}"
+        else:
+            chosen = ranking[int(np.argmax(values))]
+            why = f"repeated because another run is expected to improve the choice by {max(values):.2%}"
+            return self._proposal(chosen.candidate, kind="final", why=why)
+        self.finished = over if self._state.launched >= self._limits.search else self.stopping
+        return None
 
     def _unprofitable(self, suggestion: Suggestion, choice: Choice | None = None) -> str | None:
         """Return why the next job is not worth its cost, or None if it is."""
