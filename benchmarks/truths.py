@@ -123,8 +123,10 @@ def _scaled_memory(run: ReplayedRun, factor: float) -> ReplayedRun:
 
 
 def _misjudged(draw: int) -> Callable[[CandidatePool, Runs], Runs]:
-    """Return a change of the times by settings, at random, as if the model misjudged them; what it deems too large for
-    the memory is."""
+    """Return a change that multiplies times at random by setting, as if the cost model misjudged each setting.
+
+    A topology that is likely to run out of memory, according to the cost model, does.
+    """
 
     def change(pool: CandidatePool, runs: Runs) -> Runs:
         risk = np.concatenate([CostModel().score(part).out_of_memory for part in pool.parts])
@@ -158,12 +160,8 @@ TWISTS: Final[Mapping[str, Twist]] = {
 
 def twist_of(name: str) -> Twist:
     """Return the twist of a name; `misjudgedN` is a cluster whose times are changed by the random draw N."""
-    if name.startswith(DRAWN):
-        return Twist(change=_misjudged(int(name.removeprefix(DRAWN))))
-    return TWISTS[name]
-
-
-DRAWN: Final = "misjudged"
+    draw = name.removeprefix("misjudged")
+    return TWISTS[name] if draw == name else Twist(change=_misjudged(int(draw)))
 
 
 class TwistedReplay(ReplayLauncher):
@@ -211,7 +209,7 @@ def add_truth_options(parser: argparse.ArgumentParser) -> None:
         "--truths", type=Path, help="tables of other analytic models, played as clusters with surprises"
     )
     parser.add_argument(
-        "--twists", default=",".join(TWISTS), help="surprises to play, misjudged0, misjudged1, ... among them"
+        "--twists", default=",".join(TWISTS), help="surprises to play; also misjudged0, misjudged1, ..."
     )
     parser.add_argument("--jobs", default="1,4,8", help="jobs at a time")
     parser.add_argument("--only-table", default="", help="words that the names of the tables contain, by commas")
