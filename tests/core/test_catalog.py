@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import ROOT, Run
 from tuner.core import catalog
-from tuner.core.errors import InputError, TunerWarning, UnknownName
+from tuner.core.errors import InputError, UnknownName
 from tuner.core.resources import catalog_files
 from tuner.space.build import space_for
 from tuner.tables import read_table
@@ -291,19 +291,6 @@ def test_a_config_without_model_type_is_read_by_its_architecture(name: str, tmp_
     del config["model_type"]
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert catalog.model(str(tmp_path)).parameters == PUBLISHED[name]["parameters"]
-
-
-def test_a_family_that_shares_known_keys_is_read_as_those_with_a_note(tmp_path: Path, run: Run) -> None:
-    """Yi, OLMo and many others are LLaMAs by their keys."""
-    config = json.loads((ROOT / "tests/data/huggingface/llama-7b.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "newcomer"}))
-    with pytest.warns(TunerWarning, match="model_type 'newcomer' is unknown; it is read as llama"):
-        assert catalog.model(str(tmp_path)).parameters == PUBLISHED["llama-7b"]["parameters"]
-    said = run("plan", "--json", "--model", str(tmp_path))
-    assert said.code == 0
-    assert said.err.startswith("tuner: warning: ")
-    assert said.err.count("\n") == 1
-    assert json.loads(said.out)["legal"] > 0
 
 
 def test_a_model_file_says_how_it_is_trained(tmp_path: Path) -> None:

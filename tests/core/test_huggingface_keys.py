@@ -109,7 +109,7 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
 @pytest.mark.parametrize(
     ("family", "key", "value", "complaint"),
     [
-        ("llama", "head_dim", -1, "head_dim must be at least 0, not -1"),
+        ("llama", "head_dim", -1, "head_dim must be at least 1, not -1"),
         ("qwen3_moe", "mlp_only_layers", "all", "mlp_only_layers must be a list of whole numbers, not 'all'"),
         ("llama4_text", "moe_layers", 7, "moe_layers must be a list of whole numbers, not 7"),
         ("llama4_text", "interleave_moe_layer_step", 0, "interleave_moe_layer_step must be at least 1, not 0"),
@@ -118,7 +118,14 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
         ("deepseek_v3", "first_k_dense_replace", 99, r"none of its \d+ layers has experts"),
         ("deepseek_v3", "topk_group", 9, "router_top_groups must be at most router_groups=8, not 9"),
         ("llama", "attention_dropout", 2, "attention_dropout must be a number from 0 to 1, not 2"),
-        ("llama", "rope_theta", 0, "rotary_base must be a number from 1 to 1e30, not 0"),
+        ("llama", "rope_theta", 0, "rope_theta must be positive, not 0"),
+        ("llama", "num_key_value_heads", 0, "num_key_value_heads must be at least 1, not 0"),
+        ("llama", "tie_word_embeddings", "false", "tie_word_embeddings must be true or false, not 'false'"),
+        ("llama", "rope_scaling", {"type": "linear"}, "rope_scaling of type linear lacks its factor"),
+        ("llama", "rope_scaling", {"rope_type": "llama3"}, "rope_scaling of type llama3 lacks its factor"),
+        ("gpt_oss", "rope_scaling", {"rope_type": "yarn", "truncate": "false"}, "truncate must be true or false"),
+        ("deepseek_v3", "rope_scaling", {"rope_type": "yarn", "factor": "40"}, "factor must be a number, not '40'"),
+        ("gemma3_text", "rope_parameters", {"full_attention": "x"}, "full_attention must be an object, not 'x'"),
         ("llama", "rope_scaling", {"type": "linear", "factor": 0}, "rotary scaling field factor must be a number"),
         ("llama", "rope_scaling", {"type": "linear", "factor": -1}, "rotary scaling field factor must be a number"),
     ],
@@ -167,7 +174,6 @@ def test_latent_attention_is_scaled_by_the_growth_of_yarn_twice(scaling: dict[st
     ("table", "expected"),
     [
         ({"type": "linear", "factor": 4.0}, RotaryScaling(kind="linear", factor=4.0)),
-        ({"type": "linear"}, RotaryScaling(kind="linear", factor=1.0)),
         ({"type": "dynamic", "factor": 4.0}, RotaryScaling(kind="dynamic", factor=4.0, original_seq=2048)),
         (
             {"rope_type": "llama3", "factor": 8.0, "original_max_position_embeddings": 512},

@@ -330,17 +330,6 @@ def test_export_writes_the_winner_or_the_named_topology(run: Run, tmp_path: Path
     assert kept["expected"]["simulated"] is True
 
 
-def test_an_export_of_an_unknown_family_names_the_one_that_it_trains(run: Run, tmp_path: Path) -> None:
-    config = {**json.loads((ROOT / LLAMA["model"]).read_text()), "model_type": "newcomer"}
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    machines = ("--gpu", "H100-80GB-SXM", "--nodes", "1", "--global-batch", "32", "--budget", "1")
-    place = ("--runs", str(tmp_path))
-    assert run("optimize", "--model", str(tmp_path), *machines, "--study", "new", *place).code == 0
-    note = "The model's family is unknown; it is read as llama."
-    assert f"note: {note}" in run("export", "new", *place, "-o", str(tmp_path / "out")).out
-    assert note in (tmp_path / "out" / "README.md").read_text()
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [

@@ -8,11 +8,12 @@ import re
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from shutil import copy
 from typing import Any
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 from tuner.core import catalog
 from tuner.core.documents import cluster_document, cluster_of, topology_document, topology_of
 from tuner.core.domain import OFFLOAD, Topology
@@ -26,7 +27,7 @@ CARDS: dict[str, Any] = {"model": "llama-7b", "gpu": "RTX4090", "nodes": 1, "gpu
 EIGHT_CARDS = ("--gpu", "RTX4090", "--nodes", "1", "--gpus-per-node", "8")
 SEVEN_BILLION = ("--model", "llama-7b", *EIGHT_CARDS)
 THIRTEEN_BILLION = ("--model", "llama-13b", *EIGHT_CARDS, "--framework", "deepspeed")
-PROPOSED = "With --set offload=optimizer, 23 of 180 legal topologies would fit."
+PROPOSED = "With --set offload=optimizer, 178 of 540 legal topologies would fit."
 
 
 def test_no_document_changes_where_nothing_is_offloaded() -> None:
@@ -95,18 +96,20 @@ def test_plan_proposes_offload_where_nothing_fits(run: Run) -> None:
     assert "remedy" not in json.loads(run("plan", *SEVEN_BILLION, "--framework", "deepspeed", "--json").out)
 
 
-def test_plan_proposes_to_give_up_a_policy_before_anything_is_offloaded(run: Run) -> None:
+def test_plan_proposes_to_give_up_a_policy_before_anything_is_offloaded(run: Run, tmp_path: Path) -> None:
     """A 7B model on 8 RTX 4090 under Megatron fits over tp and pp alone, with dp 1."""
-    said = run("plan", *SEVEN_BILLION, "--global-batch", "256")
-    assert "Nothing fits. With --allow dp-multiple-of-4, 292 of 2,556 legal topologies would fit." in said.out
-    words = ("plan", *SEVEN_BILLION, "--global-batch", "256", "--allow", "dp-multiple-of-4", "--top", "0", "--json")
-    assert json.loads(run(*words).out)["fitting"] == 292
+    (tmp_path / "bloom-7b").mkdir()
+    copy(ROOT / "tests/data/huggingface/llama-7b.json", tmp_path / "bloom-7b/config.json")
+    words = ("plan", "--model", str(tmp_path / "bloom-7b"), *EIGHT_CARDS, "--global-batch", "256")
+    assert "Nothing fits. With --allow dp-multiple-of-4, 292 of 2,556 legal topologies would fit." in run(*words).out
+    freed = json.loads(run(*words, "--allow", "dp-multiple-of-4", "--top", "0", "--json").out)
+    assert freed["fitting"] == 292
 
 
 def test_what_plan_proposes_fits(run: Run) -> None:
     words = ("plan", *THIRTEEN_BILLION, "--global-batch", "256", "--set", "offload=none,optimizer", "--top", "0")
     document = json.loads(run(*words, "--json").out)
-    assert document["fitting"] == 23
+    assert document["fitting"] == 178
     assert {row["topology"].get("offload") for row in document["top"] if row["fits"]} == {"optimizer"}
     assert all(row["terms"]["host_link"] > 0 for row in document["top"] if row["fits"])
     table = list(csv.DictReader(StringIO(run(*words, "--csv").out)))

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import spaces, topologies
+from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology
 from tuner.core.errors import EmptySpace
@@ -275,7 +276,12 @@ def test_policies_that_only_together_empty_a_space_are_named_and_all_needed(
     nodes: int, gpus: int, batch: int, framework: Any
 ) -> None:
     """A machine of one GPU has neither dp in multiples of 4 nor, often, a batch in multiples of 32."""
-    given: dict[str, Any] = {"model": "llama-3-8b", "gpu": "H100-80GB-SXM", "nodes": nodes, "gpus_per_node": gpus}
+    given: dict[str, Any] = {
+        "model": replace(catalog.model("llama-3-8b"), name="bloom-8b"),
+        "gpu": "H100-80GB-SXM",
+        "nodes": nodes,
+        "gpus_per_node": gpus,
+    }
     given |= {"global_batch": batch, "framework": framework}
     (opening,) = openings(space_for(**given))
     policies = opening.change.replace("--allow ", "").split()

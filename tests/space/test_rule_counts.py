@@ -64,6 +64,7 @@ def workloads() -> Iterator[tuple[str, Workload]]:
     """Return models, kernels and precisions that rules distinguish."""
     gpt = replace(WORKLOAD, model=tiny(layers=12, seq=60, vocab=1000), precision="bf16", attention="fused")
     yield "gpt", gpt
+    yield "BLOOM", replace(gpt, model=replace(gpt.model, name="bloom-tiny"))
     yield "gpt, ramp", replace(gpt, ramp=Ramp(start=24, increment=12), precision="fp32")
     yield "fp32", replace(gpt, attention="flash2", precision="fp32")
     grouped = tiny(kv_heads=2, seq=128, vocab_multiple=0, vocab=1002)

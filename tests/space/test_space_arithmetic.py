@@ -56,7 +56,7 @@ def opening(legal: dict[int, int], tried: list[int] | None = None, **state: Any)
 )
 def test_batches_are_tried_in_steps_of_the_ramp_of_32_or_of_1(ramp: Any, allowed: bool, tried: list[int]) -> None:
     """They are tried around 100, nearest first; steps of a ramp begin at its start, whatever is allowed."""
-    rules = SimpleNamespace(allowed={"batch-multiple-of-32"} if allowed else set())
+    rules = SimpleNamespace(in_force=lambda _: [] if allowed else [BY_NAME["batch-multiple-of-32"]])
     found: list[int] = []
     space = opening({}, found, axes={"global_batch": (100,)}, workload=SimpleNamespace(ramp=ramp), rules=rules)
     assert list(_other_batches(space)) == []
@@ -68,7 +68,7 @@ def test_the_batch_with_most_topologies_within_a_tenth_is_named_after_the_neares
     ramp = SimpleNamespace(increment=10, start=5)
     legal = {95: 1, 105: 5, 85: 9}
     state: dict[str, Any] = {"axes": {"global_batch": (100,)}, "workload": SimpleNamespace(ramp=ramp)}
-    found = list(_other_batches(opening(legal, rules=SimpleNamespace(allowed=set()), **state)))
+    found = list(_other_batches(opening(legal, rules=SimpleNamespace(in_force=lambda _: []), **state)))
     assert [(one.change, one.legal) for one in found] == [("global batch 95", 1), ("global batch 105", 5)]
 
 

@@ -122,8 +122,7 @@ def model(name: str) -> Model:
         return model_entry(entry_name, table, origin=name)
     config = _json(path)
     if huggingface.looks_like(config):
-        folder = path.resolve().parent.name if path.name == "config.json" else ""
-        return huggingface.model_from(config, name=folder or path.stem)
+        return huggingface.model_from(config, name=huggingface.name_of(path))
     return model_entry(path.stem, config, origin=name)
 
 

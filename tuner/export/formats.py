@@ -141,6 +141,13 @@ class Format:
         """Raise `InputError` if this format cannot train the model of a run exactly."""
         if options.zero_plus_plus:
             _check_zero_plus_plus(self, run, options.zero_plus_plus)
+        model = run.workload.model
+        if model.not_understood and "not_understood" in self.refused(run, options):
+            raise InputError(
+                f"tuner does not understand {listed(model.not_understood, last='or')} of {model.name}, so it exports "
+                "it for a program of your own alone: choose --format torchrun, hostfile, slurm or kubernetes, with "
+                "--command."
+            )
         found = self.refusals(run, options)
         if found:
             program = self.title if options.command is None else "your program"
@@ -180,7 +187,7 @@ def _check_zero_plus_plus(format: Format, run: ProductionRun, parts: Collection[
 _FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not say how it treats it")
 
 UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_understood)
-"""How every format treats properties that tuner does not understand."""
+"""How formats treat properties that tuner does not understand, unless the program has its own description."""
 
 
 WITHOUT_EXPERT_PARALLELISM: Final[Mapping[str, Treatment]] = {
@@ -208,10 +215,7 @@ def offloads_as_fsdp(run: ProductionRun) -> bool:
     return run.topology.offload == "none" or (run.topology.offload == "optimizer+parameters" and run.topology.zero == 3)
 
 
-BY_THE_PROGRAM: Final[Mapping[str, Treatment]] = {
-    **dict.fromkeys(PROPERTIES, expressed("your program")),
-    "not_understood": UNDERSTOOD,
-}
+BY_THE_PROGRAM: Final[Mapping[str, Treatment]] = dict.fromkeys(PROPERTIES, expressed("your program"))
 """The treatments of properties that the user's own training program decides."""
 
 

@@ -60,9 +60,8 @@ def _other_nodes(space: Space) -> Iterator[Relaxation]:
 def _other_batches(space: Space) -> Iterator[Relaxation]:
     current = space.axes["global_batch"][0]
     ramp = space.workload.ramp
-    step, start = (ramp.increment, ramp.start) if ramp else (32, 0)
-    if not ramp and "batch-multiple-of-32" in space.rules.allowed:
-        step = 1
+    usual = 32 if "batch-multiple-of-32" in _policies(space) else 1
+    step, start = (ramp.increment, ramp.start) if ramp else (usual, 0)
     below = start + (current - start) // step * step
     values = (value for n in range(_TRIES) for value in (below - n * step, below + (n + 1) * step))
     sound = (value for value in values if 1 <= value <= largest("global_batch") and value != current)

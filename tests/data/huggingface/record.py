@@ -130,13 +130,13 @@ def optional_keys(config: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     flag, size = Keys.flag, Keys.size
 
-    def switched(self: Keys, key: str, *, default: bool) -> Any:
+    def switched(self: Keys, key: str, *, default: bool) -> bool:
         found[key] = not default
         return flag(self, key, default=default)
 
-    def sized(self: Keys, key: str, *, default: int = 0, least: int = 0) -> int:
+    def sized(self: Keys, key: str, *, default: int = 0, null: int | None = None, least: int = 0) -> int:
         found[key] = 8 if default == 4 else 4
-        return size(self, key, default=default, least=least)
+        return size(self, key, default=default, null=null, least=least)
 
     with patch.object(Keys, "flag", switched), patch.object(Keys, "size", sized):
         model_from(config, name="m")

@@ -7,10 +7,12 @@ Each family's function returns the fields that differ from a plain GPT, with the
 from __future__ import annotations
 
 import math
+import os
 import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.errors import InputError, TunerWarning
@@ -90,20 +92,11 @@ _KIN: Final = {
 }
 """Keys that identify an unknown family as a variant of a known one."""
 
-_UNLIKE_KIN: Final = {
-    "bitnet": "norms within attention and MLP",
-    "helium": "rotated neighbours",
-    "hunyuan_v1_dense": "a norm on queries and keys",
-    "internlm3": "code of its own",
-    "iquestcoder": "code of its own",
-}
-"""Families with Llama's keys and, in transformers 5.23, another model."""
-
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size")
 
 _HYBRID: Final = re.compile(
     r"(?:falcon_)?mamba2?|zamba2?|bamba|jamba|falcon_h1|nemotron_h|granitemoehybrid|qwen3_next|qwen3_5(_moe)?(_text)?"
-    r"|recurrent_gemma|rwkv.*|xlstm|lfm\d.*|kimi_linear|olmo_hybrid|minimax|bailing_hybrid|hymba|plamo2|retnet|mega"
+    r"|recurrent_gemma|rwkv.*|xlstm|lfm\d.*|kimi_linear|olmo_hybrid|minimax(_m1|_text_01)?|bailing_hybrid|hymba|plamo2|retnet|mega"
     r"|hyena|stripedhyena|hgrn.*|gla|rwkv.*|zaya"
 )
 """Families with state-space, recurrent, convolutional or linear-attention layers."""
@@ -120,6 +113,9 @@ _GEMMA3_SIZES: Final = {
     "vocab_size": 262208,
 }
 """The library's sizes for Gemma 3, whose published configs with a vision tower omit what equals them."""
+
+_OF_THE_TOWER: Final = frozenset({"text_config", "vision_config"})
+"""Keys of a config with a vision tower that do not concern the language model."""
 
 
 def model_from(config: Config, *, name: str) -> Model:
@@ -141,8 +137,7 @@ def model_from(config: Config, *, name: str) -> Model:
     keys.not_expressed.update(dict.fromkeys(keys.unread()))
     if not exact:
         fields["read_as"] = family
-        if (model_type := str(config.get("model_type"))) in _UNLIKE_KIN:
-            keys.not_expressed[f"model_type={model_type} ({_UNLIKE_KIN[model_type]})"] = None
+        keys.not_expressed[f"model_type={shown(config.get('model_type'))}"] = None
     if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
         fields["head_size"] = 0
     latent = fields.get("latent")
@@ -159,6 +154,16 @@ def looks_like(config: Config) -> bool:
     return any(key in config for key in telling)
 
 
+def name_of(path: Path) -> str:
+    """Return the model's name by its file or folder; in Hugging Face's cache, whose files are links, its repository."""
+    if path.name != "config.json":
+        return path.stem
+    folder = Path(os.path.abspath(path)).parent  # noqa: PTH100 (it keeps links)
+    if folder.parent.name == "snapshots":
+        folder = folder.parent.parent
+    return folder.name.removeprefix("models--").rpartition("--")[2] or path.stem
+
+
 def _text_model(config: Config, name: str) -> Config:
     """Return the config of the language model in a Gemma 3 or Llama 4 with a vision tower, any other as it is."""
     if config.get("model_type") == "gemma3_text":
@@ -170,9 +175,9 @@ def _text_model(config: Config, name: str) -> Config:
         raise InputError(f"{name}: text_config must be an object, not {shown(text)}.")
     if config.get("vision_config") is not None:
         _warn(f"{name} is read without its vision tower, as a language model.")
-    if config["model_type"] == "llama4":
-        return {**text, "model_type": "llama4_text"}
-    return {**_GEMMA3_SIZES, **text, "model_type": "gemma3_text"}
+    outer = {key: value for key, value in config.items() if key not in _OF_THE_TOWER}
+    text = {**outer, **text, "model_type": f"{config['model_type']}_text"}
+    return text if config["model_type"] == "llama4" else {**_GEMMA3_SIZES, **text}
 
 
 def _refuse_hybrids(config: Config, name: str) -> None:
@@ -183,9 +188,10 @@ def _refuse_hybrids(config: Config, name: str) -> None:
     key = next((key for key in config if _HYBRID_KEYS.fullmatch(key) and config[key]), None)
     known = isinstance(model_type, str) and _HYBRID.fullmatch(model_type)
     if known or key or other:
-        reason = "" if known else f" ({key})" if key else f" ({listed(sorted(other))})"
+        reason = f" ({key})" if key else f" ({listed(sorted(other))})" if other else ""
+        has = "has" if key or other else "may have"
         raise InputError(
-            f"{name}: model_type {shown(model_type)} has layers other than attention and MLP{reason}; state-space, "
+            f"{name}: model_type {shown(model_type)} {has} layers other than attention and MLP{reason}; state-space, "
             "linear-attention and hybrid models cannot be described."
         )
 
@@ -194,7 +200,8 @@ def _refuse_experts(config: Config, name: str) -> None:
     if key := next((key for key in _EXPERTS if config.get(key)), None):
         raise InputError(
             f"{name} is a mixture of experts ({key}={shown(config[key])}) of an unknown family; known "
-            f"families are {listed(sorted(_MIXTURES), limit=40)}. Describe it in a TOML file with a table experts."
+            f"families are {listed(sorted(_MIXTURES), limit=40)}. If its layers are attention and experts, describe "
+            "it in a TOML file with a table experts."
         )
 
 
@@ -213,11 +220,12 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
         if not given and re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
             return family, True
     _refuse_experts(config, name)
-    kin = next((family for family, keys in _KIN.items() if keys <= set(config)), None)
+    given_keys = {key for key, value in config.items() if value is not None}
+    kin = next((family for family, keys in _KIN.items() if keys <= given_keys), None)
     if kin is None and isinstance(config.get("text_config"), dict):
         raise InputError(
             f"{name}: model_type {shown(given)} is unknown; to plan its language model, save its text_config as a "
-            "config.json of its own."
+            "config.json of its own, with the tie_word_embeddings of the whole."
         )
     if kin is None:
         known = listed(FAMILIES, limit=40)
@@ -225,8 +233,8 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
             f"{name}: model_type {shown(given)} is unknown, and so are its keys; known families are {known}."
         )
     _warn(
-        f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has, so its parameter count "
-        "may be wrong."
+        f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has. If it is a {kin} in "
+        f"every respect, set its model_type to {kin}; otherwise its parameter count may be wrong."
     )
     return kin, False
 

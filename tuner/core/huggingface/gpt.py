@@ -25,8 +25,9 @@ def gpt2(keys: Keys, *, act: str = "gelu_new") -> Fields:
 
 def gpt_bigcode(keys: Keys) -> Fields:
     """SantaCoder and StarCoder: GPT-2 with one key and value head."""
-    shared = keys.flag("multi_query", default=True)
-    return {**gpt2(keys, act="gelu_pytorch_tanh"), "kv_heads": 1 if shared else keys.sizes["heads"]}
+    kv_heads = 1 if keys.flag("multi_query", default=True) else keys.sizes["heads"]
+    keys.expects("num_key_value_heads", kv_heads)
+    return {**gpt2(keys, act="gelu_pytorch_tanh"), "kv_heads": kv_heads}
 
 
 def gpt_neo(keys: Keys) -> Fields:
@@ -68,7 +69,7 @@ def gptj(keys: Keys) -> Fields:
     """GPT-J: attention and MLP side by side after one norm, rotated neighbours."""
     keys.get("rotary")
     keys.expects("scale_attn_weights", True)
-    rotated = keys.size("rotary_dim", default=64 if not keys.has("rotary_dim") else 0)
+    rotated = keys.size("rotary_dim", default=64, null=0)
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         "positions": "rotary",
@@ -181,8 +182,8 @@ def phi(keys: Keys) -> Fields:
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.5),
-        "kv_heads": keys.size("num_key_value_heads"),
-        "head_size": keys.size("head_dim"),
+        "kv_heads": keys.size("num_key_value_heads", least=1),
+        "head_size": keys.size("head_dim", least=1),
         "head_bias": True,
         "norms_per_layer": 1,
         "parallel_attention": True,
@@ -201,8 +202,8 @@ def starcoder2(keys: Keys) -> Fields:
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys),
-        "kv_heads": keys.size("num_key_value_heads", default=2),
-        "head_size": keys.size("head_dim"),
+        "kv_heads": keys.size("num_key_value_heads", default=2, least=1),
+        "head_size": keys.size("head_dim", least=1),
         **biases(keys, "use_bias", default=True),
         "activation": activation(keys, "hidden_act", default="gelu_pytorch_tanh"),
         "norm_epsilon": keys.number("norm_epsilon", default=1e-5),
@@ -219,7 +220,7 @@ def stablelm(keys: Keys) -> Fields:
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.25),
-        "kv_heads": keys.size("num_key_value_heads", default=32),
+        "kv_heads": keys.size("num_key_value_heads", default=32, least=1),
         "gated_mlp": True,
         "qkv_bias": keys.flag("use_qkv_bias", default=False),
         "attention_bias": False,
@@ -243,8 +244,8 @@ def nemotron(keys: Keys) -> Fields:
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
         **rotary(keys, fraction=0.5),
-        "kv_heads": keys.size("num_key_value_heads"),
-        "head_size": keys.size("head_dim"),
+        "kv_heads": keys.size("num_key_value_heads", least=1),
+        "head_size": keys.size("head_dim", least=1),
         **biases(keys, "attention_bias", default=False, mlp=False),
         "mlp_bias": keys.flag("mlp_bias", default=False),
         "activation": activation(keys, "hidden_act", default="relu2"),
@@ -261,8 +262,8 @@ def cohere(keys: Keys, *, theta: float = 500_000.0) -> Fields:
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys, theta=theta),
         "rotary_interleaved": True,
-        "kv_heads": keys.size("num_key_value_heads"),
-        "head_size": keys.size("head_dim"),
+        "kv_heads": keys.size("num_key_value_heads", least=1),
+        "head_size": keys.size("head_dim", least=1),
         "gated_mlp": True,
         **biases(keys, "attention_bias", default=False, mlp=False),
         "mlp_bias": False,
@@ -287,7 +288,7 @@ def cohere2(keys: Keys) -> Fields:
     keys.get("layer_switch")  # of earlier releases, where sliding_window_pattern and layer_types now count
     skip = keys.size("sliding_window_pattern", default=4)
     windowed = layer_types(keys, alternating(keys.sizes["layers"], skip))
-    size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
+    size = keys.size("sliding_window", default=4096, null=0)
     fields = {**cohere(keys, theta=10_000.0), **window(keys, size, windowed)}
     if not size or not any(windowed):
         return {**fields, "positions": "none"}

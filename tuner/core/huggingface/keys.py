@@ -75,11 +75,13 @@ class Keys:
         self._read.add(key)
         return key in self.config
 
-    def flag(self, key: str, *, default: bool) -> Any:
+    def flag(self, key: str, *, default: bool) -> bool:
         """Return a switch as transformers reads it: an explicit null is off."""
         self._read.add(key)
         value = self.config.get(key, default)
-        return False if value is None else value
+        if not isinstance(value, bool | None):
+            raise InputError(f"{self.name}: {key} must be true or false, not {shown(value)}.")
+        return bool(value)
 
     def number(self, *spellings: str, default: float) -> float:
         """Return a number."""
@@ -87,9 +89,12 @@ class Keys:
         key = next((key for key in spellings if key in self.config), spellings[0])
         return number_of(value, f"{self.name}: {key}")
 
-    def size(self, key: str, *, default: int = 0, least: int = 0) -> int:
-        """Return a whole number; a null takes the default."""
-        value = whole(self.get(key, default=default), f"{self.name}: {key}")
+    def size(self, key: str, *, default: int = 0, null: int | None = None, least: int = 0) -> int:
+        """Return a whole number of at least `least`; a null counts as `null`, or else as the default."""
+        given = self.get(key)
+        if given is None:
+            return default if null is None or not self.has(key) else null
+        value = whole(given, f"{self.name}: {key}")
         if value < least:
             raise InputError(f"{self.name}: {key} must be at least {least}, not {value}.")
         return value

@@ -6,8 +6,10 @@ Defaults for missing keys are those of transformers 5.23, and so is everything t
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.core.errors import InputError
 from tuner.core.huggingface.keys import Fields, Keys
 from tuner.core.huggingface.parts import (
     activation,
@@ -19,6 +21,7 @@ from tuner.core.huggingface.parts import (
     rotary_scaling,
     window,
 )
+from tuner.core.text import shown
 
 
 def common(
@@ -38,8 +41,8 @@ def common(
         **rotary(keys, theta=theta, fraction=fraction),
         "norm": "rmsnorm",
         "gated_mlp": True,
-        "head_size": keys.size("head_dim"),
-        "kv_heads": keys.size("num_key_value_heads", default=0 if keys.has("num_key_value_heads") else kv_heads),
+        "head_size": keys.size("head_dim", least=1),
+        "kv_heads": keys.size("num_key_value_heads", default=kv_heads, null=0, least=1),
         "qkv_bias": False,
         "attention_bias": False,
         "mlp_bias": False,
@@ -60,7 +63,7 @@ def llama(keys: Keys, **defaults: Any) -> Fields:
 
 def mistral(keys: Keys) -> Fields:
     """Mistral: a sliding window in all layers, unless it is null."""
-    size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
+    size = keys.size("sliding_window", default=4096, null=0)
     keys.expects("layer_types")
     return {**common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
 
@@ -68,25 +71,30 @@ def mistral(keys: Keys) -> Fields:
 def qwen2(keys: Keys) -> Fields:
     """Qwen 1.5, 2 and 2.5: biases of queries, keys and values alone."""
     keys.expects("use_mrope", False)
-    return {**common(keys, kv_heads=32), "qkv_bias": True, **late_window(keys)}
+    return {**common(keys, kv_heads=32), "qkv_bias": True, **_late_window(keys)}
 
 
 def qwen3(keys: Keys) -> Fields:
     """Qwen3: a norm on each head of queries and keys."""
     return {
         **common(keys, kv_heads=32),
-        "head_size": keys.size("head_dim", default=128),
+        "head_size": keys.size("head_dim", default=128, least=1),
         **biases(keys, "attention_bias", default=False, mlp=False),
         "qk_norm": True,
-        **late_window(keys),
+        **_late_window(keys),
     }
 
 
-def late_window(keys: Keys) -> Fields:
-    """Return Qwen's sliding window, which is off unless switched on and starts at a late layer."""
-    start, size = keys.size("max_window_layers", default=28), keys.size("sliding_window", default=4096)
-    windowed = layer_types(keys, [layer >= start for layer in range(keys.sizes["layers"])])
-    return window(keys, size if keys.flag("use_sliding_window", default=False) else 0, windowed)
+def switched_window(keys: Keys, windowed: Sequence[bool]) -> Fields:
+    """Return Qwen's sliding window, which is off unless switched on; `windowed` has the layers with it by default."""
+    size = keys.size("sliding_window", default=4096)
+    return window(keys, size if keys.flag("use_sliding_window", default=False) else 0, layer_types(keys, windowed))
+
+
+def _late_window(keys: Keys) -> Fields:
+    """Return the sliding window of dense Qwens, which starts at a late layer."""
+    start = keys.size("max_window_layers", default=28)
+    return switched_window(keys, [layer >= start for layer in range(keys.sizes["layers"])])
 
 
 def phi3(keys: Keys) -> Fields:
@@ -120,7 +128,7 @@ def gemma(keys: Keys) -> Fields:
 def _gemma_parts(keys: Keys) -> Fields:
     """Return what all Gemmas share."""
     return {
-        "head_size": keys.size("head_dim", default=256),
+        "head_size": keys.size("head_dim", default=256, least=1),
         **biases(keys, "attention_bias", default=False, mlp=False),
         "norm_offset": True,
         "embedding_scale": math.sqrt(keys.sizes["hidden"]),
@@ -132,7 +140,7 @@ def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0,
     keys.expects("use_bidirectional_attention", False)
     keys.get("hidden_act")
     keys.repeats("sliding_window_size", "sliding_window")
-    size = keys.size("sliding_window", default=0 if keys.has("sliding_window") else 4096)
+    size = keys.size("sliding_window", default=4096, null=0)
     scalar = keys.number("query_pre_attn_scalar", default=256)
     attention, logits = ("attn_logit_softcapping", softcaps[0]), ("final_logit_softcapping", softcaps[1])
     return {
@@ -156,8 +164,10 @@ def gemma3(keys: Keys) -> Fields:
     every = keys.size("sliding_window_pattern", default=6)
     fields = gemma2(keys, every=every, softcaps=(0.0, 0.0))
     nested = keys.table("rope_parameters")
-    everywhere = {**(nested.get("full_attention") or {}), **keys.table("rope_scaling")}
-    local = nested.get("sliding_attention") or {}
+    everywhere = {**_of_kind(keys, nested, "full_attention"), **keys.table("rope_scaling")}
+    local = _of_kind(keys, nested, "sliding_attention")
+    if local.get("rope_type", "default") != "default":
+        keys.not_expressed["rope_parameters.sliding_attention"] = None
     base = everywhere.get("rope_theta") or keys.number("rope_theta", default=1_000_000.0)
     keys.expects("rope_parameters", *([nested] if set(nested) <= {"full_attention", "sliding_attention"} else []))
     return {
@@ -167,6 +177,14 @@ def gemma3(keys: Keys) -> Fields:
         "rotary_local_base": local.get("rope_theta") or keys.number("rope_local_base_freq", default=10_000.0),
         "rotary_scaling": rotary_scaling(keys, everywhere),
     }
+
+
+def _of_kind(keys: Keys, tables: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
+    """Return the rotary embedding's parameters of the layers of one kind."""
+    table = tables.get(kind) or {}
+    if not isinstance(table, dict):
+        raise InputError(f"{keys.name}: rope_parameters.{kind} must be an object, not {shown(table)}.")
+    return table
 
 
 def olmo(keys: Keys) -> Fields:
@@ -211,7 +229,7 @@ def glm(keys: Keys) -> Fields:
     """GLM-4 (glm): rotated neighbours in half of each head, biases of queries, keys and values."""
     return {
         **common(keys, epsilon=1.5625e-7, kv_heads=2, fraction=0.5),
-        "head_size": keys.size("head_dim", default=128),
+        "head_size": keys.size("head_dim", default=128, least=1),
         "qkv_bias": keys.flag("attention_bias", default=True),
         "rotary_interleaved": True,
     }

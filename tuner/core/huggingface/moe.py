@@ -11,8 +11,8 @@ from typing import Any
 
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
-from tuner.core.huggingface.keys import Fields, Keys
-from tuner.core.huggingface.llama import common, granite, late_window, llama
+from tuner.core.huggingface.keys import Fields, Keys, number_of
+from tuner.core.huggingface.llama import common, granite, llama, switched_window
 from tuner.core.huggingface.parts import alternating, biases, layer_types, rotary_scaling, window
 
 
@@ -29,10 +29,11 @@ def mixtral(keys: Keys) -> Fields:
 def qwen2_moe(keys: Keys) -> Fields:
     """Qwen1.5-MoE and Qwen2-MoE: shared experts behind a gate."""
     shared = keys.size("shared_expert_intermediate_size", default=5632)
+    late = keys.size("max_window_layers", default=28)
     return {
         **common(keys, kv_heads=16),
         "qkv_bias": keys.flag("qkv_bias", default=True),
-        **late_window(keys),
+        **switched_window(keys, [layer % 2 == 0 and layer < late for layer in range(keys.sizes["layers"])]),
         **_qwen_experts(keys, count=60, top_k=4, width=1408, shared_ffn=shared, shared_gate=True),
     }
 
@@ -43,7 +44,7 @@ def qwen3_moe(keys: Keys) -> Fields:
         **common(keys, kv_heads=4),
         **biases(keys, "attention_bias", default=False, mlp=False),
         "qk_norm": True,
-        **late_window(keys),
+        **switched_window(keys, [True] * keys.sizes["layers"]),
         **_qwen_experts(keys, count=128, top_k=8, width=768),
     }
 
@@ -153,7 +154,7 @@ def gpt_oss(keys: Keys) -> Fields:
     keys.expects("initial_context_length", fields["rotary_scaling"] and fields["rotary_scaling"].original_seq)
     return {
         **fields,
-        "head_size": keys.size("head_dim", default=64),
+        "head_size": keys.size("head_dim", default=64, least=1),
         **biases(keys, "attention_bias", default=True, mlp=False),
         "mlp_bias": True,
         "attention_sinks": True,
@@ -184,7 +185,7 @@ def llama4(keys: Keys) -> Fields:
     skip = rotated.index(False) + 1 if False in rotated else 0
     if [bool(layer) for layer in rotated] != alternating(layers, skip):
         keys.not_expressed["no_rope_layers"] = None
-    chunk = keys.size("attention_chunk_size", default=8192)
+    chunk = keys.size("attention_chunk_size", default=8192, null=0)
     if chunk:
         keys.not_expressed[f"attention_chunk_size={chunk}"] = None
     keys.get("attn_scale", "floor_scale")  # of the temperature tuning
@@ -195,7 +196,7 @@ def llama4(keys: Keys) -> Fields:
     return {
         **common(keys, epsilon=1e-5, kv_heads=8, theta=500_000.0),
         **biases(keys, "attention_bias", default=False, mlp=False),
-        "head_size": keys.size("head_dim", default=128),
+        "head_size": keys.size("head_dim", default=128, least=1),
         "rotary_interleaved": True,
         "rotary_skip": skip,
         **_experts(
@@ -221,7 +222,7 @@ def glm4_moe(keys: Keys) -> Fields:
         **fields,
         "qkv_bias": keys.flag("attention_bias", default=False),
         "qk_norm": keys.flag("use_qk_norm", default=False),
-        "mtp_layers": keys.size("num_nextn_predict_layers", default=1),
+        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
         **_grouped_experts(keys, count=128, width=1408, scale=1.0, groups=1, dense=1, shared=1),
     }
 
@@ -244,7 +245,8 @@ def deepseek_v2(keys: Keys) -> Fields:
             count=64,
             top_k=6,
             width=keys.size("moe_intermediate_size", default=1407),
-            shared_ffn=keys.size("n_shared_experts", default=2) * keys.size("moe_intermediate_size", default=1407),
+            shared_ffn=keys.size("n_shared_experts", default=2, null=0)
+            * keys.size("moe_intermediate_size", default=1407),
             router_groups=keys.size("n_group") if grouped else 0,
             router_top_groups=keys.size("topk_group") if grouped else 0,
             router_group_scores=1,
@@ -261,7 +263,7 @@ def deepseek_v3(keys: Keys) -> Fields:
     keys.expects("topk_method", "noaux_tc")
     return {
         **_latent(keys, interleaved=keys.flag("rope_interleave", default=True)),
-        "mtp_layers": keys.size("num_nextn_predict_layers", default=1),
+        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
         **_grouped_experts(keys, count=256, width=2048, scale=2.5, groups=8, dense=3, shared=1),
     }
 
@@ -277,7 +279,7 @@ def _grouped_experts(
         count=count,
         top_k=8,
         width=width,
-        shared_ffn=keys.size("n_shared_experts", default=shared) * width,
+        shared_ffn=keys.size("n_shared_experts", default=shared, null=0) * width,
         router="sigmoid",
         router_bias=True,
         router_groups=keys.size("n_group", default=groups),
@@ -292,7 +294,7 @@ def _grouped_experts(
 def _latent(keys: Keys, *, interleaved: bool) -> Fields:
     """Return multi-head latent attention."""
     latent = Latent(
-        query_rank=keys.size("q_lora_rank", default=0 if keys.has("q_lora_rank") else 1536),
+        query_rank=keys.size("q_lora_rank", default=1536, null=0),
         kv_rank=keys.size("kv_lora_rank", default=512),
         nope_size=keys.size("qk_nope_head_dim", default=128),
         rope_size=keys.size("qk_rope_head_dim", default=64),
@@ -301,7 +303,10 @@ def _latent(keys: Keys, *, interleaved: bool) -> Fields:
     fields = {**common(keys), **biases(keys, "attention_bias", default=False, mlp=False)}
     keys.get("head_dim", "num_key_value_heads", "qk_head_dim")
     scaling = keys.table("rope_scaling") or keys.table("rope_parameters")
-    scale_all, factor = scaling.get("mscale_all_dim") or 0.0, scaling.get("factor") or 1.0
+    scale_all, factor = (
+        number_of(scaling.get(key) or default, f"{keys.name}: rope_scaling.{key}")
+        for key, default in (("mscale_all_dim", 0.0), ("factor", 1.0))
+    )
     growth = 0.1 * scale_all * math.log(factor) + 1 if scale_all and factor > 1 else 1.0
     return {
         **fields,

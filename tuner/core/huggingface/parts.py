@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from tuner.core.errors import InputError
 from tuner.core.huggingface.keys import Fields, Keys, number_of, whole
 from tuner.core.model import Activation
 from tuner.core.rotary_scaling import RotaryScaling
@@ -69,6 +70,8 @@ def rotary(
     old, new = keys.table("rope_scaling"), keys.table("rope_parameters")
     table = old or new
     base = number_of(_given(table, "rope_theta", keys.number(spellings[0], default=theta)), f"{keys.name}: rope_theta")
+    if base <= 0:
+        raise InputError(f"{keys.name}: rope_theta must be positive, not {base:g}.")
     label = f"{keys.name}: partial_rotary_factor"
     share = number_of(_given(table, "partial_rotary_factor", keys.get(spellings[1], default=fraction or 1.0)), label)
     if fraction is None and share != 1:
@@ -97,6 +100,8 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
 
     length = whole(longest if original is None else original, f"{keys.name}: original_max_position_embeddings")
     ratio = longest / length if kind in ("longrope", "su", "yarn") and length else 1.0
+    if kind in ("linear", "dynamic", "llama3") and table.get("factor") is None:
+        raise InputError(f"{keys.name}: rope_scaling of type {kind} lacks its factor.")
     factor = number("factor", ratio)
     if kind == "linear":
         return RotaryScaling(kind="linear", factor=factor)
@@ -106,9 +111,12 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
         low, high = number("low_freq_factor", 1.0), number("high_freq_factor", 4.0)
         return RotaryScaling(kind="llama3", factor=factor, original_seq=length, low_frequency=low, high_frequency=high)
     if kind == "yarn":
+        truncate = _given(table, "truncate", True)
+        if not isinstance(truncate, bool):
+            raise InputError(f"{keys.name}: rope_scaling.truncate must be true or false, not {shown(truncate)}.")
         return RotaryScaling(
             kind="yarn",
-            truncate=bool(_given(table, "truncate", True)),
+            truncate=truncate,
             factor=factor,
             original_seq=length,
             beta_fast=number("beta_fast", 32.0),
@@ -164,7 +172,7 @@ def layer_types(keys: Keys, default: Sequence[bool]) -> Sequence[bool]:
         if listed is not None:
             keys.not_expressed["layer_types"] = None
         return default
-    if not {"sliding_attention", "full_attention", "chunked_attention"}.issuperset(map(str, listed)):
+    if not {"sliding_attention", "full_attention"}.issuperset(map(str, listed)):
         keys.not_expressed["layer_types"] = None
     return [kind == "sliding_attention" for kind in listed]
 

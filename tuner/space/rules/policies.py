@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tuner.core.domain import Workload
 from tuner.space.rules import quantities as sentences
 from tuner.space.rules.quantities import (
     NARROWEST_HEAD,
@@ -13,6 +14,12 @@ from tuner.space.rules.quantities import (
     ramp_breaks,
 )
 from tuner.space.rules.rule import BLOOM, MEGATRON, Rule
+
+
+def _ramps_as_bloom(workload: Workload) -> bool:
+    """Whether the batch grows in the steps of BLOOM's training, of which the workload says nothing."""
+    return workload.ramp is None and workload.model.name.startswith("bloom-")
+
 
 POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
@@ -28,24 +35,24 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="dp-multiple-of-4",
         level="policy",
-        sentence="dp is a multiple of 4: approximates a batch-size ramp-up; replaced by --ramp",
+        sentence="BLOOM's dp is a multiple of 4: approximates its batch-size ramp-up; replaced by --ramp",
         source=BLOOM + "Choosing the fastest 3D Topology: DP % 4 = 0",
         reads=("dp",),
         vary=("pp", "dp", "nodes", "tp"),
         broken=lambda c: c.dp % 4 != 0,
         numbers=lambda c: f"dp={c.dp} is not a multiple of 4",
-        binding=lambda workload: workload.ramp is None,
+        binding=_ramps_as_bloom,
     ),
     Rule(
         name="batch-multiple-of-32",
         level="policy",
-        sentence="the global batch is a multiple of 32: approximates a batch-size ramp-up; replaced by --ramp",
+        sentence="BLOOM's global batch is a multiple of 32: approximates its batch-size ramp-up; replaced by --ramp",
         source=BLOOM + "Choosing the fastest 3D Topology: GBS % 32 = 0",
         reads=("global_batch",),
         vary=("global_batch",),
         broken=lambda c: c.global_batch % 32 != 0,
         numbers=lambda c: f"global batch {c.global_batch} is not a multiple of 32",
-        binding=lambda workload: workload.ramp is None,
+        binding=_ramps_as_bloom,
     ),
     Rule(
         name="ramp-up",

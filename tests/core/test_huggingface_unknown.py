@@ -1,0 +1,114 @@
+"""Hugging Face configs of unknown families, with a vision tower, or in Hugging Face's cache."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.conftest import Run
+from tests.core.test_huggingface import fixture, read
+from tests.data.huggingface.record import FOLDER
+from tuner.core import catalog
+from tuner.core.errors import InputError, TunerWarning
+from tuner.core.huggingface import model_from
+
+
+def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, run: Run) -> None:
+    config = {**fixture("llama-7b"), "model_type": "newcomer", "depth_scale": 1.4, "eos_token_id": 2}
+    with pytest.warns(TunerWarning, match="it is read as llama"):
+        model = read(config)
+    assert (model.read_as, model.not_understood) == ("llama", ("depth_scale", "model_type='newcomer'"))
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    document = json.loads(run("plan", "--json", "--top", "1", "--model", str(tmp_path)).out)
+    assert [note.split(";")[0].split(":")[0] for note in document["notes"]] == [
+        "The model's family is unknown",
+        "Properties of the model that tuner does not understand",
+    ]
+    assert "depth_scale and model_type='newcomer'" in document["notes"][1]
+    assert document["model"]["identity"]["norm_epsilon"] == 1e-6
+    assert (
+        "Properties of the model that tuner does not understand: depth_scale and model_type='newcomer'."
+        in run("plan", "--top", "1", "--model", str(tmp_path)).out
+    )
+
+
+def test_keys_that_are_null_do_not_make_kin() -> None:
+    """Some families list the width of each layer's MLP, and no width for all."""
+    with pytest.raises(InputError, match="model_type 'nemotron-nas' is unknown, and so are its keys"):
+        read({**fixture("llama-7b"), "model_type": "nemotron-nas", "intermediate_size": None})
+
+
+def test_a_vision_tower_is_left_out_with_a_warning() -> None:
+    config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
+    with pytest.warns(TunerWarning, match="read without its vision tower"):
+        assert model_from(config, name="m").layers == 34
+
+
+@pytest.mark.parametrize(
+    ("outer", "field", "expected"),
+    [
+        ({"tie_word_embeddings": False}, "tied_embeddings", False),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "not_understood", 1),
+        ({"projector": "wide"}, "not_understood", 1),
+    ],
+)
+def test_what_a_config_with_a_vision_tower_says_of_the_whole_counts(
+    outer: dict[str, Any], field: str, expected: object
+) -> None:
+    config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
+    with pytest.warns(TunerWarning, match="read without its vision tower"):
+        plain, changed = (getattr(model_from({**config, **more}, name="m"), field) for more in ({}, outer))
+    assert plain in (True, ())
+    assert changed == expected or len(changed) == expected
+
+
+def test_an_unknown_model_with_a_text_config_is_refused_with_what_to_plan_instead() -> None:
+    config = {"model_type": "newcomer_vl", "text_config": fixture("llama-7b"), "vision_config": {}}
+    with pytest.raises(InputError, match=r"model_type 'newcomer_vl' is unknown; .* save its text_config"):
+        read(config)
+
+
+@pytest.mark.parametrize(
+    ("folder", "name"), [("models--Qwen--Qwen3-8B/snapshots/b968826d", "Qwen3-8B"), ("my-model", "my-model")]
+)
+def test_a_linked_config_is_named_by_its_folder_or_repository(folder: str, name: str, tmp_path: Path) -> None:
+    """In Hugging Face's cache, config.json is a link into a folder of blobs."""
+    (tmp_path / "blobs").mkdir()
+    blob = tmp_path / "blobs/0123456789abcdef"
+    blob.write_text((FOLDER / "llama-7b.json").read_text())
+    (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / folder / "config.json").symlink_to(blob)
+    assert catalog.model(str(tmp_path / folder)).name == name
+    assert catalog.model(str(tmp_path / folder / "config.json")).name == name
+
+
+def test_a_family_that_shares_known_keys_is_read_as_those_with_a_note(tmp_path: Path, run: Run) -> None:
+    """Yi, OLMo and many others are LLaMAs by their keys."""
+    config = fixture("llama-7b")
+    (tmp_path / "config.json").write_text(json.dumps({**config, "model_type": "newcomer"}))
+    with pytest.warns(TunerWarning, match="model_type 'newcomer' is unknown; it is read as llama"):
+        assert catalog.model(str(tmp_path)).parameters == read(fixture("llama-7b")).parameters
+    said = run("plan", "--json", "--model", str(tmp_path))
+    assert said.code == 0
+    assert said.err.startswith("tuner: warning: ")
+    assert said.err.count("\n") == 1
+    assert json.loads(said.out)["legal"] > 0
+
+
+def test_a_model_of_an_unknown_family_is_exported_for_a_program_of_its_own_alone(run: Run, tmp_path: Path) -> None:
+    config = {**json.loads((FOLDER / "llama-3.1-8b.json").read_text()), "model_type": "newcomer"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    machines = ("--gpu", "H100-80GB-SXM", "--nodes", "1", "--global-batch", "32", "--budget", "1")
+    place = ("--runs", str(tmp_path))
+    assert run("optimize", "--model", str(tmp_path), *machines, "--study", "new", *place).code == 0
+    refused = run("export", "new", *place, "-o", str(tmp_path / "out"))
+    assert refused.code == 2
+    assert refused.err.startswith("tuner: tuner does not understand model_type='newcomer' of")
+    note = "The model's family is unknown; it is read as llama."
+    command = ("--format", "torchrun", "--command", "python train.py {key}")
+    exported = run("export", "new", *place, *command, "-o", str(tmp_path / "out"))
+    assert f"note: {note}" in exported.out
+    assert note in (tmp_path / "out" / "README.md").read_text()
