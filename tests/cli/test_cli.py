@@ -130,14 +130,14 @@ def test_mfu_is_model_flops_over_peak_flops(run: Run) -> None:
 
 def test_topologies_that_are_unlikely_to_fit_are_listed_separately(run: Run) -> None:
     arguments = ("plan", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "1", "--set", "dp=4,8")
-    arguments += ("--set", "tp=1,2", "--set", "micro_batch=4,8")
-    printed = run(*arguments, "--top", "20").out
+    sizes = ("--set", "tp=1,2", "--set", "micro_batch=4,8")
+    printed = run(*arguments, *sizes, "--top", "20").out
     above, below = printed.split("Unlikely to fit in memory:")
     chances = [
         [int(chance) for chance in re.findall(r" ([0-9]+)% ", part.split("---\n")[-1])] for part in (above, below)
     ]
     assert max(chances[0]) < 50 <= min(chances[1])
-    assert "Unlikely to fit" not in run(*arguments, "--top", "2").out
+    assert "Unlikely to fit" not in run(*arguments, *sizes, "--top", "2").out
 
 
 def test_a_table_fits_a_narrow_terminal_and_names_hidden_columns() -> None:

@@ -186,4 +186,4 @@ def test_an_estimate_is_no_measurement() -> None:
 
 def test_a_measurement_is_of_the_second_iteration_and_the_fullest_gpu_unless_it_says_otherwise() -> None:
     measured = results.Measurement(seconds=1.0)
-    assert (measured.iterations, measured.fullest, measured.simulated, measured.note) == ((2,), True, False, "")
+    assert (measured.iterations, measured.memory_kind, measured.simulated, measured.note) == ((2,), None, False, "")

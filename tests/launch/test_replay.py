@@ -40,7 +40,7 @@ def run(cluster: ReplayLauncher, what: Job) -> JobResult:
 def test_a_row_is_replayed_with_its_figures_and_is_not_simulated(tmp_path: Path) -> None:
     found = run(ReplayLauncher([answer("good", 12.5)]), job(tmp_path, 0))
     assert found.measurement == Measurement(
-        seconds=12.5, iterations=(2,), peak_memory=30e9, fullest=False, simulated=False
+        seconds=12.5, iterations=(2,), peak_memory=30e9, memory_kind="smi", simulated=False
     )
     assert found.elapsed == 25.0
 

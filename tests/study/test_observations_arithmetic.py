@@ -15,6 +15,7 @@ from tests.audit.tables_of import evidence_of
 from tests.search.stand_in import surrogate_of
 from tests.search.test_reduced import SMALL as REDUCED
 from tests.search.test_reduced import pool
+from tuner.core.domain import MemoryKind
 from tuner.core.errors import InputError, MissingDependency, NothingUsable, StudyError, UnknownName
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
@@ -35,9 +36,9 @@ def trial(result: JobResult | None) -> Trial:
     return Trial(number=4, proposal=proposal, result=result)
 
 
-def measured(fullest: bool) -> JobResult:
+def measured(kind: MemoryKind | None) -> JobResult:
     """Return a result of 2 s and 5 bytes."""
-    measurement = Measurement(seconds=2.0, peak_memory=5.0, fullest=fullest)
+    measurement = Measurement(seconds=2.0, peak_memory=5.0, memory_kind=kind)
     return JobResult(outcome=Outcome.MEASURED, measurement=measurement)
 
 
@@ -45,11 +46,11 @@ def measured(fullest: bool) -> JobResult:
     ("result", "fields"),
     [
         (None, None),
-        (measured(True), (2.0, 5.0, True, False)),
-        (measured(False), (2.0, None, True, False)),
-        (JobResult(outcome=Outcome.MEASURED), (None, None, True, False)),
-        (JobResult(outcome=Outcome.OOM), (None, None, False, False)),
-        (JobResult(outcome=Outcome.PRUNED, forecast=9.0), (9.0, None, True, True)),
+        (measured(None), (2.0, 5.0, None, True, False)),
+        (measured("reserved"), (2.0, 5.0, "reserved", True, False)),
+        (JobResult(outcome=Outcome.MEASURED), (None, None, None, True, False)),
+        (JobResult(outcome=Outcome.OOM), (None, None, None, False, False)),
+        (JobResult(outcome=Outcome.PRUNED, forecast=9.0), (9.0, None, None, True, True)),
         (JobResult(outcome=Outcome.CRASHED), None),
         (JobResult(outcome=Outcome.HUNG), None),
     ],
@@ -59,7 +60,8 @@ def test_a_trial_is_observed_with_its_time_its_memory_and_whether_it_fits(
 ) -> None:
     found = observations_of(trial(result), "june")
     assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
-    assert [(one.seconds, one.memory, one.fits, one.forecast) for one in found] == ([fields] if fields else [])
+    seen = [(one.seconds, one.memory, one.memory_kind, one.fits, one.forecast) for one in found]
+    assert seen == ([fields] if fields else [])
 
 
 def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
@@ -73,11 +75,15 @@ def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
     ("measurement", "seconds", "figures"),
     [
         (Measurement(seconds=2.0, peak_memory=5.0), (2.0,), (5.0, None)),
-        (Measurement(seconds=2.0, batch_seconds=(1.0, 2.0), peak_memory=5.0, fullest=False), (1.0, 2.0), (None, 5.0)),
+        (
+            Measurement(seconds=2.0, batch_seconds=(1.0, 2.0), peak_memory=5.0, memory_kind="smi"),
+            (1.0, 2.0),
+            (5.0, "smi"),
+        ),
     ],
 )
 def test_a_reduced_trial_is_observed_with_the_seconds_of_its_batches(
-    measurement: Measurement, seconds: tuple[float, ...], figures: tuple[float | None, float | None]
+    measurement: Measurement, seconds: tuple[float, ...], figures: tuple[float, str | None]
 ) -> None:
     """A reduced trial is observed with the seconds of each batch; only such a trial is extrapolated."""
     one = reduced(JobResult(outcome=Outcome.MEASURED, measurement=measurement))
@@ -85,7 +91,7 @@ def test_a_reduced_trial_is_observed_with_the_seconds_of_its_batches(
     assert found.reduced is not None
     assert (found.candidate, found.period, found.seconds, found.fits) == (7, "june", None, True)
     assert (found.reduced.seconds, found.reduced.size.small.nodes.tolist()) == (seconds, [REDUCED.nodes] * 2)
-    assert (found.memory, found.least_memory) == figures
+    assert (found.memory, found.memory_kind) == figures
     state: Any = SimpleNamespace(
         pool=pool(), surrogate=surrogate_of(extrapolated=lambda candidate, run: (candidate, run.seconds))
     )

@@ -38,7 +38,7 @@ def test_the_final_round_repeats_the_topology_with_the_highest_value() -> None:
     assert (decider.scheduler._final(), decider.scheduler.finished) == (None, "no improvement")
     decider = Decider(ranking=sure, launched=40)
     assert decider.scheduler._final() is None
-    assert decider.scheduler.finished == "no repeat is expected to improve the choice by more than 0.05%"
+    assert decider.scheduler.finished == "no repeat is expected to improve the choice by more than 0.07%"
 
 
 def test_a_reduced_run_is_repeated_if_that_saves_more_than_the_next_trial() -> None:

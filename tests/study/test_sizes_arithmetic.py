@@ -375,12 +375,12 @@ def test_a_job_runs_the_largest_batch_of_its_size(
 
 
 @pytest.mark.parametrize(
-    ("gain", "cheap", "resumes"), [(0.0007, False, False), (0.0007, True, True), (0.0011, False, True)]
+    ("gain", "cheap", "resumes"), [(0.0009, False, False), (0.0009, True, True), (0.0015, False, True)]
 )
 def test_a_search_at_full_size_resumes_only_for_twice_the_saving(gain: float, cheap: bool, resumes: bool) -> None:
-    """A search resumes for twice the minimum saving of 0.05% at full size, and for the minimum at reduced sizes."""
+    """A search resumes for twice the minimum saving of 0.07% at full size, and for the minimum at reduced sizes."""
     decider = Decider(ranking=[ranked(days=10.0)])
     decider.scheduler._looks_again = True
-    choice = SimpleNamespace(gain=gain, least=0.0005, size=SimpleNamespace(node_hours=1.0)) if cheap else None
+    choice = SimpleNamespace(gain=gain, least=0.0007, size=SimpleNamespace(node_hours=1.0)) if cheap else None
     suggestion = Suggestion(candidate=0, gain=gain, out_of_memory=0.0)
     assert (decider.scheduler._unprofitable(suggestion, choice) is None) == resumes

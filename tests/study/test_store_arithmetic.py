@@ -122,7 +122,7 @@ def test_optuna_completes_trials_measured_at_full_size(
         JobResult(
             outcome=Outcome.MEASURED,
             measurement=Measurement(
-                seconds=6.0, batch_seconds=(4.0, 6.0), iterations=(2, 3), tflops=5.0, peak_memory=7.0, fullest=False
+                seconds=6.0, batch_seconds=(4.0, 6.0), iterations=(2, 3), tflops=5.0, peak_memory=7.0, memory_kind="smi"
             ),
             forecast=9.0,
             clock=11.0,
@@ -133,6 +133,14 @@ def test_optuna_completes_trials_measured_at_full_size(
 )
 def test_a_result_is_read_as_it_was_stored(stored: JobResult) -> None:
     assert result_of(json.loads(json.dumps(result_document(stored)))) == stored
+
+
+@pytest.mark.parametrize(("fullest", "kind"), [(True, None), (False, "reserved")])
+def test_a_memory_figure_of_an_earlier_version_is_complete_or_of_an_allocator(fullest: bool, kind: str | None) -> None:
+    document = {"outcome": "MEASURED", "seconds": 2.0, "peak_memory": 5.0, "fullest": fullest}
+    found = result_of(document).measurement
+    assert found is not None
+    assert (found.peak_memory, found.memory_kind) == (5.0, kind)
 
 
 @pytest.mark.parametrize(

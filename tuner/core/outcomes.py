@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
+from tuner.core.domain import MemoryKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Violation:
@@ -52,9 +54,8 @@ class Measurement:
     """TFLOP/s per GPU, as reported by the job."""
     peak_memory: float | None = None
     """Peak bytes of the process on the fullest GPU."""
-    fullest: bool = True
-    """Whether `peak_memory` is of the fullest GPU and complete; a published figure may cover another GPU, or only the
-    memory that PyTorch allocates."""
+    memory_kind: MemoryKind | None = None
+    """What `peak_memory` counts, where it may be of another GPU than the fullest; None: all of the fullest GPU."""
     note: str = ""
     """Notes on the figures: iterations averaged in one line, iterations left out."""
     simulated: bool = False

@@ -123,6 +123,7 @@ def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measure
         each = len(document["iterations"]) // batches
         chosen = [[seconds[batch * each + number] for number in measured] for batch in range(batches)]
         peaks = [float(entry["reserved"]) for entry in document.get("peak_memory", [])]
+        whole = document.get("memory_kind") == "resident"
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return None
     if not all(math.isfinite(value) for value in (*losses, *peaks, *chain(*chosen))) or min(chain(*chosen)) <= 0:
@@ -133,7 +134,7 @@ def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measure
         batch_seconds=medians if batches > 1 else (),
         iterations=tuple(measured),
         peak_memory=max(peaks, default=None),
-        fullest=False,  # the framework's allocations, not the whole process
+        memory_kind="smi" if whole else "reserved",
     )
 
 
@@ -157,13 +158,13 @@ def _from_log(
         chosen = [entry for entry in entries if entry.number in numbers]
         if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
             return (_outcome(run.failure), run.failure.meaning, run.failure.failure.evidence), ""
-        rates = [entry.tflops for entry in chosen if entry.tflops]
+        rates, (memory, kind) = [entry.tflops for entry in chosen if entry.tflops], run.peak.figure
         measurement = Measurement(
             seconds=median(entry.seconds for entry in chosen if entry.seconds),
             iterations=numbers,
             tflops=median(rates) if rates else None,
-            peak_memory=run.peak.in_use or run.peak.reserved,
-            fullest=False,
+            peak_memory=memory,
+            memory_kind=kind,
             note="; ".join(filter(None, (averaging(run, numbers, entries), precision(chosen)))),
         )
         return measurement, ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal, get_args
 
+from tuner.core.domain import MemoryKind
 from tuner.core.quantity import GIB
 from tuner.logs.lines import shape_of, speaker
 
@@ -118,6 +119,16 @@ class PeakMemory:
     """Reserved by the framework's allocator."""
     in_use: float | None = None
     """In use on the GPU by all processes, as in nvidia-smi."""
+
+    @property
+    def figure(self) -> tuple[float | None, MemoryKind | None]:
+        """Return the figure that counts most, and its kind."""
+        kinds: tuple[tuple[float | None, MemoryKind], ...] = (
+            (self.in_use, "smi"),
+            (self.reserved, "reserved"),
+            (self.allocated, "allocated"),
+        )
+        return next(((bytes_, kind) for bytes_, kind in kinds if bytes_), (None, None))
 
 
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"

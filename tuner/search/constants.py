@@ -131,7 +131,15 @@ TREND_STEP: Final = _constant(
 MEMORY_FIGURE_DEVIATION: Final = _constant(
     "MEMORY_FIGURE_DEVIATION", 0.015, unit="standard deviation of a logarithm", source="no source"
 )
-"""Deviation of a job's memory figure."""
+"""Deviation of a memory figure of the whole process on the fullest GPU."""
+
+SHOWN_MEMORY_DEVIATION: Final = _constant(
+    "SHOWN_MEMORY_DEVIATION",
+    0.05,
+    unit="standard deviation of a logarithm",
+    source="what the allocator caches and fragments, 4% to 6% of what it holds; not fitted",
+)
+"""Deviation of a memory figure of one GPU, or of an allocator."""
 
 MEMORY_MARGIN: Final = _constant(
     "MEMORY_MARGIN",
@@ -180,9 +188,9 @@ OOM_COST: Final = _constant(
 
 MIN_EXPECTED_GAIN: Final = _constant(
     "MIN_EXPECTED_GAIN",
-    0.0005,
+    0.0007,
     unit="share of the time to finish",
-    source="between 0.04% and 0.06%, regret falls as jobs rise (docs/log.md, 2026-11-26); not fitted",
+    source="between 0.04% and 0.1%, regret falls as jobs rise (docs/log.md, 2026-11-26); not fitted",
 )
 """Net saving that the next job must be expected to bring."""
 

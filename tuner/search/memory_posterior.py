@@ -17,7 +17,7 @@ from tuner.core.domain import EXPERT_AXES
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.estimate import CHUNK, own_memory_deviation
-from tuner.costmodel.memory import worst_need
+from tuner.costmodel.memory import shown_bytes, worst_need
 from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import Features, joined
 from tuner.search.candidates import CandidatePool
@@ -25,6 +25,7 @@ from tuner.search.constants import (
     MEMORY_FIGURE_DEVIATION,
     MEMORY_MARGIN,
     SAFE_RISK,
+    SHOWN_MEMORY_DEVIATION,
     SURPRISED_MEMORY_WEIGHT,
 )
 from tuner.search.incremental_gp import IncrementalGP
@@ -118,23 +119,24 @@ class MemoryPosterior:
     def _take(self, seen: Observation) -> None:
         """Add a job's memory figure, and whether it fitted, by moment matching."""
         features, deviation = self._features_of(seen.candidate), float(self._deviation[self._group[seen.candidate]])
-        need = float(self._need[seen.candidate])
-        if seen.reduced is not None:
-            need = seen.reduced.size.need(self._site)
+        columns, row = self._pool.at(seen.candidate)
+        columns = columns.rows(np.array([row])) if seen.reduced is None else seen.reduced.size.small
+        need = float(np.log(worst_need(columns, self._site).total).max())
         if not seen.fits:
             if seen.reduced is None:  # sharded states are larger at a reduced size
                 self._rule_out(seen.candidate)
         elif seen.memory is not None:
-            before = self._before(features, 0.0)
+            figure, off = need, MEMORY_FIGURE_DEVIATION
+            if seen.memory_kind is not None:  # an allocator keeps more than it needs, and counts less than the process
+                shown = float(np.log(shown_bytes(columns, self._site, seen.memory_kind)).max())
+                figure, off = min(need, shown), SHOWN_MEMORY_DEVIATION
             self._weigh_in(
                 features,
                 margin=0.0,
-                before=before,
-                value=(math.log(seen.memory) - need) / deviation,
-                noise=(MEMORY_FIGURE_DEVIATION / deviation) ** 2,
+                before=self._before(features, 0.0),
+                value=(math.log(seen.memory) - figure) / deviation,
+                noise=(off / deviation) ** 2,
             )
-        if seen.least_memory is not None:
-            self._weigh_side(features, margin=0.0, edge=(math.log(seen.least_memory) - need) / deviation, above=True)
         self._weigh_limit(seen.candidate, features, need, fits=bool(seen.fits))
 
     def _weigh_limit(self, candidate: int, features: Features, need: float, *, fits: bool) -> None:

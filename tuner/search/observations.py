@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tuner.core.columns import IntArray
+from tuner.core.domain import MemoryKind
 from tuner.costmodel.residual_features import LENGTHS, Features, Lengths, joined
 from tuner.search.constants import (
     ACCIDENT_CHANCE,
@@ -46,9 +47,9 @@ class Observation:
     candidate: int
     seconds: float | None = None
     memory: float | None = None
-    """Bytes on the fullest GPU, of the whole process."""
-    least_memory: float | None = None
-    """Bytes on some GPU: the fullest one used at least as much."""
+    """Bytes on the fullest GPU."""
+    memory_kind: MemoryKind | None = None
+    """What they count, where they may be of another GPU than the fullest; None: the whole process."""
     fits: bool | None = None
     """None: the job ended for another reason."""
     period: str = ""

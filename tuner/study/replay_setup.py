@@ -64,5 +64,6 @@ def _answer(row: Row) -> ReplayedRun:
         outcome=_OUTCOMES[row.status],
         seconds=row.seconds if row.status == "OK" else None,
         memory=row.memory,
+        memory_kind=row.memory_kind,
         note=row.cells.get("note", ""),
     )

@@ -330,14 +330,12 @@ def observations_of(trial: Trial, period: str, pool: CandidatePool | None = None
         size = ReducedSize.of(fidelity, pool.topology(candidate), *pool.setting(candidate), iterations=many)
         observation = replace(observation, reduced=ReducedRun(size=size))
     if result.outcome is Outcome.MEASURED:
-        fullest = result.measurement is None or result.measurement.fullest
-        measured = replace(observation, seconds=result.seconds, fits=True)
+        kind = None if result.measurement is None else result.measurement.memory_kind
+        measured = replace(observation, seconds=result.seconds, memory=result.peak_memory, memory_kind=kind, fits=True)
         if observation.reduced is not None and result.measurement is not None:
             seconds = result.measurement.batch_seconds or (result.measurement.seconds,)
             measured = replace(measured, seconds=None, reduced=replace(observation.reduced, seconds=seconds))
-        if fullest:
-            return [replace(measured, memory=result.peak_memory)]
-        return [replace(measured, least_memory=result.peak_memory)]
+        return [measured]
     if result.outcome is Outcome.OOM:
         return [replace(observation, fits=False)]
     if result.outcome is Outcome.PRUNED:

@@ -17,6 +17,7 @@ from statistics import median
 from typing import Any, Final
 
 from tuner.core.atomic_write import read_object, write_object
+from tuner.core.domain import MemoryKind
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
 
@@ -46,6 +47,8 @@ class VirtualJob:
     """When progress stops; a job that hangs does not end then."""
     simulated: bool
     memory: float | None = None
+    memory_kind: MemoryKind = "smi"
+    """What a table's figure counts; the simulated cluster's is complete."""
     tflops: float | None = None
     evidence: str = ""
     batches: int = 1
@@ -103,7 +106,7 @@ class VirtualJob:
             iterations=self.measured,
             tflops=self.tflops,
             peak_memory=self.memory,
-            fullest=self.simulated,  # a table may have the memory of another GPU
+            memory_kind=None if self.simulated else self.memory_kind,
             simulated=self.simulated,
         )
         return JobResult(outcome=self.outcome, measurement=measurement, elapsed=self.stops)
@@ -113,11 +116,8 @@ class VirtualJob:
         return json.dumps(self.document(), separators=(",", ":"), sort_keys=True)
 
     def document(self) -> dict[str, Any]:
-        """Return the course as JSON; with one batch, in the format of earlier versions."""
-        document = asdict(self)
-        if self.batches == 1:
-            del document["batches"]
-        return document
+        """Return the course as JSON, without the usual values of fields that earlier versions lack."""
+        return {name: value for name, value in asdict(self).items() if name not in _USUAL or _USUAL[name] != value}
 
     @classmethod
     def of_text(cls, text: str) -> VirtualJob | None:
@@ -130,9 +130,9 @@ class VirtualJob:
     @classmethod
     def of(cls, document: object) -> VirtualJob | None:
         """Parse a JSON document; None if it is another kind of document."""
-        if not isinstance(document, Mapping) or set(document) | {"batches"} != set(_READERS):
+        if not isinstance(document, Mapping) or set(document) | set(_USUAL) != set(_READERS):
             return None
-        document = {"batches": 1, **document}
+        document = {**_USUAL, **document}
         try:
             life = cls(**{name: read(document[name]) for name, read in _READERS.items()})
         except (TypeError, ValueError, OverflowError):
@@ -142,6 +142,10 @@ class VirtualJob:
 
     def _marks(self) -> tuple[float, ...]:
         return marks(self.start_up, self.steps)
+
+
+_USUAL: Final[Mapping[str, Any]] = {"batches": 1, "memory_kind": "smi"}
+"""The usual values of fields that earlier versions do not store."""
 
 
 def marks(start_up: float, steps: tuple[float, ...]) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Final
 
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.domain import Cluster, MemoryKind, Topology, Workload
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import counted
@@ -35,6 +35,7 @@ class ReplayedRun:
     """Seconds of one iteration; required for MEASURED."""
     memory: float | None = None
     """Peak bytes, as listed in the table."""
+    memory_kind: MemoryKind = "smi"
     note: str = ""
 
     def __post_init__(self) -> None:
@@ -119,6 +120,7 @@ class ReplayLauncher(VirtualLauncher):
             stops=stop_times[outcome],
             simulated=self.simulated,
             memory=row.memory,
+            memory_kind=row.memory_kind,
             evidence="" if outcome is Outcome.MEASURED else _evidence(row, outcome),
         )
 
