@@ -20,6 +20,7 @@ UNREAD = {
     "loss=3.2 took 250 ms": (1, 0.25),
     "step 5: took 0.5 s then 99 ms": (5, 0.5),
     "step 5 forward 0.30s backward 0.60s total 1.01s": (5, 1.01),
+    "step 5 loss 3.2 step time 250 (ms)": (5, 0.25),
     "step 5 remaining 100.0s loss 3.2 sec/step 1.5": (5, 1.5),
 }
 
@@ -38,6 +39,11 @@ def test_a_rate_after_its_name_is_suggested_and_is_not_read_as_a_step() -> None:
     found = explained(["step 1 loss 3.2 tok/s 341"])
     assert found.pattern == r"step\s*(?P<iteration>[0-9]+)\b.*?loss\s*[0-9.]+\s*tok/s\s*(?P<tokens_per_sec>[0-9.]+)"
     assert explained(["step 1 loss 3.2 data_wait 0.5s"]).pattern == ""
+
+
+@pytest.mark.parametrize("time", ["250 cs", "(us): 250", "4.0 s per 10 steps", "per 10 steps 4.0 s", "0.1 days"])
+def test_no_pattern_is_suggested_for_a_time_in_another_unit_or_of_several_steps(time: str) -> None:
+    assert explained([f"step 1 loss: 3.2 step time {time}"]).pattern == ""
 
 
 def test_repeated_lines_that_differ_only_in_numbers_are_likelier() -> None:

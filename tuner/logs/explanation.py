@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final
 
-from tuner.logs.figures import is_name, name_of, words_of
+from tuner.logs.figures import OTHER_UNIT, WITH_COUNT, figures, is_name, name_of, words_of
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import visible
 from tuner.logs.named_figures import Interpretation
@@ -124,9 +124,9 @@ def _suggested(text: str) -> str:
     time = _time(text, after)
     if time is None:
         return ""
-    unit = (time.groupdict().get("short") or time.groupdict().get("name") or time["unit"]).casefold().strip()
-    group = "tokens_per_sec" if unit.startswith("tok") else "ms" if unit.startswith(("ms", "milli")) else "seconds"
     start = time.start("value")
+    if not (group := _group(text, time)):
+        return ""
     before = _literal(_whole_words(text, max(after, start - 16), start))
     value = rf"(?P<{group}>[0-9.]+){_literal(time.groupdict().get('unit') or '')}"
     if step is None:
@@ -135,11 +135,25 @@ def _suggested(text: str) -> str:
     return rf"{head}(?P<iteration>[0-9]+)\b.*?{before}{value}"
 
 
+def _group(text: str, time: re.Match[str]) -> str:
+    """Return the group of a step pattern for a time or rate; empty if none has its unit."""
+    found = time.groupdict()
+    printed = found.get("unit") or ""
+    if (found.get("name") or printed).casefold().strip().startswith("tok"):
+        return "tokens_per_sec"
+    figure = next((one for one in figures(text) if one.start == time.start("value")), None)
+    if figure is None or figure.unit == OTHER_UNIT or (printed and figure.scale is None):
+        return ""
+    return {None: "seconds", 1.0: "seconds", 1e-3: "ms"}.get(figure.scale, "")
+
+
 def _time(text: str, after: int) -> re.Match[str] | None:
     """Return the first time or rate after a position of a line that may be that of a whole step."""
     for time in chain(_TIME.finditer(text, after), _NAMED_TIME.finditer(text, after)):
         name = name_of(_NUMBER_WITH_UNIT.split(text[after : time.start("value")])[-1])
         printed = time.groupdict().get("unit") or ""
+        if WITH_COUNT.search(text, after, time.start("value")):
+            continue  # the time of several steps
         if not is_name(printed, name, text[time.end() :]) and _PARTS.isdisjoint(words_of(name)):
             return time
     return None

@@ -22,28 +22,56 @@ _STEPS: Final = r"(?:steps?|iters?|iterations?|its?|batch(?:es)?|updates?)"
 _SECONDS: Final = r"(?:s|secs?|seconds?)"
 _UNITS: Final = {
     "s": (_SECONDS, 1.0),
-    "ms": ("(?:milliseconds?|msecs?|ms)", 1e-3),
-    "us": ("(?:microseconds?|usecs?|us|[µμ]s)", 1e-6),
+    "ms": ("(?:milliseconds?|millis|msecs?|ms)", 1e-3),
+    "us": ("(?:microseconds?|micros|usecs?|us|[µμ]s)", 1e-6),
+    "ns": ("(?:nanoseconds?|nanos|nsecs?|ns)", 1e-9),
     "min": ("(?:minutes?|mins?)", 60.0),
     "h": ("(?:hours?|hrs?|h)", 3600.0),
+    "day": ("days?", 86400.0),
 }
 """Units of time: how they are printed, and their seconds."""
 _TIME_UNIT: Final = "|".join(printed for printed, _ in _UNITS.values())
+_UNIT: Final = rf"(?:{_TIME_UNIT})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
+_UNREAD_UNIT: Final = (
+    r"(?:[cdp]s|(?:centi|deci|pico)seconds?|ticks?|(?:clock ?)?cycles?|clocks?|jiff(?:y|ies)|d|weeks?)"
+)
+"""Units of time that are not converted."""
 _FIGURE: Final = re.compile(
     r"(?<![\w.])(?<![0-9],)(?:(?P<clock>[0-9]{1,4}:[0-9]{2}(?::[0-9]{2})?(?:\.[0-9]{1,6})?)(?![\w:])"
     r"|(?P<spoken>(?:[0-9]{1,4} ?h(?:ours?|rs?)? ?)?[0-9]{1,4} ?m(?:in(?:ute)?s?)? ?[0-9]{1,4}(?:\.[0-9]{1,6})?"
     rf" ?{_SECONDS}\b)"
     r"|(?P<value>-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?![0-9])|[0-9]{1,15})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
     r"(?![0-9]|[.,][0-9])(?P<of>(?: ?/ ?| of )[0-9]{1,12}\b)?"
-    rf"(?P<unit>\s?(?:{_TIME_UNIT})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
-    r"(?![\w/%]))?)",
+    rf"(?P<unit>\s{{0,2}}(?i:\({_UNIT}\)|\[{_UNIT}\]|{_UNIT}(?![\w/%])))?)",
 )
-_OTHER_UNIT: Final = "?"
-"""A unit other than one of time, directly after its number: `10k`, `45%`."""
+OTHER_UNIT: Final = "?"
+"""A unit that is not read: `10k`, `45%`, `400 ticks`, `4.0 s per 10 steps`."""
+_UNKNOWN_UNIT: Final = re.compile(
+    rf"\s{{0,2}}[(\[]?(?:{_UNREAD_UNIT}\b|[a-z]{{1,16}}/[a-z]{{1,16}}\b"
+    r"|(?!(?:average|avg|best|each|mean|ok|done|overall|total)\b)[a-zµμ]{1,16}(?=[)\]]|\.?$|\s*[,;|})\]]|\s-\s|\s{2}))"
+    r"[)\]]?\.?",
+    re.IGNORECASE,
+)
+"""Text directly after a time that is a unit if no value follows: any single word before a delimiter, or `tokens/s`."""
+_OF_SEVERAL: Final = re.compile(
+    rf"\s{{0,2}}(?:{_TIME_UNIT})?\s?(?:/\s?|(?:per|for|over|every)\s(?:the\s)?(?:last\s)?)(?!1\b)[0-9]{{1,9}}"
+    rf"[\s-]?{_STEPS}\b",
+    re.IGNORECASE,
+)
+"""Text after the time of several steps: `4.0 s per 10 steps`."""
+_BEFORE_COUNT: Final = re.compile(r"(?:(?<![a-z])(?:per|last|every)[\s_-]?|/)$")
+WITH_COUNT: Final = re.compile(
+    rf"(?:(?<![a-z])(?:per|last|every)[\s_-]?|/)[0-9]{{1,9}}[\s_-]?{_STEPS}(?![a-z])", re.IGNORECASE
+)
+"""Names around a number of steps: `time per 10 steps`, `time_per_10_steps`."""
 _DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
-_ASIDE: Final = re.compile(rf" ?\((?!(?:ms|{_SECONDS}|{_STEPS}/s|s/{_STEPS})\))[^()]*\)")
-"""Bracketed text in a name, unless it is a unit."""
+_ASIDE: Final = re.compile(
+    rf" ?\((?![^()]*(?<![a-zµμ])(?:{_TIME_UNIT}|{_UNREAD_UNIT})(?![a-zµμ]))[^()]*\)", re.IGNORECASE
+)
+"""Bracketed text in a name, unless it has a unit."""
 _NEXT_VALUE: Final = re.compile(r"['\"]?(?P<sign>\s*[:=])?\s*-?[0-9.]")
+_OF_A_NAME: Final = re.compile(r"['\"]?\s*(?:[:=]|-?[0-9.]|-?(?:nan|inf|none)\b)", re.IGNORECASE)
+"""Text after a word that is the name of the next figure."""
 _WORDS: Final = re.compile(r"[a-z]+")
 
 _STEP_RANKS: Final = {
@@ -68,12 +96,23 @@ _NOT_STEPS: Final = frozenset(
 _TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
 _RATES: Final = frozenset({"speed", "rate", "throughput"})
 _AVERAGES: Final = frozenset({"avg", "average", "mean"})
+_STATISTICS: Final = frozenset({"min", "mins"})
+"""Units that in a name may be a minimum."""
 _BESIDE_TIME: Final = frozenset(
-    {*_TIMES, *_STEP_RANKS, *_AVERAGES, "train", "training", "per", "the", "in", "gpu", "last", "this"}
+    {
+        *_TIMES,
+        *_STEP_RANKS,
+        *_AVERAGES,
+        *("train", "training", "per", "the", "in", "gpu", "last", "this"),
+        *("us", "usec", "usecs", "microsecond", "microseconds", "ns", "nsec", "nsecs", "nanosecond", "nanoseconds"),
+        *("msec", "msecs", "millisecond", "milliseconds", "minutes", "h", "hour", "hours", "day", "days"),
+    }
 )
 """Words that make up the name of a step's time."""
 _ALL_STEPS: Final = frozenset({"elapsed", "total", "runtime", "wall", "walltime", "since", "start", "passed"})
 """Words of a cumulative time."""
+_CLOCKS: Final = _TIMES | {"elapsed", "runtime"}
+"""Words of a time of a step or of all steps."""
 _EVALUATION: Final = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev", "heldout"})
 _LOSS: Final = re.compile(r"loss|nll|perplexity|\bppl\b", re.IGNORECASE)
 
@@ -128,7 +167,9 @@ class Figure:
             return "rate"
         if under in _STEP_RANKS:
             return "inverse rate"
-        if self.text.startswith("-") or self.unit == _OTHER_UNIT or (not words and not self.unit):
+        if self.text.startswith("-") or self.unit == OTHER_UNIT or (not words and not self.unit):
+            return None
+        if WITH_COUNT.search(self.name):
             return None
         last = self.words[-1] if self.words else ""
         if words & {"s", "sec", "second"} and words & _STEP_RANKS.keys() and words.isdisjoint({"time", "took"}):
@@ -153,13 +194,13 @@ class Figure:
         if over in _UNITS:
             return _UNITS[over][1]
         words = [word for word in self.words if word != "s" or self.name.endswith("s") or "s/" in self.name]
-        unit = next((unit for word in words if (unit := _unit_of_time(word)) in ("ms", "us", "s")), None)
+        unit = next((unit for word in words if (unit := _unit_of_time(word)) and word not in _STATISTICS), None)
         return None if unit is None else _UNITS[unit][1]
 
     @property
     def is_of_a_step(self) -> bool:
         """Whether name or unit marks the figure as the time of one step."""
-        return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6)
+        return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6, 1e-9)
 
     @property
     def names_a_step(self) -> bool:
@@ -210,8 +251,10 @@ def figures(text: str) -> list[Figure]:
         unit = "" if is_name(printed, name, text[end:]) else _unit(printed)
         if not unit and printed:
             end = match.start("unit")  # of the next figure: `2 step 100`, `3.21 sec/step 1.01`
-        elif not unit and text[end : end + 1] and (text[end].isalpha() or text[end] == "%"):
-            unit = _OTHER_UNIT
+        elif not unit and text[end : end + 1] and (text[end].isalpha() or text[end] in "%_"):
+            unit = OTHER_UNIT
+        if _is_misleading(match, name, unit, text):
+            unit = OTHER_UNIT
         name = name or (FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
         value = match["value"].replace(",", "")
         found.append(Figure(name=name, text=value, start=match.start(), total=total, unit=unit))
@@ -224,7 +267,7 @@ def name_of(before: str) -> str:
     if len(before) - len(bare) > 8:
         return ""
     name = _ASIDE.sub("", _DELIMITER.split(bare)[-1]).strip(" '\"()-")
-    return name.casefold() if name[:1].isalpha() else ""
+    return name.casefold().replace("μ", "u") if name[:1].isalpha() else ""
 
 
 def is_name(printed: str, name: str, behind: str) -> bool:
@@ -235,9 +278,23 @@ def is_name(printed: str, name: str, behind: str) -> bool:
     return following["sign"] is not None or bool(name and (_TIMES | _RATES).isdisjoint(words_of(name)))
 
 
+def _is_misleading(match: re.Match[str], name: str, unit: str, text: str) -> bool:
+    """Whether a time is in a unit that is not read or covers several steps, or a number counts the steps of a time."""
+    end, words = match.end("value"), words_of(name)
+    is_time = not _CLOCKS.isdisjoint(words)
+    if _BEFORE_COUNT.search(name):
+        return not unit and bool((match["unit"] or "").strip())
+    if (is_time or unit in _UNITS) and _OF_SEVERAL.match(text, end):
+        return True
+    if unit or not is_time or Figure(name=name, text="").scale is not None:
+        return False
+    word = _UNKNOWN_UNIT.match(text, end)
+    return word is not None and _OF_A_NAME.match(text, word.end()) is None
+
+
 def _unit(printed: str) -> str:
     """Normalise a unit to ms, s, step/s or s/step; empty for none."""
-    words = printed.casefold().replace(" per ", "/").split()
+    words = printed.casefold().strip("[( )]").replace(" per ", "/").split()
     over, slash, under = "".join(words).partition("/")
     over, under = (_unit_of_time(word) or word for word in (over, under))
     return "" if over in _STEP_RANKS and not slash else over + slash + under
