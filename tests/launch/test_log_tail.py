@@ -193,6 +193,28 @@ def test_elapsed_seconds_are_never_negative(tmp_path: Path, began: float | None,
     assert outcome_of(tmp_path, {"began": began, "ended": ended}, (2,), on_host=False).elapsed == elapsed
 
 
+@pytest.mark.parametrize(("seconds", "measured"), [(34.9, True), (35.1, False)])
+def test_iterations_that_took_longer_than_the_job_are_misread(seconds: float, measured: bool, tmp_path: Path) -> None:
+    """Five seconds are allowed for clocks that differ."""
+    (tmp_path / "stdout.log").write_text("".join(f"step {n} loss 4.{n} step time {seconds}\n" for n in (1, 2, 3)))
+    ended = {"exit": 0, "began": 100.0, "ended": 130.0}
+    found = outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True)
+    assert found.outcome is (Outcome.MEASURED if measured else Outcome.UNREADABLE)
+    assert measured or "took 35.1 s, and the whole job only 30 s: a unit" in found.evidence
+    if not measured:
+        assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True).outcome is Outcome.MEASURED
+        (tmp_path / "stdout.log.before-1").touch()  # Slurm restarted it, and a log may have earlier iterations
+        assert outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True).outcome is Outcome.MEASURED
+
+
+def test_several_measured_iterations_are_added_up(tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").write_text("".join(f"step {n} loss 4.{n} step time 10.0\n" for n in (1, 2, 3, 4)))
+    ended = {"exit": 0, "began": 100.0, "ended": 120.0}
+    assert outcome_of(tmp_path, ended, (2, 3), on_host=False, by_log=True).outcome is Outcome.MEASURED
+    found = outcome_of(tmp_path, ended, (2, 3, 4), on_host=False, by_log=True)
+    assert (found.outcome, "took 30 s" in found.evidence) == (Outcome.UNREADABLE, True)
+
+
 def test_the_poll_interval_grows_by_half_and_is_bounded() -> None:
     interval = PollInterval()
     for due in (1.5, 1.5 + 2.25, 1.5 + 2.25 + 3.375):

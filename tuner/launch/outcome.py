@@ -34,8 +34,17 @@ NOT_MEASURABLE: Final = "no iteration could be measured"
 
 CANCELLED: Final = "ended by `tuner stop`, by another tuner, or by a SIGTERM to its supervisor"
 
+MAX_CLOCK_ERROR: Final = 5.0
+"""Seconds by which the clocks that determine a job's time may differ."""
+
 TIMEOUT_EXIT_CODE: Final = 124
 """The exit code of timeout(1)."""
+
+
+_TOO_LONG: Final = (
+    "its measured iterations took {took:.4g} s, and the whole job only {elapsed:.4g} s: a unit or the size of a step "
+    "is misread; give the unit with --step-pattern, or the right --global-batch"
+)
 
 
 def outcome_of(
@@ -59,7 +68,8 @@ def outcome_of(
     found: Measurement | Cause | None = _from_result(folder, measured, batches)
     unreadable = ""
     if found is None:
-        found, unreadable = _from_log(folder, measured, size or StepSize(), pattern)
+        longest = math.inf if _was_requeued(folder) or not elapsed else elapsed + MAX_CLOCK_ERROR
+        found, unreadable = _from_log(folder, measured, size or StepSize(), pattern, longest)
         if batches > 1 and isinstance(found, Measurement):
             found = None  # only of the first batch
     if isinstance(found, Measurement):
@@ -94,6 +104,11 @@ def noted_size(note: Mapping[str, Any]) -> StepSize:
     """Return the size of a job's iteration from its note."""
     sizes = {name: note.get(name) for name in ("global_batch", "seq", "gpus")}
     return StepSize(**{name: size if isinstance(size, int) else None for name, size in sizes.items()})
+
+
+def _was_requeued(folder: Path) -> bool:
+    """Whether Slurm restarted the job, whose logs may have iterations of an earlier attempt."""
+    return any(folder.glob("stdout.log.before-*"))
 
 
 def _complete(folder: Path, measured: Sequence[int], pattern: StepPattern | None) -> bool:
@@ -139,9 +154,13 @@ def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measure
 
 
 def _from_log(
-    folder: Path, measured: Sequence[int], size: StepSize, pattern: StepPattern | None
+    folder: Path, measured: Sequence[int], size: StepSize, pattern: StepPattern | None, longest: float = math.inf
 ) -> tuple[Measurement | Cause | None, str]:
-    """Return the measurement of the requested iterations, a failure if a loss is NaN, or the reason for neither."""
+    """Return the measurement of the requested iterations, a failure if a loss is NaN, or the reason for neither.
+
+    Iterations that took more than `longest` seconds together are misread. One line per iteration is assumed, because a
+    line of several may have the time of its last iteration only.
+    """
     reasons = []
     runs = [run for name in OUTPUTS for run in reversed(read_log(_lines(folder / name), pattern).runs)]
     for run in runs:
@@ -156,6 +175,9 @@ def _from_log(
             reasons.append((True, misread.rstrip(".")))
             continue
         chosen = [entry for entry in entries if entry.number in numbers]
+        if (took := sum(entry.seconds or 0.0 for entry in chosen)) > longest:
+            reasons.append((True, _TOO_LONG.format(took=took, elapsed=longest - MAX_CLOCK_ERROR)))
+            continue
         if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
             return (_outcome(run.failure), run.failure.meaning, run.failure.failure.evidence), ""
         rates, (memory, kind) = [entry.tflops for entry in chosen if entry.tflops], run.peak.figure
