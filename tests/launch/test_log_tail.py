@@ -9,7 +9,7 @@ import pytest
 
 from tuner.core.atomic_write import write_object
 from tuner.core.outcomes import Outcome
-from tuner.launch.log_tail import LogProgress, LogTail, after_line, size_of
+from tuner.launch.log_tail import LogProgress, LogTail, after_line, lines_of, size_of
 from tuner.launch.outcome import CANCELLED, outcome_of
 from tuner.launch.slurm.commands import PollInterval
 from tuner.logs import read_log
@@ -84,16 +84,62 @@ def test_a_poll_stops_reading_after_a_time_limit(tmp_path: Path, monkeypatch: py
     assert tail.progress.iterations == 6
 
 
-def test_at_the_end_of_a_job_only_the_tail_of_a_far_longer_log_is_read(
+def test_at_the_end_of_a_job_the_beginning_and_the_end_of_a_far_longer_log_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Incomplete lines are left out, and what a poll has read already is not read again."""
     lines = [LINE.format(number) + "\n" for number in range(1, 1001)]
     monkeypatch.setattr("tuner.launch.log_tail._CHUNK", 100)
-    monkeypatch.setattr("tuner.launch.log_tail.MAX_LOG_BYTES", sum(map(len, lines[-10:])) + 5)
+    monkeypatch.setattr("tuner.launch.log_tail.HEAD_BYTES", sum(map(len, lines[:5])) + 5)
+    monkeypatch.setattr("tuner.launch.log_tail.TAIL_BYTES", sum(map(len, lines[-10:])) + 5)
     log, tail = tmp_path / "stdout.log", LogTail(tmp_path / "stdout.log")
     log.write_text("".join(lines))
     tail.read(1.0, whole=True)
-    assert (tail.progress.lines, tail.progress.number) == (10, 1000)  # the incomplete first line is left out
+    assert (tail.progress.lines, tail.progress.number) == (15, 1000)
+    assert lines_of(log) == [line.rstrip("\n") for line in (*lines[:5], "", *lines[-10:])]
+    monkeypatch.setattr("tuner.launch.log_tail.MAX_CHUNKS", 20)
+    polled = LogTail(log)
+    polled.read(1.0)
+    assert 5 < (before := polled.progress.lines) < 100
+    polled.read(2.0, whole=True)
+    assert (polled.progress.lines, polled.progress.number) == (before + 10, 1000)
+
+
+@pytest.mark.parametrize("text", ["", "a", "a\n", "a\rb\r", "a\n\nb", "x" * 40, "0123456\n" * 5, "0123456\r" * 5])
+def test_a_log_of_any_form_is_cut_at_the_ends_of_its_lines(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.launch.log_tail.HEAD_BYTES", 10)
+    monkeypatch.setattr("tuner.launch.log_tail.TAIL_BYTES", 20)
+    (tmp_path / "log").write_text(text, newline="")
+    cut = ["x" * 10] if "x" in text else ["0123456", "", "0123456", "0123456"]
+    assert lines_of(tmp_path / "log") == (text.splitlines() if len(text) <= 30 else cut)
+    assert lines_of(tmp_path / "none") == []
+
+
+def test_a_failure_before_a_long_dump_is_the_cause(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The beginning of a log is read too, and a message names the limit."""
+    monkeypatch.setattr("tuner.launch.log_tail.HEAD_BYTES", 1 << 20)
+    monkeypatch.setattr("tuner.launch.log_tail.TAIL_BYTES", 2 << 20)
+    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    dump = ("0x7f " * 15 + "\n") * 50_000
+    (tmp_path / "stderr.log").write_text(oom + dump)
+    found = outcome_of(tmp_path, {"exit": 1}, (2,), on_host=False, by_log=True)
+    assert (found.outcome, found.evidence) == (Outcome.OOM, oom.strip())
+    (tmp_path / "stderr.log").write_text(dump)
+    limit = "only the first 1 MiB and the last 2 MiB of stderr.log are read"
+    assert outcome_of(tmp_path, {"exit": 1}, (2,), on_host=False, by_log=True).evidence.endswith(f"; {limit}")
+    found = outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True)
+    assert (found.outcome, found.evidence.endswith(f"; {limit}")) == (Outcome.UNREADABLE, True)
+
+
+def test_two_lines_far_apart_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.launch.log_tail.HEAD_BYTES", 1 << 10)
+    monkeypatch.setattr("tuner.launch.log_tail.TAIL_BYTES", 1 << 11)
+    lines = [f"step {number} loss: 4.{number} step_time: 0.{number}\n" for number in (3, 4)]
+    (tmp_path / "stdout.log").write_text(("saving the state of the optimizer\n" * 1000).join(lines))
+    found = outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True)
+    assert (found.outcome, found.seconds) == (Outcome.MEASURED, 0.4)
 
 
 def test_a_line_beyond_64_kb_is_truncated_and_the_next_one_is_read(tmp_path: Path) -> None:

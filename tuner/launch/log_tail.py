@@ -47,8 +47,9 @@ MAX_CHUNKS: Final = 64
 MAX_LOOK_SECONDS: Final = 0.25
 """Seconds after which a poll reads no further chunk, however slow its lines are to read."""
 
-MAX_LOG_BYTES: Final = 64 << 20
-"""Bytes at a log's end that are read once its job is over."""
+HEAD_BYTES: Final = 8 << 20
+TAIL_BYTES: Final = 64 << 20
+"""Bytes at the beginning and at the end of a log that are read once its job is over."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,17 +105,19 @@ class LogTail:
     def read(self, now: float, *, whole: bool = False) -> None:
         """Read a bounded part of the rest of the log, or all of it if `whole`.
 
-        If the log is far longer than what has been read, `whole` reads only its end. A missing log changes nothing.
+        Of a log far longer than what has been read, `whole` reads only the beginning and the end. A missing log changes
+        nothing.
         """
         began = time.monotonic()
         try:
             with open_regular(self.path) as file:
                 if os.fstat(file.fileno()).st_size < self._offset:
                     self._restart()
-                if whole and (left_out := size_of(self.path) - MAX_LOG_BYTES) > self._offset:
-                    self._offset, self._unfinished_line, self._cut = left_out, b"", True
+                tail = size_of(self.path) - TAIL_BYTES if whole else 0
                 file.seek(self._offset)
-                for _ in range(MAX_LOG_BYTES // _CHUNK + 1 if whole else MAX_CHUNKS):
+                for _ in range((HEAD_BYTES + TAIL_BYTES) // _CHUNK + 2 if whole else MAX_CHUNKS):
+                    if HEAD_BYTES <= self._offset < tail:
+                        self._offset, self._unfinished_line, self._cut = file.seek(tail), b"", True
                     if not (chunk := file.read(_CHUNK)):
                         return
                     self._offset += len(chunk)
@@ -234,6 +237,31 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
         finished=now,
         share=None,
     )
+
+
+def lines_of(path: Path) -> list[str]:
+    """Return the lines of a log; of a far longer one, the complete lines at its beginning and at its end."""
+    try:
+        with open_regular(path) as file:
+            if (tail := size_of(path) - TAIL_BYTES) <= HEAD_BYTES:
+                return file.read().decode(errors="replace").splitlines()
+            head = re.split(rb"[\r\n][^\r\n]*\Z", file.read(HEAD_BYTES))[0]
+            file.seek(tail)
+            return [
+                line
+                for part in (head, re.sub(rb"\A[^\r\n]*", b"", file.read(), count=1))
+                for line in part.decode(errors="replace").splitlines()
+            ]
+    except OSError:
+        return []
+
+
+def unread_part(folder: Path) -> str:
+    """Return a sentence on the longest of a job's logs if only a part of it is read; else an empty one."""
+    longest = max(OUTPUTS, key=lambda name: size_of(folder / name))
+    if size_of(folder / longest) <= HEAD_BYTES + TAIL_BYTES:
+        return ""
+    return f"only the first {HEAD_BYTES >> 20} MiB and the last {TAIL_BYTES >> 20} MiB of {longest} are read"
 
 
 def output_size(folder: Path) -> int:

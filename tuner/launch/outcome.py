@@ -12,10 +12,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from tuner.core.atomic_write import open_regular, read_object
+from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
-from tuner.launch.log_tail import MAX_LOG_BYTES, OUTPUTS, JobTail, output_size, size_of
+from tuner.launch.log_tail import OUTPUTS, JobTail, lines_of, output_size, size_of, unread_part
 from tuner.logs import StepPattern, StepSize, averaging, contradiction, of_job, precision, read_log, timed
 from tuner.logs.choice import NO_LINE, NO_OUTPUT
 from tuner.logs.failures import Sighting
@@ -162,7 +162,7 @@ def _from_log(
     line of several may have the time of its last iteration only.
     """
     reasons = []
-    runs = [run for name in OUTPUTS for run in reversed(read_log(_lines(folder / name), pattern).runs)]
+    runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
     for run in runs:
         argument = run.arguments.get("train_batch_size", "")
         batch = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else size.global_batch
@@ -196,7 +196,7 @@ def _from_log(
     if why == NO_LINE:
         fullest = max(reversed(OUTPUTS), key=lambda name: size_of(folder / name))
         why = why.replace("measure stdout.log", f"measure {folder / fullest}")
-    return None, why
+    return None, "; ".join(filter(None, (why, unread_part(folder))))
 
 
 def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
@@ -225,7 +225,7 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
     if code == TIMEOUT_EXIT_CODE:
         return Outcome.TIMED_OUT, "its time limit expired", f"exit code {code}, as from timeout(1)"
     how = f"exit code {code}" if code else NO_RESULT
-    return Outcome.CRASHED, how, last or how
+    return Outcome.CRASHED, how, "; ".join(filter(None, (last or how, unread_part(folder))))
 
 
 def _host_memory(on_host: bool) -> Outcome:
@@ -241,21 +241,10 @@ def _outcome(sighting: Sighting) -> Outcome:
 
 
 def _sighting(path: Path) -> Sighting | None:
-    log = read_log(_lines(path))
+    log = read_log(lines_of(path))
     return next((run.failure for run in reversed(log.runs) if run.failure), None)
 
 
-def _lines(path: Path) -> list[str]:
-    """Return the last lines of a log."""
-    try:
-        with open_regular(path) as file:
-            size = path.stat().st_size
-            file.seek(max(0, size - MAX_LOG_BYTES))
-            return file.read().decode(errors="replace").splitlines()
-    except OSError:
-        return []
-
-
 def _last_line(path: Path) -> str:
-    lines = [line.strip() for line in _lines(path) if line.strip()]
+    lines = [line.strip() for line in lines_of(path) if line.strip()]
     return lines[-1][:400] if lines else ""
