@@ -239,6 +239,17 @@ def test_elapsed_seconds_are_never_negative(tmp_path: Path, began: float | None,
     assert outcome_of(tmp_path, {"began": began, "ended": ended}, (2,), on_host=False).elapsed == elapsed
 
 
+@pytest.mark.parametrize(("measured", "count"), [((2,), "2 iterations"), ((2, 3), "3 iterations")])
+def test_a_log_with_one_good_line_has_too_few_iterations(measured: tuple[int, ...], count: str, tmp_path: Path) -> None:
+    (tmp_path / "stdout.log").write_text("step 1 loss: 4.9 step_time: 0.3\n")
+    found = outcome_of(tmp_path, {"exit": 0}, measured, on_host=False, by_log=True)
+    assert found.outcome is Outcome.UNREADABLE
+    assert found.evidence == (
+        f"of its output, only the line of iteration 1 has a time, and at least {count} are needed; train for longer, "
+        "or log every iteration"
+    )
+
+
 @pytest.mark.parametrize(("seconds", "measured"), [(34.9, True), (35.1, False)])
 def test_iterations_that_took_longer_than_the_job_are_misread(seconds: float, measured: bool, tmp_path: Path) -> None:
     """Five seconds are allowed for clocks that differ."""

@@ -8,7 +8,7 @@ import pytest
 
 from tests.conftest import ROOT, Run
 from tuner.logs import StepPattern, read_log
-from tuner.logs.explanation import explained
+from tuner.logs.explanation import explained, lone_step
 
 UNREAD = {
     "[rank0] step 5 | loss 3.21 | took 512.5 ms": (5, 0.5125),
@@ -44,6 +44,26 @@ def test_a_rate_after_its_name_is_suggested_and_is_not_read_as_a_step() -> None:
 @pytest.mark.parametrize("time", ["250 cs", "(us): 250", "4.0 s per 10 steps", "per 10 steps 4.0 s", "0.1 days"])
 def test_no_pattern_is_suggested_for_a_time_in_another_unit_or_of_several_steps(time: str) -> None:
     assert explained([f"step 1 loss: 3.2 step time {time}"]).pattern == ""
+
+
+LONE = {
+    "step 1 loss: 4.9 step_time: 0.3": 1,
+    "2026-03-04 05:00:01 step 7/9, loss: 4.9, 250 ms/step": 7,
+    "step 0 loss 3.2 took 0.5 s": 0,
+    "step 1 loss: 4.9": None,
+    "step 1 loss: 4.9 step time 400 ticks": None,
+    "loss: 4.9 step_time: 0.3": None,
+    "eval step 1 loss: 4.9 step_time: 0.3": None,
+    "step 1,000 loss: 4.9 step_time: 0.3": 1000,
+}
+
+
+@pytest.mark.parametrize("line", LONE)
+def test_the_line_of_a_single_step_is_found(line: str) -> None:
+    """Several ranks may print it; the lines of a second step are read, or are ambiguous."""
+    assert lone_step(["loading 3 shards", line, "saving"]) == LONE[line]
+    assert lone_step([line, line]) == LONE[line]
+    assert lone_step([line, "step 8 loss: 4.9 step_time: 0.3"]) == (None if LONE[line] is not None else 8)
 
 
 def test_repeated_lines_that_differ_only_in_numbers_are_likelier() -> None:

@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.core.text import counted
 from tuner.launch.contract import Job, JobResult
 from tuner.launch.log_tail import OUTPUTS, JobTail, lines_of, output_size, size_of, unread_part
 from tuner.logs import StepPattern, StepSize, averaging, contradiction, of_job, precision, read_log, timed
-from tuner.logs.choice import NO_LINE, NO_OUTPUT
+from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE
+from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
 from tuner.logs.signature import HOST_MEMORY
 
@@ -193,6 +195,10 @@ def _from_log(
     with_lines = [reason for has_lines, reason in reasons if has_lines]
     nothing = NO_LINE if output_size(folder) else NO_OUTPUT
     why = (with_lines or [reason for _, reason in reasons] or [nothing])[0]
+    if why == NO_LINE and not pattern:
+        steps = (lone_step(lines_of(folder / name)) for name in OUTPUTS)
+        if (number := next((step for step in steps if step is not None), None)) is not None:
+            why = ONE_LINE.format(number=number, count=counted(max(measured), "iteration"))
     if why == NO_LINE:
         fullest = max(reversed(OUTPUTS), key=lambda name: size_of(folder / name))
         why = why.replace("measure stdout.log", f"measure {folder / fullest}")

@@ -20,6 +20,11 @@ NO_LINE: Final = (
     "step() of tuner.step in the trainer"
 )
 
+ONE_LINE: Final = (
+    "of its output, only the line of iteration {number} has a time, and at least {count} are needed; train for longer, "
+    "or log every iteration"
+)
+
 NO_OUTPUT: Final = (
     "it printed nothing; print a line for each iteration, name the trainer's log file with --log, or call step() of "
     "tuner.step in the trainer"

@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, islice
 from typing import Final
 
 from tuner.logs.figures import OTHER_UNIT, WITH_COUNT, figures, is_name, name_of, words_of
@@ -22,7 +22,7 @@ _MAX_LINE: Final = 200
 _REPEATED: Final = 2
 """Added to a line's score if others differ from it only in their figures."""
 _MAX_KEPT: Final = 20_000
-"""Lines to read by the names of their figures."""
+"""Lines that are read by the names of their figures."""
 _MAX_CANDIDATES: Final = 1000
 """Lines of an unread log that are compared."""
 
@@ -104,6 +104,23 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
         likely=tuple((number, text) for _, number, text in sorted(likely, key=lambda one: one[1])),
         pattern=next((found for _, _, text in likely if (found := _suggested(text))), ""),
     )
+
+
+def lone_step(lines: Iterable[str]) -> int | None:
+    """Return the only step with a line that would be read by its figures if a second step followed; None otherwise."""
+    found = set()
+    for _, text in islice(visible(lines), _MAX_KEPT):
+        named = figures(text)
+        step = max(named, key=lambda figure: figure.step_rank, default=None)
+        if step is None or not step.step_rank or not any(figure.kind for figure in named):
+            continue
+        number = int(float(step.text))
+        following = f"{text[: step.start]}{number + 1}{text[step.start + len(step.text) :]}"
+        if number not in found and Interpretation.of((text, following)):
+            found.add(number)
+        if len(found) > 1:
+            return None
+    return next(iter(found), None)
 
 
 def _shape(text: str) -> str:
