@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import tempfile
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -120,6 +122,39 @@ def test_a_command_is_tried_with_one_job(
     assert (found.name, found.verdict, found.evidence) == ("job", verdict, evidence)
     assert found.remedy == remedy.format(folder=folder)
     assert folder.exists() is (verdict == "missing")
+
+
+def test_a_check_removes_the_folders_of_earlier_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kept are folders in use, links, and what belongs to another user."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "target").mkdir()
+    for name in ("failed", "used"):
+        (tmp_path / f"tuner-doctor-{os.geteuid()}-{name}" / "doctor").mkdir(parents=True)
+    (tmp_path / f"tuner-doctor-{os.geteuid()}-link").symlink_to(tmp_path / "target")
+    (tmp_path / f"tuner-doctor-{os.geteuid()}-file").touch()
+    (tmp_path / f"tuner-doctor-{os.geteuid() + 1}-other").mkdir()
+    with ExitStack() as locks, ExitStack() as new:
+        assert doctor._lock(tmp_path / f"tuner-doctor-{os.geteuid()}-used", locks, fcntl.LOCK_EX)
+        folder = doctor._new_folder(new)
+        assert folder.stat().st_mode & 0o777 == 0o700
+        doctor._new_folder(new)
+        left = {path.name.rpartition("-")[2] for path in tmp_path.iterdir() if path.name != folder.name}
+    assert left >= {"target", "used", "link", "file", "other"}
+    assert "failed" not in left
+    assert folder.exists()
+    with ExitStack() as new:
+        doctor._new_folder(new)
+    assert not folder.exists()
+
+
+def test_a_folder_of_another_user_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    other = os.geteuid() + 1
+    monkeypatch.setattr("tuner.study.doctor.os.geteuid", lambda: other)
+    (tmp_path / f"tuner-doctor-{os.geteuid()}-planted").mkdir()
+    with ExitStack() as new:
+        doctor._new_folder(new)
+    assert len(list(tmp_path.iterdir())) == 2
 
 
 def test_a_command_that_is_refused_leaves_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

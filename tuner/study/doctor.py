@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import shutil
 import tempfile
 from contextlib import ExitStack
@@ -76,10 +78,10 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
 def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
     """Run one job of two iterations with the topology that is predicted to be fastest; return whether it is measured.
 
-    The arguments are those of `study_settings`. The files of a job that fails are kept and named.
+    The arguments are those of `study_settings`. The files of a job that fails are named, and kept until the next check.
     """
-    runs = Path(tempfile.mkdtemp(prefix="tuner-doctor-"))
-    with ExitStack() as files:
+    with ExitStack() as locks, ExitStack() as files:
+        runs = _new_folder(locks)
         files.callback(shutil.rmtree, runs, ignore_errors=True)
         settings = study_settings(launcher=launcher, study="doctor", runs=runs, budget=1, **given)
         with open_loop(settings) as loop:
@@ -95,6 +97,31 @@ def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
     note = f" ({result.note})" if result.note else ""
     took = f"{trial.proposal.key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
     return CheckResult(name="job", verdict="ok", evidence=took)
+
+
+def _new_folder(locks: ExitStack) -> Path:
+    """Create a private folder, locked until `locks` is closed, and remove those of this user's earlier checks."""
+    prefix = f"tuner-doctor-{os.geteuid()}-"
+    for earlier in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with ExitStack() as lock:
+            if _lock(earlier, lock, fcntl.LOCK_EX | fcntl.LOCK_NB):
+                shutil.rmtree(earlier, ignore_errors=True)
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=prefix))
+        _lock(folder, locks, fcntl.LOCK_EX)
+        if folder.is_dir():  # no other check has removed it before it was locked
+            return folder
+
+
+def _lock(folder: Path, locks: ExitStack, operation: int) -> bool:
+    """Lock a folder until `locks` is closed; return whether it is locked and belongs to this user."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        locks.callback(os.close, handle)
+        fcntl.flock(handle, operation)
+    except OSError:
+        return False
+    return os.fstat(handle).st_uid == os.geteuid()
 
 
 def _failed(key: str, result: JobResult, folder: Path) -> CheckResult:
