@@ -24,6 +24,7 @@ STAGES: Final[tuple[tuple[Check, ...], ...]] = (
         row_laws.size,
         row_laws.endings,
     ),
+    (row_laws.milliseconds,),
     (prose.stated_values, prose.formulas),
     (prose.corrections,),
     (rates.older, rates.tflops, row_laws.speed, row_laws.memory),

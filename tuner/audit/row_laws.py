@@ -21,6 +21,10 @@ _DECIMAL_SLACK: Final = GIB / 1e9
 """80 GiB print as 85.9 GB in decimal units."""
 _MIN_SHARE_OF_PEAK: Final = 0.001
 """Below this share of the peak, the seconds must be milliseconds."""
+_PLAUSIBLE_SHARE: Final = (0.01, 0.9)
+"""Shares of the peak that training reaches."""
+_MIN_MILLISECONDS: Final = 10.0
+"""Shorter steps are those of toy models, which wait for the CPU and may really take a thousand times longer."""
 _FASTER: Final = "faster than the GPU's peak"
 _SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "lora", "frozen")
 
@@ -256,8 +260,32 @@ def endings(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+def milliseconds(evidence: Evidence) -> Iterator[Finding]:
+    """No training computes at a thousandth of its usual speed: such seconds are milliseconds."""
+    for _, case in evidence.fitting:
+        row = case.row
+        if row.seconds is None or row.seconds < _MIN_MILLISECONDS:
+            continue
+        share = _rate(case) / case.peak
+        if share < _MIN_SHARE_OF_PEAK and _PLAUSIBLE_SHARE[0] < 1000 * share < _PLAUSIBLE_SHARE[1]:
+            value = f"{row.seconds / 1000:.6g}"
+            yield about(
+                row,
+                check="milliseconds",
+                severity="error",
+                message=f"{text_of(row, 'sec_per_iter')} s would mean {share:.2%} of the peak: the unit is ms",
+                suggestion=f"sec_per_iter={value}",
+                cells={"sec_per_iter": value},
+            )
+
+
+def _rate(case: PrintedRow) -> float:
+    """Return the FLOP/s per GPU that the seconds mean, recompute included."""
+    return hardware(case.terms) / case.gpus / case.seconds
+
+
 def speed(evidence: Evidence) -> Iterator[Finding]:
-    """No GPU computes faster than its peak, and no training runs a thousand times slower."""
+    """No GPU computes faster than its peak."""
     for _, case in evidence.fitting:
         row, peak = case.row, case.peak
         error = partial(about, row, severity="error")
@@ -271,7 +299,7 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
                 suggestion = "the seconds are too small or the batch is too large"
                 yield error(check="peak", message=message, suggestion=suggestion, exclude=_FASTER)
         elif row.seconds and not row.tflops:
-            rate = hardware(case.terms) / case.gpus / row.seconds
+            rate = _rate(case)
             if rate > peak:
                 message = (
                     f"{text_of(row, 'sec_per_iter')} s would mean {rate / 1e12:.4g} TFLOPs on a GPU with a peak of "
@@ -279,11 +307,6 @@ def speed(evidence: Evidence) -> Iterator[Finding]:
                 )
                 suggestion = "check the unit of the seconds, the batch and the number of GPUs"
                 yield error(check="peak", message=message, suggestion=suggestion, exclude=_FASTER)
-            elif rate < _MIN_SHARE_OF_PEAK * peak and rate * 1000 < 0.9 * peak and rate * 1000 > 0.05 * peak:
-                value = f"{row.seconds / 1000:.6g}"
-                message = f"{text_of(row, 'sec_per_iter')} s would mean {rate / peak:.2%} of the peak: the unit is ms"
-                cells, suggestion = {"sec_per_iter": value}, f"sec_per_iter={value}"
-                yield error(check="milliseconds", message=message, suggestion=suggestion, cells=cells)
 
 
 def _allowed_as(evidence: Evidence, case: PrintedRow, tflops: float) -> bool:
