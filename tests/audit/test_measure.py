@@ -278,7 +278,7 @@ def test_what_the_user_says_stands_before_what_the_log_says(run: Run) -> None:
 def test_a_row_of_the_measurement_table_comes_out(run: Run) -> None:
     said = run("measure", EXAMPLE, KEY, "--csv")
     columns = said.out.splitlines()[0].split(",")
-    assert columns == [*COLUMNS, "fabric", "partition", "parallel_loss", "model"]
+    assert columns == [*COLUMNS, "fabric", "partition", "parallel_loss", "framework", "model"]
     (row,) = csv.DictReader(said.out.splitlines())
     expected = {"gpu": "A100-80GB-SXM", "nodes": "48", "tp": "8", "dp": "4", "gbs": "2048", "sec_per_iter": "143.31"}
     expected |= {

@@ -283,6 +283,29 @@ def test_a_measured_log_is_written_as_a_row_of_a_table(
     assert found.get("nvlink_domain") == domain
 
 
+@pytest.mark.parametrize(
+    ("log", "options", "framework"),
+    [
+        ("megatron-lm", "", "megatron-core"),
+        ("megatron-lm", "--framework any", ""),
+        ("megatron-lm", "--framework torchtitan", "torchtitan"),
+        ("megatron-deepspeed", "", "megatron-deepspeed"),
+        ("megatron-lm-2026", "tp8-pp12-dp4-mbs1-z1", "megatron-deepspeed"),  # the preset's
+        ("megatron-lm-2026", "tp8-pp1-dp2-mbs1-z1 --model llama-3-8b", "megatron-core"),
+        ("torchtitan", "tp1-pp1-dp8-mbs1-z3 --model llama-3-8b --nodes 1", "torchtitan"),
+        ("deepspeed-timer", "tp1-pp1-dp8-mbs1-z3 --model llama-3-8b --nodes 1", "deepspeed"),
+    ],
+)
+def test_a_measured_row_has_the_framework_named_or_of_the_log_or_by_default(
+    log: str, options: str, framework: str, run: Run
+) -> None:
+    said = run("measure", str(ROOT / "tests" / "data" / "logs" / f"{log}.log"), *options.split(), "--csv")
+    header, row = said.out.splitlines()
+    found = dict(zip(header.split(","), row.split(","), strict=True))
+    assert found.get("framework", "") == framework
+    assert found.get("mem_stage") == ("first" if found["mem_kind"] == "allocated" else None)
+
+
 def test_the_name_of_a_study_is_accepted_in_place_of_a_file(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -32,6 +32,7 @@ from tuner.logs import (
     chosen_run,
     described,
     first_steady,
+    framework_of,
     parse_iterations,
     precision,
     read_log,
@@ -41,7 +42,7 @@ from tuner.logs import (
 from tuner.logs.choice import SKIPPED, spelt
 from tuner.logs.files import log_lines
 from tuner.logs.timing import contradiction, means
-from tuner.space.build import SpaceArguments, of_a_job, space_for, space_or
+from tuner.space.build import SpaceArguments, default_framework, of_a_job, space_for, space_or
 from tuner.space.space import Space
 
 if TYPE_CHECKING:
@@ -128,6 +129,7 @@ def measure(
         spans = [(number, number) for number in numbers]
     else:
         spans = None
+    named = space is not None or bool(description.get("framework"))
     space = space_or(space, description, lambda given: space_for(**of_a_job(given)))
     found = read_log(log_lines(str(log)), StepPattern.parse(step_pattern) if step_pattern else None)
     index = chosen_run(found, run)
@@ -150,6 +152,9 @@ def measure(
         delivery = delivered(
             expected, made.measurement.seconds, memory / GIB if memory else None, difference=difference
         )
+    if subject:
+        logged = framework_of(found.runs[index]) if found.runs else None
+        subject = subject.run_by(space.workload.framework if named else logged or default_framework(description))
     return replace(made, subject=subject, lacks=lacks, delivery=delivery)
 
 

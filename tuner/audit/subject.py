@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.domain import Cluster, Framework, Topology, Workload
 from tuner.core.keys import parse_key
 from tuner.logs import LogRun, described
 from tuner.space.space import Space
@@ -20,6 +20,11 @@ class Subject:
     cluster: Cluster
     by_log: bool
     """Whether the topology is taken from the log, not from the user."""
+
+    def run_by(self, framework: Framework | None) -> Subject:
+        """Return the subject as a run of a framework, or of one unknown."""
+        workload = replace(self.workload, framework=framework, parallel_loss=framework != "fsdp2")
+        return replace(self, workload=workload)
 
 
 def subject_of(run: LogRun | None, space: Space, key: str | None = None) -> tuple[Subject | None, str]:

@@ -231,6 +231,11 @@ def takes_description_of_layers(command: Command) -> Command:
     return _described(command, _framework_option(usual="none; --stack selects the layers"))
 
 
+def takes_description_of_log(command: Command) -> Command:
+    """Add the same options, whose default framework is the one that the log names."""
+    return _described(command, _framework_option(usual="the log's or the preset's; else megatron-core"))
+
+
 def _described(command: Command, framework: Callable[[Command], Command]) -> Command:
     for option in reversed(_DESCRIBE):
         command = (framework if option is _FRAMEWORK else option)(command)

@@ -7,7 +7,7 @@ from tuner.logs.log import Log, read_log
 from tuner.logs.records import Iteration
 from tuner.logs.runs import LogRun
 from tuner.logs.timing import StepSize, contradiction, precision, timed
-from tuner.logs.workload import LoggedWorkload, described
+from tuner.logs.workload import LoggedWorkload, described, framework_of
 
 __all__ = [
     "Iteration",
@@ -23,6 +23,7 @@ __all__ = [
     "contradiction",
     "described",
     "first_steady",
+    "framework_of",
     "of_job",
     "parse_iterations",
     "precision",

@@ -7,15 +7,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.core.domain import Attention, Offload, Partition, Precision, Recompute, Topology, Workload
+from tuner.core.domain import Attention, Framework, Offload, Partition, Precision, Recompute, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.text import listed
+from tuner.logs.runs import LogRun
 
 _FLASH: Final = ("use_flash_attn", "use_flash_attn_v2", "use_flash_attn_triton")
 _SHARDING: Final = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
 """ZeRO stages by the values of Megatron-LM's `data_parallel_sharding_strategy`."""
+
+_DEEPSPEED_ARGUMENTS: Final = frozenset(
+    {"pp_partition_method", "zero_stage", "zero_optimization_stage", "train_batch_size", "steps_per_print"}
+)
+"""Arguments that DeepSpeed's configuration or Megatron-DeepSpeed prints, and Megatron-LM does not."""
+_FRAMEWORKS: Final[Mapping[str, Framework]] = {
+    "torchtitan": "torchtitan",
+    **dict.fromkeys(("nemo", "step time"), "megatron-core"),
+    **dict.fromkeys(("pipeline engine", "throughput timer", "wall-clock breakdown", "flops profiler"), "deepspeed"),
+}
+"""The framework by the source of the iterations. Forks of both Megatrons print Megatron's lines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +57,14 @@ class _Arguments:
 
     def on(self, *names: str) -> bool:
         return any(self._printed.get(name) == "True" for name in names)
+
+
+def framework_of(run: LogRun) -> Framework | None:
+    """Return the framework that printed the arguments or iterations of a run; None if several might have."""
+    megatron = "tensor_model_parallel_size" in run.arguments
+    if _DEEPSPEED_ARGUMENTS & run.arguments.keys():
+        return "megatron-deepspeed" if megatron or run.source == "megatron" else "deepspeed"
+    return "megatron-core" if megatron else _FRAMEWORKS.get(run.source or "")
 
 
 def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:

@@ -99,7 +99,7 @@ def space_for(
     arguments = given_arguments(locals())
     machines = _cluster(cluster, nodes=nodes, gpus_per_node=gpus_per_node, gpu=gpu, nvlink_domain=nvlink_domain)
     described = model_of(model, seq)
-    trained_with = {} if isinstance(model, Model) else catalog.trained_with(DEFAULT_MODEL if model is None else model)
+    trained_with = _trained_with(model)
     runs_on = _framework(framework, trained_with, precision, attention)
     defaults = _usual(trained_with, described, machines.gpu, precision, runs_on)
     check_precision(precision or defaults["precision"], machines.gpu, precision_recipe)
@@ -172,6 +172,18 @@ def of_a_job(description: SpaceArguments) -> SpaceArguments:
     job: SpaceArguments = {**description}
     job["framework"] = description.get("framework") or ANY
     return job
+
+
+def default_framework(description: SpaceArguments) -> Framework:
+    """Return the framework of a description that names none: its preset's, or else megatron-core."""
+    precision, attention = description.get("precision"), description.get("attention")
+    return _framework(None, _trained_with(description.get("model")), precision, attention) or DEFAULT_FRAMEWORK
+
+
+def _trained_with(model: str | os.PathLike[str] | Model | None) -> Mapping[str, Any]:
+    if isinstance(model, Model):
+        return {}
+    return catalog.trained_with(DEFAULT_MODEL if model is None else os.fspath(model))
 
 
 def parse_ramp(text: str) -> Ramp:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tuner.cli.options import as_json, takes_description, takes_step_pattern
+from tuner.cli.options import as_json, takes_description_of_log, takes_step_pattern
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _MAX_ROWS: Final = 12
 @click.option("--run", type=int, metavar="N", help="Which run of the log to measure, from 1. [default: the last]")
 @click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
 @takes_step_pattern
-@takes_description
+@takes_description_of_log
 @click.option("--explain", is_flag=True, help="Print which lines each reader recognises, or suggest a --step-pattern.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print the run as a CSV row of the measurement table.")
 @as_json
@@ -195,6 +195,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "tflops": f"{rate:.2f}" if rate else "",
         "mem_gib": f"{measurement.peak_memory / GIB:.2f}" if measurement and measurement.peak_memory else "",
         "mem_kind": made.memory_kind,
+        **({"mem_stage": "first"} if made.memory_kind == "allocated" else {}),  # a log has the fullest rank
         "status": "OK" if measurement else status,
         "note": made.failure.failure.evidence if made.failure else "",
         "source": log,
