@@ -13,9 +13,9 @@ from tests.costmodel.test_closed_forms import headless
 from tests.costmodel.test_framework_terms import node_of, under
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework, Topology
-from tuner.costmodel.backing import MEASURED_FRAMEWORKS, MEASURED_GPUS, unmeasured
+from tuner.costmodel.backing import MEASURED_FRAMEWORKS, MEASURED_GPUS, calibrated_on, mismatch, unmeasured
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
-from tuner.costmodel.estimate import INTERVAL, CostModel
+from tuner.costmodel.estimate import INTERVAL, CostModel, memory_deviation
 from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
 from tuner.tables import read_table
 
@@ -62,3 +62,62 @@ def test_the_interval_is_wider_until_the_cluster_is_measured() -> None:
     of_other = replace(other.workload, framework=None)
     assert of_other == usual.workload
     assert deviation(other, known) == pytest.approx(deviation(usual, known))
+
+
+H100, B200 = "H100-80GB-SXM", "B200-180GB-SXM"
+
+
+@pytest.mark.parametrize(
+    ("measured", "gpu", "framework", "where"),
+    [
+        ([], B200, "fsdp2", "this site"),
+        ([(H100, "")], H100, "fsdp2", "this site"),
+        ([(H100, "megatron-core")], H100, None, "this site"),
+        ([(H100, "megatron-core"), (B200, "fsdp2")], B200, "fsdp2", "this site"),
+        ([(H100, "")], B200, "fsdp2", f"{H100}, not on {B200}:"),
+        ([(H100, "megatron-core")], H100, "fsdp2", f"{H100} with megatron-core, not on {H100} with fsdp2:"),
+        (
+            [(B200, "fsdp2"), (H100, "megatron-core")],
+            B200,
+            "megatron-core",
+            f"{B200} with fsdp2 and {H100} with megatron-core, not on {B200} with megatron-core:",
+        ),
+    ],
+)
+def test_a_calibration_on_another_gpu_or_framework_is_named(
+    measured: list[tuple[str, str]], gpu: str, framework: Framework | None, where: str
+) -> None:
+    """Runs whose framework is not known, and plans for any, match every framework; GPU and framework match together."""
+    known = replace(_narrow(H100), measured_on=frozenset(measured))
+    workload, cluster = under(framework, headless(1)), node_of(gpu)
+    sentence = mismatch(known, [(workload, cluster)])
+    assert calibrated_on(known, workload, cluster) == where.split(", not on")[0]
+    assert sentence.startswith(f"the calibration was measured on {where}" if "not on" in where else "")
+    assert bool(sentence) == ("not on" in where)
+
+
+def _narrow(gpu: str) -> Calibration:
+    """A calibration on many equal runs of one topology."""
+    columns = Columns.of([ONE] * 20, under("megatron-core", headless(1)), node_of(gpu))
+    return calibrate([MeasuredRows(columns=columns, seconds=CostModel().score(columns).seconds, period=("",) * 20)])
+
+
+def test_a_calibration_on_another_gpu_does_not_make_the_interval_narrower() -> None:
+    columns = Columns.of([ONE], under("megatron-core", headless(1)), node_of(B200))
+
+    def width(known: Calibration) -> float:
+        low, high = CostModel(calibration=known).score(columns).interval
+        return float(np.log(high / low)[0])
+
+    other, own = _narrow(H100), _narrow(B200)
+    assert width(own) < width(Calibration())
+    assert width(replace(other, measured_on=frozenset())) < width(Calibration())  # a file of an earlier version
+    assert width(other) == pytest.approx(width(Calibration()))
+
+
+def test_memory_weighed_on_another_gpu_is_as_uncertain_as_unweighed() -> None:
+    columns = Columns.of([ONE], under("megatron-core", headless(1)), node_of(B200))
+    there = replace(_narrow(H100), weighed=20, memory_deviation=0.01)
+    here = replace(there, measured_on=frozenset({(B200, "megatron-core")}))
+    assert memory_deviation(columns, here) == 0.01
+    assert memory_deviation(columns, there) == memory_deviation(columns, Calibration())

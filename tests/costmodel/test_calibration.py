@@ -269,11 +269,34 @@ def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -
         if wrong is None and key in _FACTORS:
             assert getattr(_read("\n".join(changed)).site, key) == 1.0  # a missing factor is 1
             continue
+        if key == "measured_on" and wrong in ("[]", None):
+            assert _read("\n".join(changed)).measured_on == frozenset()  # files of earlier versions have none
+            continue
         if key in ("residual",) and wrong == "-1":
             continue  # a residual may be negative
         with pytest.raises(InputError) as refused:
             _read("\n".join(changed))
         assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        (
+            'features = ["',
+            'features = ["former',
+            "was made by another version of tuner; recreate it with tuner calibrate.",
+        ),
+        ('"tuner/site/1"', '"tuner/site/2"', "was made by another version of tuner; recreate it with tuner calibrate."),
+        ('"tuner/site/1"', '"tuner/x/1"', "is not a calibration file: its schema must be 'tuner/site/1'."),
+        ("rows = 2", "rows = 3", "is damaged (ValueError: it has 2 rows and should have 3); recreate it with"),
+    ],
+)
+def test_a_file_of_another_version_is_not_called_damaged(old: str, new: str, words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        _read(_small().replace(old, new, 1))
+    assert words in str(refused.value)
+    assert ("damaged" in str(refused.value)) == ("damaged" in words)
 
 
 _FACTORS = {field.name for field in fields(SiteFactors)}
@@ -283,6 +306,8 @@ def test_a_calibration_on_experts_comes_back_from_its_file() -> None:
     """The combined number of tp, ep and etp survives the file exactly, although it is larger than 2**30."""
     learnt = calibrate_on(read_table(ROOT / "corpus" / "modern" / "moe-modelzoo.csv").rows)
     back = _read(site_text(learnt, source="experts"))
+    assert ("H100-80GB-SXM", "megatron-core") in learnt.measured_on
+    assert back.measured_on == learnt.measured_on
     assert learnt.known is not None
     assert back.known is not None
     assert learnt.known.cliff.max() > 2**30

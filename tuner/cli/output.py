@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from tuner.core.domain import Cluster, Workload
     from tuner.core.model import Model
+    from tuner.costmodel.estimate import CostModel
     from tuner.space.space import Space
     from tuner.tables import Table
 
@@ -182,6 +183,22 @@ def changes_the_model(space: Space) -> bool:
 def _model_axes(space: Space) -> list[tuple[Sequence[object], str]]:
     words = {"shape": "shape", "heads": "head count", "global_batch": "global batch size"}
     return [(space.axes[axis], word) for axis, word in words.items()]
+
+
+def calibration_document(space: Space, model: CostModel) -> dict[str, Any] | None:
+    """Return what the cost model is calibrated on for JSON; None without a calibration."""
+    from tuner.costmodel.backing import calibrated_on, mismatch
+
+    known = model.calibration
+    if not calibrated_on(known, space.workload, space.cluster):
+        return None
+    return {
+        "timed_rows": 0 if known.known is None else len(known.known),
+        "memory_rows": known.weighed,
+        "simulated": known.simulated,
+        "measured_on": [{"gpu": gpu, "framework": name or None} for gpu, name in sorted(known.measured_on)],
+        "mismatch": mismatch(known, [(space.workload, space.cluster)]) or None,
+    }
 
 
 def space_document(space: Space) -> dict[str, Any]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from tuner.core.domain import Cluster, Framework, Workload
+from tuner.core.text import listed
+from tuner.costmodel.calibration import Calibration
 
 MEASURED_GPUS: Final = ("A100", "V100", "H100", "H200", "B200", "B300", "GB200", "GB300", "MI300X", "MI325X")
 """GPUs with timed trainings in corpus/, by the first word of their names in the catalog."""
@@ -20,3 +23,36 @@ def unmeasured(workload: Workload, cluster: Cluster) -> str:
     if workload.framework is not None and workload.framework not in MEASURED_FRAMEWORKS:
         missing.append(workload.framework)
     return f"no measured {' or '.join(missing)} table behind this estimate" if missing else ""
+
+
+def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster) -> str:
+    """Return what a calibration was measured on, in words; empty if it was measured on nothing."""
+    if calibration.known is None and not calibration.weighed:
+        return ""
+    if calibration.simulated:
+        return "SIMULATED measurements"
+    return _places(calibration) if calibration.elsewhere(workload, cluster) else "this site"
+
+
+def mismatch(calibration: Calibration, settings: Iterable[tuple[Workload, Cluster]]) -> str:
+    """Return a sentence about the GPUs and frameworks on which nothing was measured; empty if there are none."""
+    stated = any(framework for _, framework in calibration.measured_on)
+    others = [
+        _place(cluster.gpu.name, workload.framework if stated else None)
+        for workload, cluster in settings
+        if calibration.elsewhere(workload, cluster)
+    ]
+    if not others:
+        return ""
+    return (
+        f"the calibration was measured on {_places(calibration)}, not on {listed(dict.fromkeys(others), limit=4)}: "
+        "estimates may be off, and intervals are at least as wide as without calibration."
+    )
+
+
+def _places(calibration: Calibration) -> str:
+    return listed((_place(gpu, framework) for gpu, framework in sorted(calibration.measured_on)), limit=4)
+
+
+def _place(gpu: str, framework: str | None) -> str:
+    return f"{gpu} with {framework}" if framework else gpu

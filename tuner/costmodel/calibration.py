@@ -18,6 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Cluster, Workload
 from tuner.costmodel.constants import MEMORY_DEVIATION, NOISE_DEVIATION
 from tuner.costmodel.memory_calibration import MeasuredMemory, weigh
 from tuner.costmodel.residual_average import ResidualFit, averaged_fits, bases_of, mean_factors
@@ -63,6 +64,15 @@ class Calibration:
     """Runs whose memory the factors have seen."""
     simulated: bool = False
     """Whether some of the runs were invented by the simulated cluster."""
+    measured_on: frozenset[tuple[str, str]] = frozenset()
+    """GPU and framework of the runs, an unknown framework being empty; empty if they were not recorded."""
+
+    def elsewhere(self, workload: Workload, cluster: Cluster) -> bool:
+        """Return whether all runs were measured on another GPU or in another framework."""
+        return bool(self.measured_on) and not any(
+            gpu == cluster.gpu.name and (not framework or workload.framework in (None, framework))
+            for gpu, framework in self.measured_on
+        )
 
     def correction(self, across: Likeness) -> FloatArray:
         """Return the factor on the modelled seconds of rows that are so like the measured ones."""
@@ -110,7 +120,9 @@ def calibrate(rows: Sequence[MeasuredRows], weighed: Sequence[MeasuredMemory] = 
     timed = _timed(rows) if sum(len(part.seconds) for part in rows) else Calibration()
     site, deviation = weigh(weighed, timed.site)
     runs = sum(int((part.fitted | part.failed).sum()) for part in weighed)
-    return replace(timed, site=site, memory_deviation=deviation, weighed=runs)
+    parts = [*(part.columns for part in rows), *(part.columns for part in weighed)]
+    measured_on = frozenset((part.cluster.gpu.name, part.workload.framework or "") for part in parts)
+    return replace(timed, site=site, memory_deviation=deviation, weighed=runs, measured_on=measured_on)
 
 
 def _timed(rows: Sequence[MeasuredRows]) -> Calibration:

@@ -14,7 +14,7 @@ from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.backing import unmeasured
 from tuner.costmodel.calibration import Calibration, slopes_of
-from tuner.costmodel.constants import GATHERED_DEVIATION, PLAIN_DEVIATION
+from tuner.costmodel.constants import GATHERED_DEVIATION, MEMORY_DEVIATION, PLAIN_DEVIATION
 from tuner.costmodel.expert_constants import EXPERT_MEMORY_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.framework_terms import terms_of
@@ -94,9 +94,23 @@ class Scores:
     def interval(self) -> tuple[FloatArray, FloatArray]:
         """Bounds of the interval that contains 80% of measurements, in seconds per iteration.
 
-        It is wider where no measured table of the GPU or the framework is behind the estimate. With experts it reaches
-        out for the other kind of routing too: no router is as even as benchmarks force it.
+        It is wider where no measured table of the GPU or the framework is behind the estimate, and a calibration on
+        another GPU or framework does not make it narrower. With experts it reaches out for the other kind of routing
+        too: no router is as even as benchmarks force it.
         """
+        below, above = self._reach
+        if self._elsewhere:
+            usual = Scores(self.columns, Calibration(), self._era)._reach
+            below, above = np.maximum(below, usual[0]), np.maximum(above, usual[1])
+        return self.seconds * np.exp(-below), self.seconds * np.exp(above)
+
+    @property
+    def _elsewhere(self) -> bool:
+        return self._calibration.elsewhere(self.columns.workload, self.columns.cluster)
+
+    @property
+    def _reach(self) -> tuple[FloatArray, FloatArray]:
+        """Logarithms by which the interval reaches below and above the estimate."""
         slopes = slopes_of(self.columns, self._calibration.site, base=self._modelled)
         features = Features.of(self.columns, self._era)
         deviation = self._calibration.deviation(features, slopes, self._likeness)
@@ -106,7 +120,7 @@ class Scores:
         if self.columns.workload.model.experts:
             other = self._other_routing
             below, above = np.hypot(below, np.maximum(0, -other)), np.hypot(above, np.maximum(0, other))
-        return self.seconds * np.exp(-below), self.seconds * np.exp(above)
+        return below, above
 
     @property
     def _other_routing(self) -> FloatArray:
@@ -186,15 +200,21 @@ class CostModel:
 def memory_deviation(columns: Columns, calibration: Calibration) -> float:
     """Return the standard deviation of the logarithm of the memory that a row needs."""
     own = own_memory_deviation(columns, calibration)
-    if columns.workload.model.experts and not calibration.weighed:
+    if columns.workload.model.experts and not _weighed(columns, calibration):
         return max(own, EXPERT_MEMORY_DEVIATION)
     return own
+
+
+def _weighed(columns: Columns, calibration: Calibration) -> bool:
+    """Return whether the calibration has seen the memory of runs on this GPU and in this framework."""
+    return calibration.weighed > 0 and not calibration.elsewhere(columns.workload, columns.cluster)
 
 
 def own_memory_deviation(columns: Columns, calibration: Calibration) -> float:
     """Return the same without the error shared by all rows with experts, which a study's first jobs reveal."""
     known = calibration.memory_deviation
-    if not calibration.weighed:
+    if not _weighed(columns, calibration):
+        known = max(known, MEMORY_DEVIATION)
         if terms_of(columns.workload).fully_sharded:
             return max(known, FULLY_SHARDED_DEVIATION)
         if columns.workload.plain_layers:

@@ -15,6 +15,7 @@ from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import INTERVAL, CostModel, Scores
 from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import TIME_FACTORS
+from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.costmodel.stack_constants import UNSTATED_CHANCE
 from tuner.tables import Row, RowBlock, Table, blocks
 
@@ -105,6 +106,8 @@ def evaluate(
     if drawn:
         calibration = calibrate_on([row for row in usable if row.index in drawn])
     known = calibration or Calibration()
+    if not drawn:
+        warn_of_mismatch(known, [(row.run.workload, row.run.cluster) for row in usable if row.run])
     guesses = {guess.row.index: guess for guess in guess_rows(usable, CostModel(calibration=known))}
     scored = [guess for index, guess in guesses.items() if index not in drawn]
     groups = by_group(guesses.values())  # a group whose rows were all fitted has an empty summary
@@ -211,7 +214,9 @@ def guess_rows(rows: Iterable[Row], model: CostModel) -> list[RowEstimate]:
     for block in blocks(rows):
         period = tuple(row.group for row in block.rows)
         scores = model.score(block.columns, period)
-        low, high = _widened(block, scores, model) if model.calibration.known is None else scores.interval
+        known, columns = model.calibration, block.columns
+        unseen = known.known is None or known.elsewhere(columns.workload, columns.cluster)
+        low, high = _widened(block, scores, model) if unseen else scores.interval
         looked = {(row.memory_kind, row.memory_stage) for row in block.rows}
         shown = {each: scores.shown(*each) for each in looked}
         guesses += [

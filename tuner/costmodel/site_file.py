@@ -12,14 +12,17 @@ import numpy as np
 
 from tuner.core.atomic_write import unwritten, write_whole
 from tuner.core.catalog import read_toml, toml_of
+from tuner.core.domain import Cluster, Workload
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.text import shown
+from tuner.costmodel.backing import mismatch
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.residual_features import SMOOTH, Features
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 
 SCHEMA: Final = "tuner/site/1"
+_ANY_SCHEMA: Final = "tuner/site/"
 
 _FAR: Final = 20.0
 """No measurement is off by such a logarithm."""
@@ -42,6 +45,12 @@ def cost_model(calibration: str | Path | Calibration | None) -> CostModel:
     return CostModel(calibration=calibration if isinstance(calibration, Calibration) else read_site(Path(calibration)))
 
 
+def warn_of_mismatch(calibration: Calibration, settings: Iterable[tuple[Workload, Cluster]]) -> None:
+    """Warn if a calibration has no measurement of the GPU or framework of one of these settings."""
+    if sentence := mismatch(calibration, settings):
+        warnings.warn(TunerWarning(sentence), stacklevel=3)
+
+
 def site_text(calibration: Calibration, *, source: str) -> str:
     """The file's text."""
     known = calibration.known
@@ -50,6 +59,11 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         f"schema = {_text(SCHEMA)}",
         f"source = {_text(source)}",
         *(["simulated = true"] if calibration.simulated else []),
+        *(
+            [f"measured_on = [{', '.join(map(_pair, sorted(calibration.measured_on)))}]"]
+            if calibration.measured_on
+            else []
+        ),
         "",
         "# Factors for the cost model's constants.",
         "[factors]",
@@ -96,9 +110,12 @@ def site_of(text: str, name: str) -> Calibration:
 
 
 def _understood(table: Mapping[str, Any], name: str) -> Calibration:
-    if table.get("schema") != SCHEMA:
-        raise InputError(f"{name} is not a calibration file of this version: its schema must be {SCHEMA!r}.")
+    schema = table.get("schema")
+    if schema != SCHEMA and not str(schema).startswith(_ANY_SCHEMA):
+        raise InputError(f"{name} is not a calibration file: its schema must be {SCHEMA!r}.")
     try:
+        if schema != SCHEMA or list(table["time"]["features"]) != list(SMOOTH):
+            raise InputError(f"{name} was made by another version of tuner; recreate it with tuner calibrate.")
         return _calibration(table)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InputError(
@@ -107,8 +124,6 @@ def _understood(table: Mapping[str, Any], name: str) -> Calibration:
 
 
 def _calibration(table: Mapping[str, Any]) -> Calibration:
-    if list(table["time"]["features"]) != list(SMOOTH):
-        raise ValueError("its features are those of another version")
     rows = table.get("row", [])
     if len(rows) != _count(table["time"]["rows"]):
         raise ValueError(f"it has {len(rows)} rows and should have {table['time']['rows']}")
@@ -121,6 +136,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         memory_deviation=_factor(table["memory"]["deviation"]),
         weighed=_count(table["memory"]["runs"]),
         simulated=table.get("simulated") is True,
+        measured_on=frozenset((_word(gpu), _word(framework)) for gpu, framework in _list(table.get("measured_on", []))),
     )
     if not rows:
         return plain
@@ -154,6 +170,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
+def _list(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{shown(value)} is no list")
+    return value
+
+
 def _count(value: Any) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 10**9:
         raise ValueError(f"{shown(value)} is no count")
@@ -174,6 +196,10 @@ def _factor(value: Any) -> float:
 
 def _numbers(values: Iterable[float]) -> str:
     return "[" + ", ".join(f"{float(value):.9g}" for value in values) + "]"
+
+
+def _pair(pair: tuple[str, str]) -> str:
+    return f"[{', '.join(map(_text, pair))}]"
 
 
 def _text(text: str) -> str:

@@ -11,8 +11,9 @@ from tuner.core.frameworks import ANY, FRAMEWORKS
 from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular
 from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.planning.cost import TopologyCost
-from tuner.planning.plan import plan
+from tuner.planning.plan import ranked
 from tuner.space.build import SpaceArguments, space_for
 
 if TYPE_CHECKING:
@@ -82,8 +83,12 @@ def plan_frameworks(
     """
     described: SpaceArguments = {**description}
     described["framework"] = ANY
-    space_for(**described)  # refuses what no framework could train
-    return FrameworkComparison(rows=tuple(_planned(name, described, cost_model) for name in FRAMEWORKS))
+    space = space_for(**described)  # refuses what no framework could train
+    made = FrameworkComparison(rows=tuple(_planned(name, described, cost_model) for name in FRAMEWORKS))
+    if cost_model:
+        cluster = space.cluster
+        warn_of_mismatch(cost_model.calibration, [(row.workload, cluster) for row in made.rows if row.workload])
+    return made
 
 
 def _planned(framework: Framework, description: SpaceArguments, cost_model: CostModel | None) -> FrameworkPlan:
@@ -91,7 +96,7 @@ def _planned(framework: Framework, description: SpaceArguments, cost_model: Cost
     described["framework"] = framework
     try:
         space = space_for(**described)
-        made = plan(space, top=1, model=cost_model)
+        made = ranked(space, top=1, model=cost_model)
     except (EmptySpace, InputError) as error:
         return FrameworkPlan(framework=framework, reason=str(error))
     return FrameworkPlan(

@@ -15,6 +15,7 @@ from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, column, either, interval
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
+from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.planning.cost import TopologyCost, costs
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.space.relaxations import openings
@@ -75,6 +76,12 @@ def plan(space: Space, *, top: int = 10, model: CostModel | None = None) -> Plan
 
     Raises `EmptySpace` with the rules that removed everything and the changes that would help.
     """
+    warn_of_mismatch((model or CostModel()).calibration, [(space.workload, space.cluster)])
+    return ranked(space, top=top, model=model)
+
+
+def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
+    """Return the plan of a space, without a warning of a calibration on another GPU or framework."""
     if top < 0:
         raise InputError(f"top must be a number of rows, or 0 for all (got {top}).")
     started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or CostModel()

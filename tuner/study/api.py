@@ -16,7 +16,7 @@ from tuner.core.errors import InputError
 from tuner.core.fidelity import FidelityMode
 from tuner.core.quantity import duration, iterations_of, texts_of
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.site_file import read_site
+from tuner.costmodel.site_file import read_site, warn_of_mismatch
 from tuner.launch.machine_defaults import space_on
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.launch.virtual.simulated import SpeedChange
@@ -101,6 +101,7 @@ def study_settings(
     _warn_of_former("slurm_site", slurm_site, "site_profile")
     profile = slurm_site or site_profile
     cells = Defaults.parse(defaults)
+    known = _calibration(calibration, start_from, cells, Path(runs), storage)
     if cells.cells and table is None and start_from is None:
         raise InputError("--default completes the rows of a table: add --table or --from.")
     if table is not None and not isinstance(table, Table):
@@ -137,13 +138,15 @@ def study_settings(
         over=over,
         site_profile=None if profile is None else Path(profile),
         within_allocation=within_allocation,
-        calibration=_calibration(calibration, start_from, cells, Path(runs), storage),
+        calibration=known,
         track=track,
         fidelity=fidelity,
         trial_nodes=trial_nodes,
         on_event=observe or on_event or ignore,
     )
     found.check()
+    if known is not None and table is None:
+        warn_of_mismatch(known, [(space.workload, space.cluster)])
     return found
 
 

@@ -147,7 +147,8 @@ def _calibration(machine: Machine, probed: dict[str, Any], speeds: dict[str, flo
     if machine.cards:
         card = catalog.gpu(catalog_name(machine, tuple(catalog.catalog().gpu)))
         best = card.peak_flops[str(probed["precision"])] * card.achievable
-        return Calibration(site=SiteFactors(products=speeds["product_flops"] / best))
+        site = SiteFactors(products=speeds["product_flops"] / best)
+        return Calibration(site=site, measured_on=frozenset({(card.name, "")}))
     ranks = int(probed.get("ranks") or 1)
     card = host_gpu(machine, ranks)
     return Calibration(

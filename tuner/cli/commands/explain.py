@@ -39,18 +39,20 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
     listed only with --rules.
     """
     from tuner.core.keys import parse_key
+    from tuner.costmodel.site_file import warn_of_mismatch
     from tuner.planning.cost import cost, fitting_neighbours
     from tuner.planning.explain import explain
 
+    warn_of_mismatch(model.calibration, [(space.workload, space.cluster)])
     topology = parse_key(key, **space.key_context)
     explanation = explain(space, topology)
     own = cost(space, topology, model)
     other = cost(space, parse_key(against, **space.key_context), model) if against else None
     fitting = [] if own.fits else fitting_neighbours(space, topology, model)
     if as_json:
-        _print_json(space, explanation, own, other, fitting)
+        _print_json(space, model, explanation, own, other, fitting)
         return
-    _print_verdict(space, explanation, own, fitting)
+    _print_verdict(space, model, explanation, own, fitting)
     _print_rules(explanation, all_rules=all_rules)
     print(f"\nTime per iteration: {own.seconds:.4g} s")
     _print_waterfall(own.estimate.time.terms, unit="s", scale=1.0)
@@ -61,9 +63,14 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
 
 
 def _print_json(
-    space: Space, explanation: Explanation, own: TopologyCost, other: TopologyCost | None, fitting: list[TopologyCost]
+    space: Space,
+    model: CostModel,
+    explanation: Explanation,
+    own: TopologyCost,
+    other: TopologyCost | None,
+    fitting: list[TopologyCost],
 ) -> None:
-    from tuner.cli.output import print_json, space_document
+    from tuner.cli.output import calibration_document, print_json, space_document
     from tuner.core.documents import topology_document
     from tuner.costmodel.backing import unmeasured
     from tuner.costmodel.framework_terms import described
@@ -97,6 +104,7 @@ def _print_json(
             "estimate": _cost_document(own),
             "software": described(space.workload),
             "unmeasured": unmeasured(space.workload, space.cluster),
+            "calibration": calibration_document(space, model),
             "against": _cost_document(other) if other else None,
             "would_fit": [_cost_document(near) for near in fitting],
             "nearest": [
@@ -111,12 +119,14 @@ def _print_json(
     )
 
 
-def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, fitting: list[TopologyCost]) -> None:
+def _print_verdict(
+    space: Space, model: CostModel, explanation: Explanation, cost: TopologyCost, fitting: list[TopologyCost]
+) -> None:
     """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
     from tuner.core.domain import PARTITION_WORDS
     from tuner.core.text import counted, interval, listed, span
-    from tuner.costmodel.backing import unmeasured
+    from tuner.costmodel.backing import calibrated_on, unmeasured
     from tuner.costmodel.framework_terms import described
     from tuner.planning.explain import changes
 
@@ -135,6 +145,7 @@ def _print_verdict(space: Space, explanation: Explanation, cost: TopologyCost, f
         f"{'fits' if cost.fits else 'does not fit'} (risk of running out of memory {100 * cost.out_of_memory:.0f}%)"
     )
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
+    print(f"calibration: {calibrated_on(model.calibration, space.workload, space.cluster) or 'none'}")
     if missing := unmeasured(space.workload, space.cluster):
         print(f"{missing}: its interval is wider")
     for near in fitting:

@@ -46,7 +46,7 @@ def plan(
         return
     made = plan(space, top=top, model=model)
     if as_json:
-        _print_json(space, made)
+        _print_json(space, made, model)
     elif as_csv:
         _print_csv(space, made)
     else:
@@ -95,8 +95,8 @@ _ESTIMATED: Final = (
 """The columns of estimates."""
 
 
-def _print_json(space: Space, made: Plan) -> None:
-    from tuner.cli.output import print_json, space_document
+def _print_json(space: Space, made: Plan, model: CostModel) -> None:
+    from tuner.cli.output import calibration_document, print_json, space_document
     from tuner.core.documents import topology_document
     from tuner.planning.plan import ORDER
     from tuner.space.axes import axes_document
@@ -116,6 +116,7 @@ def _print_json(space: Space, made: Plan) -> None:
                 rule: others for rule in made.tally.removed if (others := frameworks_with_more(rule, space.workload))
             },
             "seconds": round(made.seconds, 6),
+            "calibration": calibration_document(space, model),
             "order": ORDER,
             **({"remedy": made.remedy} if made.remedy else {}),
             "top": [
@@ -165,7 +166,7 @@ def _print_csv(space: Space, made: Plan) -> None:
 def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.cli.output import changes_the_model, space_lines
     from tuner.core.text import column, counted
-    from tuner.costmodel.backing import unmeasured
+    from tuner.costmodel.backing import calibrated_on, unmeasured
     from tuner.planning.plan import ORDER, removal
 
     tally = made.tally
@@ -190,9 +191,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
         print(f"\n{counted(made.fitting, 'topology')} {ranks} lower; list more rows with --top.")
     if made.remedy:
         print(f"\nNothing fits. {made.remedy}")
-    known = model.calibration
-    site = "SIMULATED measurements" if known.simulated else "this site"
-    status = f"calibrated on {site}" if known.known or known.weighed else "not calibrated"
+    site = calibrated_on(model.calibration, space.workload, space.cluster)
+    status = f"calibrated on {site}" if site else "not calibrated"
     print(f"\nEstimates, not measurements ({status}). Order: {ORDER}.")
     if missing := unmeasured(space.workload, space.cluster):
         print(f"{missing[0].upper()}{missing[1:]}.")
