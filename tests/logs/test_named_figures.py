@@ -139,6 +139,18 @@ def test_a_unit_without_a_delimiter_is_not_taken_for_the_name_of_the_next_figure
     assert read_log([f"step {number} step time 400 ticks loss: 4.{number}" for number in (1, 2, 3)]).runs == ()
 
 
+@pytest.mark.parametrize("word", ["nan", "NaN", "-nan", "inf", "-inf"])
+def test_a_loss_that_is_no_number_is_read_and_names_no_other_figure(word: str) -> None:
+    """The time after it keeps its name, and a time that is no number is no time."""
+    lost = [f"step {n} loss {word} grad norm {word} time 1.5 s" for n in (1, 2)]
+    assert times(*lost) == [1.5, 1.5]
+    assert all(str(each.loss) == "nan" for each in read(*lost))
+    later = [f"step {n} loss {3.0 if n < 3 else word} time 1.5 s" for n in (1, 2, 3)]
+    assert [str(each.loss) for each in read(*later)] == ["3.0", "3.0", "nan"]
+    assert read_log([f"step {n} loss 3.2 step time {word}" for n in (1, 2)]).runs == ()
+    assert [figure.text for figure in figures(f"{word} 3, info 2, nano 1")] == ["3", "2", "1"]
+
+
 def test_a_single_line_is_not_read() -> None:
     assert read_log(["step 1, loss: 10.8, time: 644.64 ms"]).runs == ()
 

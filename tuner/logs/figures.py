@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from math import isfinite
 from typing import Final, Literal
 
 from tuner.logs.lines import without_stamps
@@ -40,6 +41,7 @@ _FIGURE: Final = re.compile(
     r"(?<![\w.])(?<![0-9],)(?:(?P<clock>[0-9]{1,4}:[0-9]{2}(?::[0-9]{2})?(?:\.[0-9]{1,6})?)(?![\w:])"
     r"|(?P<spoken>(?:[0-9]{1,4} ?h(?:ours?|rs?)? ?)?[0-9]{1,4} ?m(?:in(?:ute)?s?)? ?[0-9]{1,4}(?:\.[0-9]{1,6})?"
     rf" ?{_SECONDS}\b)"
+    r"|(?P<not_finite>-?(?:[nN]a[nN]|NAN|[iI]nf|INF)(?!\w))"
     r"|(?P<value>-?(?:[0-9]{1,3}(?:,[0-9]{3}){1,4}(?![0-9])|[0-9]{1,15})(?:\.[0-9]{1,18})?(?:[eE][-+]?[0-9]{1,2})?)"
     r"(?![0-9]|[.,][0-9])(?P<of>(?: ?/ ?| of )[0-9]{1,12}\b)?"
     rf"(?P<unit>\s{{0,2}}(?i:\({_UNIT}\)|\[{_UNIT}\]|{_UNIT}(?![\w/%])))?)",
@@ -161,6 +163,8 @@ class Figure:
     @property
     def kind(self) -> Kind | None:
         """The role of the figure in the time of a step, by its name and unit."""
+        if not isfinite(self.value):
+            return None
         over, _, under = self.unit.partition("/")
         words = {*self.words} - {""}
         if over in _STEP_RANKS and under:
@@ -234,7 +238,12 @@ def figures(text: str) -> list[Figure]:
     text, found, end = without_stamps(text[:MAX_TEXT]), [], 0
     for match in _FIGURE.finditer(text):
         name = name_of(text[max(end, match.start() - _MAX_NAME) : match.start()])
+        if match["not_finite"] and not name:
+            continue
         end = match.end()
+        if match["not_finite"]:
+            found.append(Figure(name=name, text=match["not_finite"], start=match.start()))
+            continue
         if clock := match["clock"] or match["spoken"]:
             found.append(
                 Figure(
