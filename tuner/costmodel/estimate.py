@@ -14,14 +14,14 @@ from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.backing import unmeasured
 from tuner.costmodel.calibration import Calibration, slopes_of
-from tuner.costmodel.constants import GATHERED_DEVIATION, MEMORY_DEVIATION, PLAIN_DEVIATION
+from tuner.costmodel.constants import GATHERED_DEVIATION
 from tuner.costmodel.expert_constants import EXPERT_MEMORY_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
-from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
+from tuner.costmodel.memory_calibration import usual_deviation
 from tuner.costmodel.normal import below
 from tuner.costmodel.residual_features import Features, Likeness
-from tuner.costmodel.stack_constants import FULLY_SHARDED_DEVIATION, UNMEASURED_DEVIATION
+from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import seconds, time_terms
 
@@ -214,9 +214,5 @@ def own_memory_deviation(columns: Columns, calibration: Calibration) -> float:
     """Return the same without the error shared by all rows with experts, which a study's first jobs reveal."""
     known = calibration.memory_deviation
     if not _weighed(columns, calibration):
-        known = max(known, MEMORY_DEVIATION)
-        if terms_of(columns.workload).fully_sharded:
-            return max(known, FULLY_SHARDED_DEVIATION)
-        if columns.workload.plain_layers:
-            return max(known, PLAIN_DEVIATION)
+        return max(known, usual_deviation(columns.workload))
     return known if columns.workload.parallel_loss else max(known, GATHERED_DEVIATION)
