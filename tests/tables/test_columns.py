@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.tables.test_tables import only
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
+from tuner.core.quantity import GIB
 from tuner.core.text import either
-from tuner.tables import table_of
+from tuner.tables import read_table, table_of
 from tuner.tables.stacks import PRECISION_RECIPES
 
 
@@ -59,3 +63,59 @@ def test_settings_that_no_run_can_have_are_refused(cells: str, why: str) -> None
     row = only(f"layers,hidden,sec_per_iter,{','.join(columns)}\n4,1024,2.5,{','.join(values)}\n")
     assert row.skipped is not None
     assert row.skipped == why
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "seconds"),
+    [
+        ("Iter time (ms)", "2500", 2.5),
+        ("Iter time [ms]", "2500", 2.5),
+        ("iter_time_ms", "2500", 2.5),
+        ("Sec/it (ms)", "2.5e3", 2.5),
+        ("Sec/it (ms)", "2.5 s", 2.5),
+        ("Sec/it (avg)", "2.5", 2.5),
+        ("Speed (s/it)", "2.5", 2.5),
+        ("sec_per_iter (s)", "2.5", 2.5),
+    ],
+)
+def test_the_unit_in_a_header_applies_to_bare_numbers(header: str, cell: str, seconds: float) -> None:
+    assert only(f"layers,hidden,tp,{header}\n4,1024,1,{cell}\n").seconds == pytest.approx(seconds)
+    (row,) = table_of(f"| layers | tp | {header} |\n|---|---|---|\n| 4 | 1 | {cell} |\n", "t.md").rows
+    assert row.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("header", ["Memory (MiB)", "mem (MB)", "mem_mib", "Peak memory [MiB per GPU]"])
+def test_memory_in_mebibytes_is_read_as_such(header: str) -> None:
+    assert only(f"layers,hidden,sec_per_iter,{header}\n4,1024,2.5,51200\n").memory == 50 * GIB
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (
+            "Iter time (h)",
+            "column 'Iter time (h)' is not used: 'h' is no unit of sec_per_iter such as s or ms.",
+        ),
+        ("Iter time (min)", "column 'Iter time (min)' is not used: 'min' is no unit of sec_per_iter such as s or ms."),
+        ("Memory (%)", "column 'Memory (%)' is not used: '%' is no unit of mem_gib such as GiB or MiB."),
+        (
+            "Speed (tokens/s)",
+            "column 'Speed (tokens/s)' is not used: 'tokens/s' is no unit of sec_per_iter such as s or ms.",
+        ),
+        ("gbs (tokens)", "column 'gbs (tokens)' is not used: 'tokens' is no unit of gbs."),
+        ("Seq (k)", "column 'Seq (k)' is not used: 'k' is no unit of seq."),
+    ],
+)
+def test_a_column_in_another_unit_is_refused_by_name(header: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(f"layers,hidden,tp,{header}\n4,1024,1,4\n", encoding="utf-8")
+    with pytest.warns(TunerWarning, match=re.escape(f"t.csv: {why}")):
+        (row,) = read_table(file).rows
+    assert (row.seconds, row.memory, row.understood["seq"]) == (None, None, "2048")
+
+
+@pytest.mark.parametrize("header", ["Hidden size (h)", "hidden [model width]"])
+def test_a_remark_in_brackets_is_no_unit(header: str) -> None:
+    row = only(f"layers,{header},sec_per_iter\n4,1024,2.5\n")
+    assert row.run is not None
+    assert row.run.workload.model.hidden == 1024

@@ -129,6 +129,8 @@ class CalibrationReport:
     """Standard deviation of the logarithm of each time factor."""
     slower: float | None
     """Measured over estimated seconds of the median row."""
+    fuller: float | None
+    """Measured over estimated memory of the median row."""
     before: float | None
     """Median relative error of time without the calibration."""
     left_out: float | None
@@ -157,7 +159,9 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         left_out += [
             abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
         ]
-    ratios = [guess.seconds / _measured(guess) for guess in guess_rows(timed, CostModel())]
+    guesses = guess_rows(usable, CostModel())
+    ratios = [guess.seconds / _measured(guess) for guess in guesses if guess.row.timed]
+    filled = [guess.row.memory / guess.memory for guess in guesses if guess.row.weighed and guess.row.memory]
     before = [abs(ratio - 1) for ratio in ratios]
     spread = np.sqrt(np.diagonal(known.spread))
     return CalibrationReport(
@@ -165,6 +169,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         timed=len(timed),
         uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
         slower=1 / float(np.median(ratios)) if ratios else None,
+        fuller=float(np.median(filled)) if filled else None,
         before=float(np.median(before)) if before else None,
         left_out=float(np.median(left_out)) if left_out else None,
     )

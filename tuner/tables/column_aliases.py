@@ -1,9 +1,9 @@
-"""Column names and units that reports use, mapped to the columns of the format."""
+"""Column names and cell spellings that reports use, mapped to the columns and values of the format."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS
@@ -61,9 +61,9 @@ ALIASES: Final = {
     "tflops/gpu": "tflops",
     "notes": "note",
 }
-"""Keys are lower case, with blanks as underscores and without text in brackets."""
+"""Keys are lower case, with blanks as underscores, without brackets and units."""
 
-_KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
+KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
@@ -73,33 +73,31 @@ _PLACEHOLDER: Final = re.compile(rf"{_NOTHING}|none|[gm]i?b|m?s|tflops", re.IGNO
 _EMPTY: Final = re.compile(_NOTHING, re.IGNORECASE)
 """Placeholders in the other columns, where `none` may be a value."""
 _TEXTS: Final = ("group", "note", "source", "audit")
-_QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)
-_UNITS: Final = {
+_QUANTITY: Final = re.compile(r"((?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([a-z/]+)", re.IGNORECASE)
+_SECONDS: Final = ("s", "sec", "secs", "second", "seconds")
+_MILLISECONDS: Final = ("ms", "msec", "msecs", "millisecond", "milliseconds")
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "mem_gib": {"g": 1.0, "gb": 1.0, "gib": 1.0, "m": 1 / 1024, "mb": 1 / 1024, "mib": 1 / 1024},
-    "sec_per_iter": {"s": 1.0, "sec": 1.0, "secs": 1.0, "s/it": 1.0, "ms": 1e-3, "min": 60.0},
-    "tflops": {"tflops": 1.0, "tflop/s": 1.0, "t": 1.0, "pflops": 1e3},
+    "sec_per_iter": {**dict.fromkeys(_SECONDS, 1.0), **dict.fromkeys(_MILLISECONDS, 1e-3), "min": 60.0},
+    "tflops": {**dict.fromkeys(("tflops", "tflop", "tflop/s", "tflops/s", "t"), 1.0), "pflops": 1e3, "pflop/s": 1e3},
 }
+_PER: Final = re.compile(r"\s*(?:/|\bper\s+)\s*(?:gpu|device|it|iter|iteration|step)s?$")
 
 
 def column_named(name: str) -> str:
-    """Return the column of the format for a report's name."""
-    folded = _folded(name)
+    """Return the column of the format for a report's name without brackets."""
+    folded = folded_name(name)
     return ALIASES.get(folded, folded)
 
 
-def _folded(name: str) -> str:
-    return re.sub(r"[\s-]+", "_", re.sub(r"\([^)]*\)", "", name).strip().lower())
+def folded_name(name: str) -> str:
+    """Return a name in lower case, with blanks and hyphens as underscores."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def columns_named(names: Sequence[str]) -> list[str]:
-    """Return the format's columns for a file's headers; an exact name takes precedence over an alias, and the first of
-    several aliases over the others. Unknown headers are kept."""
-    found: list[str] = []
-    for name in names:
-        column = column_named(name)
-        is_second = _folded(name) != column and (column in names or column in found)
-        found.append(name if is_second or column not in _KNOWN else column)
-    return found
+def unit_named(text: str) -> str:
+    """Return a unit in lower case, without the GPU or iteration that it is stated for: `s/it` is s."""
+    return _PER.sub("", text.strip().lower())
 
 
 def plain(column: str, cell: str) -> str:
@@ -114,7 +112,7 @@ def plain(column: str, cell: str) -> str:
     if _PLACEHOLDER.fullmatch(cell):
         return ""
     found = _QUANTITY.fullmatch(cell)
-    if found and (factor := _UNITS.get(column, {}).get(found[2].lower())):
+    if found and (factor := UNITS.get(column, {}).get(unit_named(found[2]))):
         digits = found[1].replace(",", "")
         return digits if factor == 1 else f"{float(digits) * factor:.12g}"
     return cell

@@ -39,18 +39,21 @@ from __future__ import annotations
 import csv
 import io
 import re
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast, get_args
 
 from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind, MemoryStage
-from tuner.core.errors import InputError, TunerError
+from tuner.core.errors import InputError, TunerError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.cells import number_in
-from tuner.tables.column_aliases import MEASURED, columns_named, plain
+from tuner.tables.column_aliases import MEASURED, plain
+from tuner.tables.headers import headers_of
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
+from tuner.tables.notices import notices
 from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
 from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
 
@@ -62,10 +65,13 @@ _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNOREC
 def read_table(path: str | Path, defaults: Defaults | None = None) -> Table:
     """Read the table of a CSV or Markdown file; the tables of a Markdown file become one.
 
-    Raises `InputError` if there is none.
+    Warns of what is not understood; raises `InputError` if there is no table.
     """
     text = read_text(Path(path), most=_MAX_TABLE_BYTES)
-    return table_of(text, str(path), defaults)
+    table = table_of(text, str(path), defaults)
+    for notice in notices(table):
+        warnings.warn(TunerWarning(f"{table.name}: {notice}"), stacklevel=2)
+    return table
 
 
 def table_of(text: str, path: str, defaults: Defaults | None = None) -> Table:
@@ -120,20 +126,21 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     separator = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=False)
     try:
-        header = columns_named([text_of_cell(name).strip() for name in next(reader, [])])
-        if len(set(header)) < len(header):
-            twice = next(column for column in header if header.count(column) > 1)
+        header = headers_of([text_of_cell(name).strip() for name in next(reader, [])])
+        columns = [each.column for each in header]
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
             raise InputError(f"{name} names its column {twice!r} twice.")
         for values in reader:
             if not any(value.strip() for value in values):
                 continue
             if len(values) > len(header):
-                cells, columns = counted(len(values), "cell"), counted(len(header), "column")
-                raise InputError(f"{name}, line {reader.line_num}: {cells} under {columns}.")
+                cells, under = counted(len(values), "cell"), counted(len(header), "column")
+                raise InputError(f"{name}, line {reader.line_num}: {cells} under {under}.")
             values += [""] * (len(header) - len(values))
             yield (
                 reader.line_num,
-                {column: text_of_cell(value).strip() for column, value in zip(header, values, strict=True)},
+                {one.column: one.cell(text_of_cell(cell).strip()) for one, cell in zip(header, values, strict=True)},
             )
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not valid CSV: {error}.") from None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _FAR = 10.0
-"""Ratio of measured to estimated seconds above which the column's unit is probably wrong."""
+"""Ratio of measured to estimated figures above which the column's unit is probably wrong."""
 
 
 @click.command(
@@ -92,8 +92,9 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     if learnt.before is not None:
         after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
-    if learnt.slower and not 1 / _FAR < learnt.slower < _FAR:
-        times = f"{learnt.slower:,.0f}" if learnt.slower > 1 else f"{learnt.slower:.2g}"
-        print(f"measured times are {times} times the estimates (median): check their unit with tuner audit")
+    for figures, ratio in (("measured times are", learnt.slower), ("measured memory is", learnt.fuller)):
+        if ratio and not 1 / _FAR < ratio < _FAR:
+            times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
+            print(f"{figures} {times} times the estimates (median): check their unit with tuner audit")
     print_skipped(table, more="; list the reasons with tuner evaluate --json")
     print(f"wrote {output}; pass it to other commands with --calibration")
