@@ -11,7 +11,7 @@ from tests.tables.test_tables import only
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import either
-from tuner.tables import read_table, table_of
+from tuner.tables import read_table, table_of, unused_columns
 from tuner.tables.stacks import PRECISION_RECIPES
 
 
@@ -119,3 +119,60 @@ def test_a_remark_in_brackets_is_no_unit(header: str) -> None:
     row = only(f"layers,{header},sec_per_iter\n4,1024,2.5\n")
     assert row.run is not None
     assert row.run.workload.model.hidden == 1024
+
+
+@pytest.mark.parametrize(
+    ("header", "column", "cell"),
+    [
+        ("context_length", "seq", "8192"),
+        ("dtype", "precision", "bf16"),
+        ("swiglu", "gated_mlp", "1"),
+        ("num_key_value_heads", "kv_heads", "2"),
+        ("num_query_groups", "kv_heads", "2"),
+        ("intermediate_size", "ffn", "4000"),
+        ("context_parallel", "cp", "2"),
+        ("GPU type", "gpu", "H100-80GB-SXM"),
+        ("device", "gpu", "H100-80GB-SXM"),
+        ("num_hidden_layers", "layers", "8"),
+        ("tensor_model_parallel_size", "tp", "2"),
+        ("virtual_pipeline_model_parallel_size", "vpp", "2"),
+        ("activation_checkpointing", "recompute", "none"),
+        ("stack", "framework", "megatron-core"),
+        ("step_time", "sec_per_iter", "3"),
+        ("seconds", "sec_per_iter", "3"),
+    ],
+)
+def test_names_of_other_programs_are_read(header: str, column: str, cell: str) -> None:
+    others = {"layers": "4", "hidden": "1024", "heads": "8", "mbs": "1"}
+    others.pop(column, None)
+    before, values = ",".join(others), ",".join(others.values())
+    other, named = (only(f"{before},{name}\n{values},{cell}\n") for name in (column, header))
+    assert named.understood == other.understood
+    assert named.run == other.run
+    assert column in named.cells
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "word"),
+    [("dtype", "torch.bfloat16", "bf16"), ("precision", "float16", "fp16"), ("gradient_checkpointing", "true", "full")],
+)
+def test_other_words_for_a_value_are_read(column: str, cell: str, word: str) -> None:
+    assert word in only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{cell}\n").understood.values()
+
+
+def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("layers,hidden,tp,colour,note,url,speed_of_light\n4,1024,1,a,b,c,d\n4,1024,2,a,b,c,d\n")
+    with pytest.warns(TunerWarning, match=r"^t.csv: columns not used: 'colour' and 'speed_of_light'\.$") as warned:
+        table = read_table(file)
+    assert len(warned) == 1
+    assert unused_columns(table) == ("colour", "speed_of_light")
+    with pytest.warns(TunerWarning, match="columns not used: 'speed_of_light'"):
+        read_table(file, also_used=["colour"])
+
+
+def test_defaults_that_decide_the_estimate_are_listed() -> None:
+    taken = {"gpu": "A100-80GB-SXM", "seq": "2048", "precision": "bf16", "kv_heads": "8", "ffn": "4096"}
+    assert only("layers,hidden,heads,sec_per_iter\n4,1024,8,2.5\n").assumed.items() >= taken.items()
+    stated = only(f"layers,hidden,heads,sec_per_iter,{','.join(taken)}\n4,1024,8,2.5,{','.join(taken.values())}\n")
+    assert not stated.assumed.keys() & taken.keys()

@@ -144,7 +144,8 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     ]
     timed = [row for row in usable if row.timed]
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
-        reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
+        skips = [] if usable else [row.skipped for row in table.rows if row.skipped]
+        reason = skips[0] if skips else "no row has seconds or memory"
         raise NothingUsable(f"{table.name} teaches nothing: {reason}")
     kept = {row.index for row in spaced(timed, MOST_FITTED)}
     fitted = calibrate_on(row for row in usable if not row.timed or row.index in kept)

@@ -8,65 +8,74 @@ from typing import Final
 
 from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS
 
-ALIASES: Final = {
-    "nnodes": "nodes",
-    "gpus": "gpus",
-    "ngpus": "gpus",
-    "nlayers": "layers",
-    "num_layers": "layers",
-    "nhidden": "hidden",
-    "hidden_size": "hidden",
-    "nheads": "heads",
-    "num_heads": "heads",
-    "num_attention_heads": "heads",
-    "seq_len": "seq",
-    "seqlen": "seq",
-    "seq_length": "seq",
-    "sequence": "seq",
-    "vocab_size": "vocab",
-    "vocab_length": "vocab",
-    "ffn_hidden_size": "ffn",
-    "head_size": "head_dim",
-    "num_experts": "experts",
-    "topk": "top_k",
-    "moe_router_topk": "top_k",
-    "num_experts_per_tok": "top_k",
-    "moe_ffn_hidden_size": "moe_ffn",
-    "moe_intermediate_size": "moe_ffn",
-    "ep_size": "ep",
-    "expert_parallel": "ep",
-    "etp_size": "etp",
-    "fp8_param_gather": "quantized_weights",
-    "zs": "zero",
-    "zero_stage": "zero",
-    "micro_batch": "mbs",
-    "micro_batch_size": "mbs",
-    "bs": "gbs",
-    "batch_size": "gbs",
-    "global_batch": "gbs",
-    "global_batch_size": "gbs",
-    "params": "size",
-    "model_size": "size",
-    "mem": "mem_gib",
-    "memory": "mem_gib",
-    "peak_mem": "mem_gib",
-    "peak_memory": "mem_gib",
-    "sec/it": "sec_per_iter",
-    "sec/iter": "sec_per_iter",
-    "s/it": "sec_per_iter",
-    "s/iter": "sec_per_iter",
-    "iter_dt": "sec_per_iter",
-    "iter_time": "sec_per_iter",
-    "speed": "sec_per_iter",
-    "tflops/gpu": "tflops",
-    "notes": "note",
+_NAMES: Final[Mapping[str, str]] = {
+    "gpu": "gpu_type gpu_name gpu_model device device_name accelerator hardware",
+    "gpus": "ngpus num_gpus n_gpus world_size",
+    "gpus_per_node": "gpus/node num_gpus_per_node n_gpus_per_node devices_per_node nproc_per_node",
+    "nodes": "nnodes num_nodes n_nodes node_count",
+    "layers": "nlayers num_layers n_layers n_layer num_hidden_layers",
+    "hidden": "nhidden hidden_size hidden_dim d_model n_embd",
+    "heads": "nheads num_heads n_heads n_head num_attention_heads attention_heads",
+    "kv_heads": "num_key_value_heads num_kv_heads n_kv_heads num_query_groups",
+    "ffn": "ffn_hidden_size intermediate_size ffn_dim d_ff",
+    "gated_mlp": "swiglu gated_linear_unit",
+    "seq": "seq_len seqlen seq_length sequence sequence_length context_length context_len ctx_len",
+    "vocab": "vocab_size vocab_length padded_vocab_size",
+    "head_dim": "head_size kv_channels",
+    "experts": "num_experts n_experts num_local_experts num_moe_experts n_routed_experts",
+    "top_k": "topk moe_router_topk num_experts_per_tok num_experts_per_token",
+    "moe_ffn": "moe_ffn_hidden_size moe_intermediate_size",
+    "shared_ffn": "moe_shared_expert_intermediate_size shared_expert_intermediate_size",
+    "dense_layers": "first_k_dense_replace",
+    "mtp": "mtp_num_layers num_nextn_predict_layers",
+    "dispatcher": "moe_token_dispatcher_type",
+    "tp": "tp_size tp_degree tensor_parallel tensor_parallel_size tensor_model_parallel_size",
+    "pp": "pp_size pp_degree pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size",
+    "vpp": "vp vpp_size vp_size virtual_pipeline virtual_pipeline_size virtual_pipeline_model_parallel_size",
+    "cp": "cp_size cp_degree context_parallel context_parallel_size",
+    "dp": "dp_size dp_degree data_parallel data_parallel_size",
+    "ep": "ep_size ep_degree expert_parallel expert_parallel_size expert_model_parallel_size",
+    "etp": "etp_size expert_tensor_parallel expert_tensor_parallel_size",
+    "zero": "zs zero_stage",
+    "mbs": "micro_batch micro_batch_size micro_bs per_device_train_batch_size train_micro_batch_size_per_gpu",
+    "gbs": "bs batch_size global_batch global_batch_size",
+    "recompute": "recompute_granularity activation_checkpointing activation_checkpoint activation_recompute "
+    "gradient_checkpointing",
+    "precision": "dtype torch_dtype",
+    "precision_recipe": "fp8_recipe",
+    "quantized_weights": "fp8_param_gather",
+    "framework": "stack",
+    "overlap_grad": "overlap_grad_reduce",
+    "overlap_param": "overlap_param_gather",
+    "size": "params model_size",
+    "mem_gib": "mem memory peak_mem peak_memory mem_peak memory_peak mem_used memory_used",
+    "sec_per_iter": "sec/it sec/iter s/it s/iter iter_dt iter_time iteration_time step_time time_per_iter "
+    "time_per_iteration time_per_step elapsed_time_per_iteration sec/step s/step sec_per_step seconds_per_iter "
+    "seconds_per_iteration seconds speed",
+    "tflops": "tflops/gpu tflop/s tflops/s tflop/s/gpu tflops/s/gpu tflops_per_gpu",
+    "note": "notes comment comments remark remarks",
 }
+"""Names of the columns in reports, in Megatron's arguments and in Hugging Face's configurations."""
+
+ALIASES: Final = {alias: column for column, aliases in _NAMES.items() for alias in aliases.split()}
 """Keys are lower case, with blanks as underscores, without brackets and units."""
 
 KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
+_SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "precision": {
+        f"{library}{name}": word
+        for library in ("", "torch.")
+        for name, word in (("bfloat16", "bf16"), ("float16", "fp16"), ("half", "fp16"), ("float32", "fp32"))
+    },
+    "recompute": {
+        **dict.fromkeys(("0", "false", "no", "off"), "none"),
+        **dict.fromkeys(("1", "true", "yes", "on"), "full"),
+    },
+}
+"""Other words for the values of a column."""
 _WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
 _NOTHING: Final = r"[-–—.?\s]*|x{2,}|n/?a|nan|null|tbd"
 _PLACEHOLDER: Final = re.compile(rf"{_NOTHING}|none|[gm]i?b|m?s|tflops", re.IGNORECASE)
@@ -101,14 +110,14 @@ def unit_named(text: str) -> str:
 
 
 def plain(column: str, cell: str) -> str:
-    """Return a cell without its unit (`67GB` is 67), or empty for a placeholder (`xxxx`, `GB`).
+    """Return a cell in the format's words, without its unit (`67GB` is 67), or empty for a placeholder (`xxxx`, `GB`).
 
     Anything else stays as printed, so that parsing it reports the error.
     """
     if column in _TEXTS:
         return cell
     if column not in (*MEASURED, *_DECISIONS, *_WORDS):
-        return "" if _EMPTY.fullmatch(cell) else cell
+        return "" if _EMPTY.fullmatch(cell) else _SPELLINGS.get(column, {}).get(cell.lower(), cell)
     if _PLACEHOLDER.fullmatch(cell):
         return ""
     found = _QUANTITY.fullmatch(cell)

@@ -40,7 +40,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -54,7 +54,7 @@ from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.headers import headers_of
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.notices import notices
-from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
+from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, Status, Table
 from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
 
 _MAX_TABLE_BYTES: Final = 64 << 20
@@ -62,14 +62,15 @@ _MAX_GPUS_PER_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
 
 
-def read_table(path: str | Path, defaults: Defaults | None = None) -> Table:
+def read_table(path: str | Path, defaults: Defaults | None = None, *, also_used: Collection[str] = ()) -> Table:
     """Read the table of a CSV or Markdown file; the tables of a Markdown file become one.
 
-    Warns of what is not understood; raises `InputError` if there is no table.
+    Warns of columns that are not used, except `also_used`, which the caller reads; raises `InputError` if there is no
+    table.
     """
     text = read_text(Path(path), most=_MAX_TABLE_BYTES)
     table = table_of(text, str(path), defaults)
-    for notice in notices(table):
+    for notice in notices(table, also_used):
         warnings.warn(TunerWarning(f"{table.name}: {notice}"), stacklevel=2)
     return table
 
@@ -196,8 +197,17 @@ def _row(
         memory_kind=kind,
         memory_stage=stage,
         skipped=reason,
-        assumed={column: understood[column] for column in SETTINGS if column in understood and column not in given},
+        assumed=_assumed(run, understood, given),
     )
+
+
+def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of columns that decide time or memory and that are not stated."""
+    values = {column: understood[column] for column in ("gpu", "seq", *SETTINGS) if column in understood}
+    if run:
+        model = run.workload.model
+        values |= {"precision": run.workload.precision, "kv_heads": str(model.kv_heads), "ffn": str(model.ffn)}
+    return {column: value for column, value in values.items() if column not in given}
 
 
 def _one_of(column: str, value: str, choices: Iterable[str]) -> str:

@@ -76,7 +76,8 @@ class Row:
     skipped: str | None = None
     """Why the row cannot be estimated."""
     assumed: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the run that neither the row nor the surrounding text states, with the assumed values."""
+    """Columns that decide time or memory and that neither the row nor the surrounding text states, with the assumed
+    values."""
 
     @property
     def timed(self) -> bool:

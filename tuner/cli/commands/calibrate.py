@@ -42,20 +42,22 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     learnt = calibration_report(table, era=era)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
-        _print_json(table, output, learnt)
+        _print_json(table, output, learnt, era)
     else:
         _print_text(table, output, learnt)
 
 
-def _print_json(table: Table, output: str, learnt: CalibrationReport) -> None:
+def _print_json(table: Table, output: str, learnt: CalibrationReport, era: str | None = None) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_json
+    from tuner.tables import unused_columns
 
     print_json(
         "calibrate",
         {
             "table": table.name,
+            "unused_columns": list(unused_columns(table, [era] if era else [])),
             "simulated": table.simulated,
             "output": output,
             "timed_rows": learnt.timed,

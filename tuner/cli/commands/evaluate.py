@@ -56,11 +56,13 @@ def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: i
 
 def _print_json(made: Evaluation) -> None:
     from tuner.cli.output import print_json
+    from tuner.tables import unused_columns
 
     print_json(
         "evaluate",
         {
             "table": made.table.name,
+            "unused_columns": list(unused_columns(made.table)),
             "calibrated_on": list(made.calibrated_on),
             "rows": [_row_document(row, made.guesses.get(row.index), made) for row in made.table.rows],
             "summary": _summary_document(made.summary),
