@@ -9,6 +9,7 @@ from tuner.core.text import listed, shown
 from tuner.tables.column_aliases import KNOWN, folded_name
 from tuner.tables.headers import header_of
 from tuner.tables.row import Table
+from tuner.tables.stacks import is_known
 
 _REMARKS: Final = frozenset(
     {
@@ -27,9 +28,12 @@ def unused_columns(table: Table, also_used: Collection[str] = ()) -> tuple[str, 
 
 
 def notices(table: Table, also_used: Collection[str] = ()) -> Iterator[str]:
-    """Yield what of a table is not used and why."""
+    """Yield what of a table is not understood."""
     unused = unused_columns(table, also_used)
     refusals = {column: header_of(column).refused for column in unused}
     yield from (f"{refused}." for refused in refusals.values() if refused)
     if unknown := [shown(column) for column, refused in refusals.items() if not refused]:
         yield f"columns not used: {listed(unknown)}."
+    named = dict.fromkeys(row.understood["framework"] for row in table.rows if "framework" in row.understood)
+    if frameworks := [shown(name) for name in named if not is_known(name)]:
+        yield f"unknown names in the column framework, which imply nothing: {listed(frameworks)}."
