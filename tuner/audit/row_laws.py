@@ -187,27 +187,6 @@ def heads(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def experts(evidence: Evidence) -> Iterator[Finding]:
-    """The experts divide by ep, and the ranks of a stage by etp x ep: no program spreads them otherwise."""
-    for case in evidence.cases.values():
-        model, topology = case.run.workload.model, case.run.topology
-        ranks = topology.tp * topology.cp * topology.dp
-        if model.experts is None or "ep" not in case.row.cells or not {"dp", "nodes"} & case.row.cells.keys():
-            continue
-        if model.experts.count % topology.ep or ranks % (topology.etp * topology.ep):
-            message = (
-                f"{model.experts.count} experts and tp x cp x dp = {ranks} ranks are not divisible by "
-                f"ep({topology.ep}) and etp({topology.etp})"
-            )
-            yield about(
-                case.row,
-                check="experts",
-                severity="warning",
-                message=message,
-                suggestion="check experts, ep, etp and dp",
-            )
-
-
 def size(evidence: Evidence) -> Iterator[Finding]:
     """A stated size is the parameter count of the stated shape, with or without embedding and multi-token prediction.
 
