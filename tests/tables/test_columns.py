@@ -176,3 +176,15 @@ def test_defaults_that_decide_the_estimate_are_listed() -> None:
     assert only("layers,hidden,heads,sec_per_iter\n4,1024,8,2.5\n").assumed.items() >= taken.items()
     stated = only(f"layers,hidden,heads,sec_per_iter,{','.join(taken)}\n4,1024,8,2.5,{','.join(taken.values())}\n")
     assert not stated.assumed.keys() & taken.keys()
+
+
+@pytest.mark.parametrize("cell", ["13,5 s", "13,5", "1,35e1 s", "1234,567 s", "1,2345 s"])
+def test_a_decimal_comma_is_refused(cell: str) -> None:
+    row = only(f'layers,hidden,tp,sec_per_iter\n4,1024,1,"{cell}"\n')
+    assert row.run is None
+    assert row.skipped == f"sec_per_iter must be a positive number from 1e-12 to 1e15, not {cell!r}."
+
+
+def test_commas_between_thousands_are_read() -> None:
+    assert only('layers,hidden,tp,sec_per_iter\n4,1024,1,"13,500 ms"\n').seconds == 13.5
+    assert only('layers,hidden,tp,mem_gib\n4,1024,1,"51,200 MiB"\n').memory == 50 * GIB

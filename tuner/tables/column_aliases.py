@@ -82,7 +82,9 @@ _PLACEHOLDER: Final = re.compile(rf"{_NOTHING}|none|[gm]i?b|m?s|tflops", re.IGNO
 _EMPTY: Final = re.compile(_NOTHING, re.IGNORECASE)
 """Placeholders in the other columns, where `none` may be a value."""
 _TEXTS: Final = ("group", "note", "source", "audit")
-_QUANTITY: Final = re.compile(r"((?:[0-9][0-9,]*\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([a-z/]+)", re.IGNORECASE)
+_QUANTITY: Final = re.compile(
+    r"((?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([a-z/]+)", re.IGNORECASE
+)
 _SECONDS: Final = ("s", "sec", "secs", "second", "seconds")
 _MILLISECONDS: Final = ("ms", "msec", "msecs", "millisecond", "milliseconds")
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
