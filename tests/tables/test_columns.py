@@ -188,3 +188,23 @@ def test_a_decimal_comma_is_refused(cell: str) -> None:
 def test_commas_between_thousands_are_read() -> None:
     assert only('layers,hidden,tp,sec_per_iter\n4,1024,1,"13,500 ms"\n').seconds == 13.5
     assert only('layers,hidden,tp,mem_gib\n4,1024,1,"51,200 MiB"\n').memory == 50 * GIB
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "word"),
+    [
+        ("note", "LoRA rank 16", "LoRA"),
+        ("group", "llama2_70b_lora-H100", "lora"),
+        ("source", "runs/peft/7.log", "peft"),
+        ("model", "llama2-70b-qlora", "qlora"),
+        ("note", "adapters of 2M parameters", "adapters"),
+        ("note", "without LoRA", None),
+        ("note", "one network adapter a GPU", None),
+        ("note", "kv_lora_rank 512", None),
+        ("note", "explorative", None),
+    ],
+)
+def test_training_of_adapters_is_skipped(column: str, cell: str, word: str | None) -> None:
+    row = only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{cell}\n")
+    assert row.skipped == (f"it trains adapters ({word}), which the cost model does not describe." if word else None)
+    assert row.timed == (word is None)

@@ -22,7 +22,7 @@ _DECIMAL_SLACK: Final = GIB / 1e9
 _MIN_SHARE_OF_PEAK: Final = 0.001
 """Below this share of the peak, the seconds must be milliseconds."""
 _FASTER: Final = "faster than the GPU's peak"
-_SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "lora", "frozen")
+_SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "frozen")
 
 
 def cells(evidence: Evidence) -> Iterator[Finding]:
@@ -311,12 +311,12 @@ def least_memory(case: PrintedRow) -> float:
 
     Per parameter: 2 for the weight (over dp x cp ranks with ZeRO 3), 2 for the gradient (ZeRO 2 and up), and 12 for
     Adam's fp32 copy and moments (ZeRO 1 and up), by Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1. A row
-    that mentions a smaller optimizer counts 2 for its states; one with offload, LoRA or frozen parameters counts 0.
+    that mentions a smaller optimizer counts 2 for its states; one with offload or frozen parameters counts 0.
     Routed experts are spread over etp x ep ranks instead of tp, and their copies over the rest of tp x cp x dp.
     """
     topology, model = case.run.topology, case.run.workload.model
     words = " ".join(case.row.cells.values()).lower()
-    if "frozen" in words or "offload" in words or "lora" in words:
+    if "frozen" in words or "offload" in words:
         return 0.0
     states = 2.0 if any(word in words for word in _SMALLER_STATES) else 12.0
     experts, width = topology.etp * topology.ep, topology.tp * topology.cp * topology.dp

@@ -60,6 +60,11 @@ from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
+_ADAPTERS: Final = re.compile(
+    r"(?<!no )(?<!not )(?<!without )(?<![a-z])(q?lora|peft|(?<!network )(?<!channel )adapters?)(?![a-z]|[-_]rank)",
+    re.IGNORECASE,
+)
+"""Words for training a few added parameters; a network adapter is hardware, `q_lora_rank` a size of attention."""
 
 
 def read_table(path: str | Path, defaults: Defaults | None = None, *, also_used: Collection[str] = ()) -> Table:
@@ -181,6 +186,8 @@ def _row(
         run = run_of(understood)
     except TunerError as error:
         reason = str(error)
+    if run and (found := _ADAPTERS.search(" ".join(cells.values()))):
+        reason = f"it trains adapters ({found[0]}), which the cost model does not describe."
     if excluded and not excluded_column:
         reason = f"audit: {excluded[2] or 'excluded'}"
     return Row(
