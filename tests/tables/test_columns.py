@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.tables.test_tables import only
+from tuner.audit import audit
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import either
@@ -208,3 +209,53 @@ def test_training_of_adapters_is_skipped(column: str, cell: str, word: str | Non
     row = only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{cell}\n")
     assert row.skipped == (f"it trains adapters ({word}), which the cost model does not describe." if word else None)
     assert row.timed == (word is None)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "value"),
+    [
+        ("sec_per_iter", "13.5 s/iter", "13.5"),
+        ("sec_per_iter", "13500 msec", "13.5"),
+        ("tflops", "550 TFLOP/s/GPU", "550"),
+        ("mem_gib", "50 GiB/GPU", "50"),
+        ("status", "COMPLETED", "OK"),
+        ("status", "CUDA OOM", "OOM"),
+        ("status", "OUT_OF_MEMORY", "OOM"),
+        ("status", "Failed", "FAIL"),
+    ],
+)
+def test_common_spellings_of_cells_are_read(column: str, cell: str, value: str) -> None:
+    assert only(f"layers,hidden,tp,{column}\n4,1024,1,{cell}\n").understood[column] == value
+
+
+def test_sequence_parallelism_may_be_on_or_off() -> None:
+    on, off = (only(f"layers,hidden,tp,sequence_parallel\n4,1024,2,{word}\n").run for word in ("on", "Off"))
+    assert on is not None
+    assert off is not None
+    assert (on.topology.sequence_parallel, off.topology.sequence_parallel) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "stated", "expected"),
+    [
+        ("mxfp8", "", ("fp8", "mxfp8")),
+        ("fp8-cs", "", ("fp8", "tensorwise")),
+        ("NVFP4", "", ("fp4", "nvfp4")),
+        ("mxfp8", "blockwise", ("fp8", "blockwise")),
+    ],
+)
+def test_a_recipe_may_stand_for_the_precision(precision: str, stated: str, expected: tuple[str, str]) -> None:
+    row = only(f"layers,hidden,tp,gpu,precision,precision_recipe\n4,1024,1,GB200-192GB,{precision},{stated}\n")
+    assert row.run is not None, row.skipped
+    assert (row.run.workload.precision, row.run.workload.precision_recipe) == expected
+
+
+def test_memory_far_beyond_the_card_is_skipped_and_audited() -> None:
+    table = table_of("layers,hidden,tp,gpu,mem_gib\n4,1024,1,A100-80GB-SXM,51200\n4,1024,1,A100-80GB-SXM,81\n", "t.csv")
+    assert [row.skipped for row in table.rows] == [
+        "mem_gib is 51200, but A100-80GB-SXM has 80 GiB; check its unit.",
+        None,
+    ]
+    assert [found.message for found in audit(table) if found.row == 0 and found.check == "memory"] == [
+        "51200 GiB on a GPU with 80: the unit is MiB"
+    ]

@@ -74,6 +74,12 @@ _SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
         **dict.fromkeys(("0", "false", "no", "off"), "none"),
         **dict.fromkeys(("1", "true", "yes", "on"), "full"),
     },
+    "status": {
+        **dict.fromkeys(("complete", "completed", "success", "succeeded", "passed", "done", "finished"), "OK"),
+        **dict.fromkeys(("cuda oom", "out of memory", "cuda out of memory"), "OOM"),
+        **dict.fromkeys(("failed", "failure", "crashed", "error"), "FAIL"),
+        **dict.fromkeys(("hung", "hangs"), "HANG"),
+    },
 }
 """Other words for the values of a column."""
 _WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
@@ -119,7 +125,8 @@ def plain(column: str, cell: str) -> str:
     if column in _TEXTS:
         return cell
     if column not in (*MEASURED, *_DECISIONS, *_WORDS):
-        return "" if _EMPTY.fullmatch(cell) else _SPELLINGS.get(column, {}).get(cell.lower(), cell)
+        folded = re.sub(r"[\s_]+", " ", cell.lower())
+        return "" if _EMPTY.fullmatch(cell) else _SPELLINGS.get(column, {}).get(folded, cell)
     if _PLACEHOLDER.fullmatch(cell):
         return ""
     found = _QUANTITY.fullmatch(cell)

@@ -41,6 +41,7 @@ import io
 import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast, get_args
 
@@ -56,6 +57,7 @@ from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.notices import notices
 from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, Status, Table
 from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
+from tuner.tables.stacks import recipe_as_precision
 
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
@@ -164,6 +166,7 @@ def _row(
         for column, value in cells.items()
         if column != excluded_column or column not in MEASURED
     }
+    filled = recipe_as_precision(filled)
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
     understood = completed(given)
     seconds = tflops = memory = None
@@ -190,7 +193,7 @@ def _row(
         reason = f"it trains adapters ({found[0]}), which the cost model does not describe."
     if excluded and not excluded_column:
         reason = f"audit: {excluded[2] or 'excluded'}"
-    return Row(
+    row = Row(
         index=index,
         line=line,
         cells=cells,
@@ -206,6 +209,7 @@ def _row(
         skipped=reason,
         assumed=_assumed(run, understood, given),
     )
+    return row if row.skipped else replace(row, skipped=row.overfull)
 
 
 def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

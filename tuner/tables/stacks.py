@@ -131,6 +131,14 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
 that its runs have where a table states nothing else. The first pattern that matches counts."""
 
 
+def recipe_as_precision(cells: Cells) -> dict[str, str]:
+    """Return the cells with a recipe that is given as the precision (`mxfp8`) in its own column."""
+    named = cells.get("precision", "").lower()
+    if named not in PRECISION_RECIPES or not re.search("fp[48]", named):
+        return dict(cells)
+    return {"precision_recipe": named, **cells, "precision": "fp4" if "fp4" in named else "fp8"}
+
+
 def framework_of(cells: Cells) -> Framework | None:
     """Return the framework that the cells name, None if they name none that is known."""
     return _stack(cells)[0]

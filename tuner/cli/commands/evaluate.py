@@ -116,6 +116,10 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
     print()
+    if len(made.calibrated_on) == len(made.guesses):
+        print("no row is left to score: --calibrate-rows takes all rows of every group")
+        print_skipped(made.table, more="; list the reasons with --json")
+        return
     summaries = {"all": made.summary, **(made.groups if len(made.groups) > 1 else {})}
     time = ("Timed", "Median err", "Mean err", "Tau", "Regret", "Pairs", "In 80%")
     print_table(
