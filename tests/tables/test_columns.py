@@ -95,16 +95,19 @@ def test_memory_in_mebibytes_is_read_as_such(header: str) -> None:
     [
         (
             "Iter time (h)",
-            "column 'Iter time (h)' is not used: 'h' is no unit of sec_per_iter such as s or ms.",
+            "column 'Iter time (h)' is not used: 'h' is not a unit of sec_per_iter, such as s or ms.",
         ),
-        ("Iter time (min)", "column 'Iter time (min)' is not used: 'min' is no unit of sec_per_iter such as s or ms."),
-        ("Memory (%)", "column 'Memory (%)' is not used: '%' is no unit of mem_gib such as GiB or MiB."),
+        (
+            "Iter time (min)",
+            "column 'Iter time (min)' is not used: 'min' is not a unit of sec_per_iter, such as s or ms.",
+        ),
+        ("Memory (%)", "column 'Memory (%)' is not used: '%' is not a unit of mem_gib, such as GiB or MiB."),
         (
             "Speed (tokens/s)",
-            "column 'Speed (tokens/s)' is not used: 'tokens/s' is no unit of sec_per_iter such as s or ms.",
+            "column 'Speed (tokens/s)' is not used: 'tokens/s' is not a unit of sec_per_iter, such as s or ms.",
         ),
-        ("gbs (tokens)", "column 'gbs (tokens)' is not used: 'tokens' is no unit of gbs."),
-        ("Seq (k)", "column 'Seq (k)' is not used: 'k' is no unit of seq."),
+        ("gbs (tokens)", "column 'gbs (tokens)' is not used: 'tokens' is not a unit of gbs."),
+        ("Seq (k)", "column 'Seq (k)' is not used: 'k' is not a unit of seq."),
     ],
 )
 def test_a_column_in_another_unit_is_refused_by_name(header: str, why: str, tmp_path: Path) -> None:
@@ -115,7 +118,7 @@ def test_a_column_in_another_unit_is_refused_by_name(header: str, why: str, tmp_
     assert (row.seconds, row.memory, row.understood["seq"]) == (None, None, "2048")
 
 
-@pytest.mark.parametrize("header", ["Hidden size (h)", "hidden [model width]"])
+@pytest.mark.parametrize("header", ["Hidden size (h)", "hidden [model width]", "hidden (s)", "hidden (k)"])
 def test_a_remark_in_brackets_is_no_unit(header: str) -> None:
     row = only(f"layers,{header},sec_per_iter\n4,1024,2.5\n")
     assert row.run is not None

@@ -48,10 +48,11 @@ _NAMES: Final[Mapping[str, str]] = {
     "overlap_grad": "overlap_grad_reduce",
     "overlap_param": "overlap_param_gather",
     "size": "params model_size",
-    "mem_gib": "mem memory peak_mem peak_memory mem_peak memory_peak mem_used memory_used",
+    "mem_gib": "mem memory peak_mem peak_memory mem_peak memory_peak mem_used memory_used "
+    "mem/gpu memory/gpu mem_per_gpu memory_per_gpu",
     "sec_per_iter": "sec/it sec/iter s/it s/iter iter_dt iter_time iteration_time step_time time_per_iter "
-    "time_per_iteration time_per_step elapsed_time_per_iteration sec/step s/step sec_per_step seconds_per_iter "
-    "seconds_per_iteration seconds speed",
+    "time_per_iteration time_per_step time/iter time/step elapsed_time_per_iteration sec/step s/step sec_per_step "
+    "seconds_per_iter seconds_per_iteration seconds speed",
     "tflops": "tflops/gpu tflop/s tflops/s tflop/s/gpu tflops/s/gpu tflops_per_gpu",
     "note": "notes comment comments remark remarks",
 }

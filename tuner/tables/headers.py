@@ -19,12 +19,12 @@ _LAST_WORDS: Final = ("s", "sec", "secs", "seconds", "ms", "msec", "gb", "gib", 
 """Last words of a name that are units; `m`, `min` and `t` have other meanings too."""
 _ELSEWHERE: Final = re.compile(
     r".*/\s*(s|sec|second|it|iter|step|h|hour|day)|.*\bper (sec|second|hour|day)|.*\btokens?|.*%"
-    r"|[kmgt]i?b|[kmgt]?bytes?|[mun\u00b5]?s|m?secs?|(milli)?seconds?|min(ute)?s?|hours?|days?|hrs?|[gtp]flops?|k|thousands?"
+    r"|[kmgt]i?b|[kmgt]?bytes?|[mun\u00b5]s|m?secs?|(milli)?seconds?|min(ute)?s?|hours?|days?|hrs?|[gtp]flops?|thousands?"
     r"|millions?|billions?|percent|mfu|hfu"
 )
 """Units of any column; what else is in brackets is a remark."""
-_OF_MEASUREMENT: Final = re.compile(r"[bh]")
-"""Units of measurements that are symbols elsewhere: `Hidden (h)`."""
+_LETTERS: Final = {**dict.fromkeys(MEASURED, "bhks"), **dict.fromkeys(("seq", "vocab", "gbs"), "k")}
+"""Letters that are units of a column; elsewhere they are symbols: `Hidden (h)`."""
 _OWN: Final = {
     "seq": ("tokens",),
     "vocab": ("tokens",),
@@ -78,9 +78,9 @@ def header_of(name: str) -> Header:
         return Header(name=name, column=column, unit=unit if scale != 1 else "")
     if unit in _OWN.get(column, ()):
         return Header(name=name, column=column, unit=unit if column == "size" else "")
-    if _ELSEWHERE.fullmatch(unit) or (column in MEASURED and _OF_MEASUREMENT.fullmatch(unit)):
-        own = f" such as {_EXAMPLES[column]}" if column in _EXAMPLES else ""
-        refused = f"column {shown(name)} is not used: {shown(stated.strip())} is no unit of {column}{own}"
+    if _ELSEWHERE.fullmatch(unit) or (unit and unit in _LETTERS.get(column, "")):
+        own = f", such as {_EXAMPLES[column]}" if column in _EXAMPLES else ""
+        refused = f"column {shown(name)} is not used: {shown(stated.strip())} is not a unit of {column}{own}"
         return Header(name=name, column=name, refused=refused)
     return Header(name=name, column=column)
 
