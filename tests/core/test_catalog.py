@@ -56,9 +56,6 @@ def _sheets() -> dict[str, str]:
     ("printed", "name"),
     [
         ("NVIDIA H100 80GB HBM3", "H100-80GB-SXM"),
-        ("NVIDIA H200", "H200-141GB-SXM"),
-        ("NVIDIA A100-SXM4-80GB", "A100-80GB-SXM"),
-        ("NVIDIA GeForce RTX 4090", "RTX4090-24GB"),
         ("AMD Instinct MI300X", "MI300X-192GB"),
     ],
 )

@@ -16,6 +16,7 @@ _REMARKS: Final = frozenset(
         *("audit", "date", "day", "era", "id", "index", "job", "job_id", "label", "line", "link", "name", "reference"),
         *("run", "run_id", "section", "time_stamp", "timestamp", "title", "url"),
         *("active_params_b", "fsdp", "tokens_per_sec_gpu", "total_params_b"),
+        *("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations"),
     }
 )
 """Columns outside the format that describe a row, or that single checks read."""

@@ -116,7 +116,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
     print()
-    if len(made.calibrated_on) == len(made.guesses):
+    if made.calibrated_on and len(made.calibrated_on) == len(made.guesses):
         print("no row is left to score: --calibrate-rows takes all rows of every group")
         print_skipped(made.table, more="; list the reasons with --json")
         return
