@@ -18,7 +18,7 @@ from benchmarks.recorded_accuracy import cleaned
 from tuner.core.columns import Columns
 from tuner.costmodel.evaluation import RowEstimate, by_group, evaluate
 from tuner.costmodel.flops import model_flops, per_gpu
-from tuner.tables import Row, Table, read_table
+from tuner.tables import Row, Table, table_of
 
 IN_FIT: Final = (
     *("aleph-13b-a100", "bloom-a100", "megatron-2021-a100", "mpt-fsdp-a100", "tr3m-1b3-v100", "tr8-104b-v100"),
@@ -50,7 +50,7 @@ class SourceErrors:
 
 def source_errors(folder: Path) -> list[SourceErrors]:
     """Return the uncalibrated errors of all dense training runs in a folder of tables, blind sources first."""
-    found = [errors for path in sorted(folder.rglob("*.csv")) for errors in _of_table(cleaned(read_table(path)))]
+    found = [errors for table in _tables(folder) for errors in _of_table(table)]
     return sorted(found, key=lambda errors: errors.in_fit)
 
 
@@ -79,7 +79,13 @@ class MixtureErrors:
 
 def mixture_errors(folder: Path) -> list[MixtureErrors]:
     """Return the uncalibrated errors of all training runs of mixtures in a folder of tables."""
-    return [errors for path in sorted(folder.rglob("*.csv")) for errors in _mixtures(cleaned(read_table(path)))]
+    return [errors for table in _tables(folder) for errors in _mixtures(table)]
+
+
+def _tables(folder: Path) -> Iterator[Table]:
+    """Yield the tables of a folder, without warnings of columns that are not used."""
+    for path in sorted(folder.rglob("*.csv")):
+        yield cleaned(table_of(path.read_text(encoding="utf-8"), str(path)))
 
 
 def print_mixture_errors(folder: Path) -> None:

@@ -168,7 +168,7 @@ def test_a_table_without_its_report_still_shows_the_halved_sequence() -> None:
 
 
 def test_a_value_stated_above_a_table_that_no_row_has_is_found() -> None:
-    found = audit(read_table(ROOT / "tests/data/reports/bloom-prequel.md"))
+    found = audit(table_of((ROOT / "tests/data/reports/bloom-prequel.md").read_text(), "bloom-prequel.md"))
     (finding,) = [finding for finding in found if finding.check == "stated-value"]
     assert "states gbs 512, but all rows of the table below have 2048" in finding.message
 

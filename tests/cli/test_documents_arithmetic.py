@@ -25,8 +25,9 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         before=0.123,
         left_out=0.045,
         slower=None,
+        fuller=None,
     )
-    table: Any = SimpleNamespace(name="t", simulated=False, rows=[SimpleNamespace(line=7, skipped="why")])
+    table: Any = SimpleNamespace(name="t", columns=(), simulated=False, rows=[SimpleNamespace(line=7, skipped="why")])
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)
     products = next(line.split() for line in printed if line.startswith("products "))

@@ -244,6 +244,16 @@ def test_calibrate_warns_of_a_likely_wrong_unit(run: Run, tmp_path: Path) -> Non
         file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,{seconds}\n")
         said = run("calibrate", str(file), "-o", str(out)).out
         assert ("times the estimates (median): check their unit with tuner audit" in said) == warned
+    for memory, warned in ((12, False), (0.12, True)):
+        file.write_text(f"{header},mem_gib\nH200,8,1,24,2048,16,8,1,1,4,64,1,{memory}\n")
+        assert ("\nmeasured memory is " in run("calibrate", str(file), "-o", str(out)).out) == warned
+
+
+def test_evaluate_says_why_no_row_is_scored(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("group,layers,hidden,heads,tp,mbs,sec_per_iter\na,24,2048,16,1,4,1\nb,24,2048,16,2,4,1\n")
+    said = run("evaluate", str(file), "--calibrate-rows", "1").out
+    assert said.splitlines()[-1] == "no row is left to score: --calibrate-rows takes all rows of every group"
 
 
 def test_simulated_measurements_are_labelled_in_everything_derived_from_them(run: Run, tmp_path: Path) -> None:

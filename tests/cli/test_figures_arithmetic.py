@@ -186,6 +186,7 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
         made: Any = SimpleNamespace(
             table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="")], name="t", simulated=False),
             calibrated_on=(),
+            guesses={},
             calibration=SimpleNamespace(known=None, weighed=0),
             summary=summary,
             groups={"a": summary},

@@ -52,6 +52,17 @@ def _sheets() -> dict[str, str]:
     return found
 
 
+@pytest.mark.parametrize(
+    ("printed", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-80GB-SXM"),
+        ("AMD Instinct MI300X", "MI300X-192GB"),
+    ],
+)
+def test_a_gpu_is_found_by_the_name_that_its_driver_prints(printed: str, name: str) -> None:
+    assert catalog.gpu(printed).name == name
+
+
 def test_a_gpus_name_is_found_by_its_aliases_and_in_any_case() -> None:
     assert catalog.gpu("a100-80gb-sxm") == catalog.gpu("A100-SXM4-80GB") == catalog.gpu("A100 80GB SXM")
 

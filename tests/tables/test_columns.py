@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from tests.tables.test_tables import only
-from tuner.core.errors import InputError
+from tuner.audit import audit
+from tuner.core.errors import InputError, TunerWarning
+from tuner.core.quantity import GIB
 from tuner.core.text import either
-from tuner.tables import table_of
+from tuner.tables import read_table, table_of, unused_columns
 from tuner.tables.stacks import PRECISION_RECIPES
 
 
@@ -59,3 +64,201 @@ def test_settings_that_no_run_can_have_are_refused(cells: str, why: str) -> None
     row = only(f"layers,hidden,sec_per_iter,{','.join(columns)}\n4,1024,2.5,{','.join(values)}\n")
     assert row.skipped is not None
     assert row.skipped == why
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "seconds"),
+    [
+        ("Iter time (ms)", "2500", 2.5),
+        ("Iter time [ms]", "2500", 2.5),
+        ("iter_time_ms", "2500", 2.5),
+        ("Sec/it (ms)", "2.5e3", 2.5),
+        ("Sec/it (ms)", "2.5 s", 2.5),
+        ("Sec/it (avg)", "2.5", 2.5),
+        ("Speed (s/it)", "2.5", 2.5),
+        ("sec_per_iter (s)", "2.5", 2.5),
+    ],
+)
+def test_the_unit_in_a_header_applies_to_bare_numbers(header: str, cell: str, seconds: float) -> None:
+    assert only(f"layers,hidden,tp,{header}\n4,1024,1,{cell}\n").seconds == pytest.approx(seconds)
+    (row,) = table_of(f"| layers | tp | {header} |\n|---|---|---|\n| 4 | 1 | {cell} |\n", "t.md").rows
+    assert row.seconds == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("header", ["Memory (MiB)", "mem (MB)", "mem_mib", "Peak memory [MiB per GPU]"])
+def test_memory_in_mebibytes_is_read_as_such(header: str) -> None:
+    assert only(f"layers,hidden,sec_per_iter,{header}\n4,1024,2.5,51200\n").memory == 50 * GIB
+
+
+@pytest.mark.parametrize(
+    ("header", "why"),
+    [
+        (
+            "Iter time (h)",
+            "column 'Iter time (h)' is not used: 'h' is not a unit of sec_per_iter, such as s or ms.",
+        ),
+        (
+            "Iter time (min)",
+            "column 'Iter time (min)' is not used: 'min' is not a unit of sec_per_iter, such as s or ms.",
+        ),
+        ("Memory (%)", "column 'Memory (%)' is not used: '%' is not a unit of mem_gib, such as GiB or MiB."),
+        (
+            "Speed (tokens/s)",
+            "column 'Speed (tokens/s)' is not used: 'tokens/s' is not a unit of sec_per_iter, such as s or ms.",
+        ),
+        ("gbs (tokens)", "column 'gbs (tokens)' is not used: 'tokens' is not a unit of gbs."),
+        ("Seq (k)", "column 'Seq (k)' is not used: 'k' is not a unit of seq."),
+    ],
+)
+def test_a_column_in_another_unit_is_refused_by_name(header: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text(f"layers,hidden,tp,{header}\n4,1024,1,4\n", encoding="utf-8")
+    with pytest.warns(TunerWarning, match=re.escape(f"t.csv: {why}")):
+        (row,) = read_table(file).rows
+    assert (row.seconds, row.memory, row.understood["seq"]) == (None, None, "2048")
+
+
+@pytest.mark.parametrize("header", ["Hidden size (h)", "hidden [model width]", "hidden (s)", "hidden (k)"])
+def test_a_remark_in_brackets_is_no_unit(header: str) -> None:
+    row = only(f"layers,{header},sec_per_iter\n4,1024,2.5\n")
+    assert row.run is not None
+    assert row.run.workload.model.hidden == 1024
+
+
+@pytest.mark.parametrize(
+    ("header", "column", "cell"),
+    [
+        ("context_length", "seq", "8192"),
+        ("dtype", "precision", "bf16"),
+        ("swiglu", "gated_mlp", "1"),
+        ("num_key_value_heads", "kv_heads", "2"),
+        ("num_query_groups", "kv_heads", "2"),
+        ("intermediate_size", "ffn", "4000"),
+        ("context_parallel", "cp", "2"),
+        ("GPU type", "gpu", "H100-80GB-SXM"),
+        ("device", "gpu", "H100-80GB-SXM"),
+        ("num_hidden_layers", "layers", "8"),
+        ("tensor_model_parallel_size", "tp", "2"),
+        ("virtual_pipeline_model_parallel_size", "vpp", "2"),
+        ("activation_checkpointing", "recompute", "none"),
+        ("stack", "framework", "megatron-core"),
+        ("step_time", "sec_per_iter", "3"),
+        ("seconds", "sec_per_iter", "3"),
+    ],
+)
+def test_names_of_other_programs_are_read(header: str, column: str, cell: str) -> None:
+    others = {"layers": "4", "hidden": "1024", "heads": "8", "mbs": "1"}
+    others.pop(column, None)
+    before, values = ",".join(others), ",".join(others.values())
+    other, named = (only(f"{before},{name}\n{values},{cell}\n") for name in (column, header))
+    assert named.understood == other.understood
+    assert named.run == other.run
+    assert column in named.cells
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "word"),
+    [("dtype", "torch.bfloat16", "bf16"), ("precision", "float16", "fp16"), ("gradient_checkpointing", "true", "full")],
+)
+def test_other_words_for_a_value_are_read(column: str, cell: str, word: str) -> None:
+    assert word in only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{cell}\n").understood.values()
+
+
+def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("layers,hidden,tp,colour,note,url,speed_of_light\n4,1024,1,a,b,c,d\n4,1024,2,a,b,c,d\n")
+    with pytest.warns(TunerWarning, match=r"^t.csv: columns not used: 'colour' and 'speed_of_light'\.$") as warned:
+        table = read_table(file)
+    assert len(warned) == 1
+    assert unused_columns(table) == ("colour", "speed_of_light")
+    with pytest.warns(TunerWarning, match="columns not used: 'speed_of_light'"):
+        read_table(file, also_used=["colour"])
+
+
+def test_defaults_that_decide_the_estimate_are_listed() -> None:
+    taken = {"gpu": "A100-80GB-SXM", "seq": "2048", "precision": "bf16", "kv_heads": "8", "ffn": "4096"}
+    assert only("layers,hidden,heads,sec_per_iter\n4,1024,8,2.5\n").assumed.items() >= taken.items()
+    stated = only(f"layers,hidden,heads,sec_per_iter,{','.join(taken)}\n4,1024,8,2.5,{','.join(taken.values())}\n")
+    assert not stated.assumed.keys() & taken.keys()
+
+
+@pytest.mark.parametrize("cell", ["13,5 s", "13,5", "1,35e1 s", "1234,567 s", "1,2345 s"])
+def test_a_decimal_comma_is_refused(cell: str) -> None:
+    row = only(f'layers,hidden,tp,sec_per_iter\n4,1024,1,"{cell}"\n')
+    assert row.run is None
+    assert row.skipped == f"sec_per_iter must be a positive number from 1e-12 to 1e15, not {cell!r}."
+
+
+def test_commas_between_thousands_are_read() -> None:
+    assert only('layers,hidden,tp,sec_per_iter\n4,1024,1,"13,500 ms"\n').seconds == 13.5
+    assert only('layers,hidden,tp,mem_gib\n4,1024,1,"51,200 MiB"\n').memory == 50 * GIB
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "word"),
+    [
+        ("note", "LoRA rank 16", "LoRA"),
+        ("group", "llama2_70b_lora-H100", "lora"),
+        ("source", "runs/peft/7.log", "peft"),
+        ("model", "llama2-70b-qlora", "qlora"),
+        ("note", "adapters of 2M parameters", "adapters"),
+        ("note", "without LoRA", None),
+        ("note", "one network adapter a GPU", None),
+        ("note", "kv_lora_rank 512", None),
+        ("note", "explorative", None),
+    ],
+)
+def test_training_of_adapters_is_skipped(column: str, cell: str, word: str | None) -> None:
+    row = only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{cell}\n")
+    assert row.skipped == (f"it trains adapters ({word}), which the cost model does not describe." if word else None)
+    assert row.timed == (word is None)
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "value"),
+    [
+        ("sec_per_iter", "13.5 s/iter", "13.5"),
+        ("sec_per_iter", "13500 msec", "13.5"),
+        ("tflops", "550 TFLOP/s/GPU", "550"),
+        ("mem_gib", "50 GiB/GPU", "50"),
+        ("status", "COMPLETED", "OK"),
+        ("status", "CUDA OOM", "OOM"),
+        ("status", "OUT_OF_MEMORY", "OOM"),
+        ("status", "Failed", "FAIL"),
+    ],
+)
+def test_common_spellings_of_cells_are_read(column: str, cell: str, value: str) -> None:
+    assert only(f"layers,hidden,tp,{column}\n4,1024,1,{cell}\n").understood[column] == value
+
+
+def test_sequence_parallelism_may_be_on_or_off() -> None:
+    on, off = (only(f"layers,hidden,tp,sequence_parallel\n4,1024,2,{word}\n").run for word in ("on", "Off"))
+    assert on is not None
+    assert off is not None
+    assert (on.topology.sequence_parallel, off.topology.sequence_parallel) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("precision", "stated", "expected"),
+    [
+        ("mxfp8", "", ("fp8", "mxfp8")),
+        ("fp8-cs", "", ("fp8", "tensorwise")),
+        ("NVFP4", "", ("fp4", "nvfp4")),
+        ("mxfp8", "blockwise", ("fp8", "blockwise")),
+    ],
+)
+def test_a_recipe_may_stand_for_the_precision(precision: str, stated: str, expected: tuple[str, str]) -> None:
+    row = only(f"layers,hidden,tp,gpu,precision,precision_recipe\n4,1024,1,GB200-192GB,{precision},{stated}\n")
+    assert row.run is not None, row.skipped
+    assert (row.run.workload.precision, row.run.workload.precision_recipe) == expected
+
+
+def test_memory_far_beyond_the_card_is_skipped_and_audited() -> None:
+    table = table_of("layers,hidden,tp,gpu,mem_gib\n4,1024,1,A100-80GB-SXM,51200\n4,1024,1,A100-80GB-SXM,81\n", "t.csv")
+    assert [row.skipped for row in table.rows] == [
+        "mem_gib is 51200, but A100-80GB-SXM has 80 GiB; check its unit.",
+        None,
+    ]
+    assert [found.message for found in audit(table) if found.row == 0 and found.check == "memory"] == [
+        "51200 GiB on a GPU with 80: the unit is MiB"
+    ]

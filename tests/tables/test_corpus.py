@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, Row, read_table
+from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, Row, Table, table_of, unused_columns
 
 CORPUS = ROOT / "corpus"
 FILES = sorted(CORPUS.rglob("*.csv"))
@@ -18,6 +18,10 @@ LISTED = {
     found[1]: [int(cell) for cell in re.findall(r"\d+(?= \|)", found[2])]
     for found in re.finditer(r"^\| `([\w./-]+\.csv)` \|((?: \d+ \|)+)", (CORPUS / "README.md").read_text(), re.M)
 }
+
+
+def _table(path: Path) -> Table:
+    return table_of(path.read_text(encoding="utf-8"), str(path))
 
 
 def name_of(path: Path) -> str:
@@ -33,13 +37,18 @@ def is_eight_bit(row: Row) -> bool:
     return recipe.startswith(("fp8", "fp4", "mxfp8", "nvfp4"))
 
 
+def test_all_columns_are_read_except_those_of_single_layers() -> None:
+    unused = {name_of(path): unused_columns(_table(path)) for path in FILES}
+    assert {name for name, columns in unused.items() if columns} == {"modern/moe-layer-h100.csv"}
+
+
 def test_the_readme_lists_every_table() -> None:
     assert sorted(LISTED) == sorted(map(name_of, FILES))
 
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_a_table_holds_the_rows_that_the_readme_counts(path: Path) -> None:
-    rows = read_table(path).rows
+    rows = _table(path).rows
     read = [row for row in rows if row.run is not None]
     counts = [
         len(rows),
@@ -56,7 +65,7 @@ def test_a_table_holds_the_rows_that_the_readme_counts(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_every_row_cites_its_source(path: Path) -> None:
-    assert all(row.cells.get("source") for row in read_table(path).rows)
+    assert all(row.cells.get("source") for row in _table(path).rows)
 
 
 @pytest.mark.parametrize("path", sorted(CORPUS.glob("*.csv")), ids=name_of)

@@ -145,3 +145,32 @@ def test_rows_of_different_experts_are_not_one_block() -> None:
     rows = (f"{GROK},1", f"{GROK.replace(',8,2,', ',8,4,')},1", f"{GROK},2")
     table = table_of("\n".join([f"{SIZES},mbs", *rows, ""]), "t.csv")
     assert sorted(len(block.rows) for block in blocks(table.rows)) == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("cells", "sign"),
+    [
+        ({"ep": "8"}, "ep is 8"),
+        ({"dispatcher": "deepep"}, "dispatcher is deepep"),
+        ({"top_k": "2", "experts": "0"}, "top_k is 2"),
+        ({"model": "qwen3-30b-a3b"}, "qwen3-30b-a3b is a mixture of experts"),
+    ],
+)
+def test_a_mixture_without_its_experts_is_skipped(cells: dict[str, str], sign: str) -> None:
+    row = only(f"layers,hidden,mbs,{','.join(cells)}\n4,2048,1,{','.join(cells.values())}\n")
+    assert row.run is None
+    assert row.skipped == f"experts is missing: {sign}; add experts, top_k and moe_ffn."
+
+
+@pytest.mark.parametrize(
+    ("cells", "why"),
+    [
+        ("3,,3", "8 experts are not divisible by ep(3)."),
+        ("4,2,4", "tp x cp x dp = 4 ranks are not divisible by etp(2) x ep(4); check dp and nodes."),
+        ("4,2,8", None),
+        ("4,2,", None),
+    ],
+)
+def test_experts_that_no_program_can_spread_are_skipped(cells: str, why: str | None) -> None:
+    """Without dp or nodes, the number of ranks is unknown."""
+    assert only(f"{SIZES},mbs,ep,etp,dp\n{GROK},1,{cells}\n").skipped == why

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tuner.core.domain import Stack
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
 from tuner.costmodel.framework_terms import terms_of
-from tuner.tables import Row, table_of
+from tuner.tables import Row, read_table, table_of
 from tuner.tables.stacks import STACKS, assumed, framework_of
 
 SHAPE = "layers,hidden,gated_mlp,tp,sec_per_iter"
@@ -27,6 +29,10 @@ def only(columns: str, values: str) -> Row:
         ("megatron-bridge", "megatron-core"),
         ("nemo-automodel", "fsdp2"),
         ("Megatron-LM", "megatron-core"),
+        ("megatron_core", "megatron-core"),
+        ("Megatron Bridge", "megatron-core"),
+        ("mcore", "megatron-core"),
+        ("Megatron DeepSpeed", "megatron-deepspeed"),
         ("megatron-deepspeed", "megatron-deepspeed"),
         ("deepspeed AutoEP", "deepspeed"),
         ("torchtitan fsdp2", "torchtitan"),
@@ -38,6 +44,28 @@ def only(columns: str, values: str) -> Row:
 )
 def test_a_published_name_is_read_as_its_framework(named: str, framework: str | None) -> None:
     assert framework_of({"framework": named}) == framework
+
+
+@pytest.mark.parametrize(
+    ("named", "other"),
+    [
+        ("Megatron Core", "megatron-core"),
+        ("megatron_core", "megatron-core"),
+        ("mcore", "megatron-core"),
+        ("Megatron Bridge", "megatron-bridge"),
+        ("NeMo_2", "nemo 2"),
+    ],
+)
+def test_blanks_underscores_and_case_of_a_framework_do_not_matter(named: str, other: str) -> None:
+    more = {"precision": "fp8", "gpu": "GB200-192GB", "model": "llama3-8b", "mem_kind": "allocated"}
+    assert assumed({**more, "framework": named}) == assumed({**more, "framework": other}) != {}
+
+
+def test_an_unknown_framework_is_named_once(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("layers,hidden,tp,framework\n4,1024,1,homegrown\n4,1024,2,homegrown\n4,1024,2,internevo\n")
+    with pytest.warns(TunerWarning, match="unknown names in the column framework, which imply nothing: 'homegrown'"):
+        read_table(file)
 
 
 def test_a_recipe_of_nvidia_implies_what_its_table_leaves_open() -> None:

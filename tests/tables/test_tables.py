@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT, Run
 from tests.strategies import tables
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
 from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, Defaults, Row, format_columns, read_table, table_of, write_csv
 from tuner.tables import reading as reading_module
 from tuner.tables.column_aliases import plain, rounding_of, size_of
@@ -20,7 +20,8 @@ from tuner.tables.run import USUAL
 TABLES = ROOT / "corpus"
 REPORTS = ROOT / "tests/data/reports"
 BLOOM = read_table(TABLES / "bloom-a100.csv")
-PREQUEL = read_table(REPORTS / "bloom-prequel.md")
+with pytest.warns(TunerWarning, match="columns not used: 'async'"):
+    PREQUEL = read_table(REPORTS / "bloom-prequel.md")
 WIDE = read_table(REPORTS / "tr8-104b.md")
 
 

@@ -16,7 +16,7 @@ from tuner.core.errors import InputError, TunerError
 from tuner.logs import Log, read_log
 from tuner.logs.files import log_lines
 from tuner.space.build import space_for
-from tuner.tables import Defaults, Table, read_table
+from tuner.tables import Defaults, Table, read_table, unused_columns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,8 @@ class FileAudit:
     """Rows of a table."""
     runs: int | None = None
     """Runs of a log."""
+    unused_columns: tuple[str, ...] = ()
+    """Columns of a table that are not read."""
 
     @property
     def repaired(self) -> int:
@@ -62,7 +64,7 @@ def audit_file(
             write_whole(Path(output), fixed(found, findings))
         except OSError as error:
             raise unwritten(Path(output), error) from None
-    return FileAudit(name=found.name, findings=findings, rows=len(found.rows))
+    return FileAudit(name=found.name, findings=findings, rows=len(found.rows), unused_columns=unused_columns(found))
 
 
 def _read(file: str, defaults: Iterable[str]) -> Table | Log:

@@ -20,7 +20,6 @@ STAGES: Final[tuple[tuple[Check, ...], ...]] = (
         row_laws.batch,
         row_laws.node,
         row_laws.heads,
-        row_laws.experts,
         row_laws.size,
         row_laws.endings,
     ),

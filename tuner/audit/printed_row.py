@@ -140,7 +140,11 @@ def printed_row_of(row: Row, **cells: str) -> PrintedRow | None:
 
 def printed_rows(rows: Iterable[Row]) -> dict[int, PrintedRow]:
     """Return the rows that describe a run and are not excluded, by their index in the table."""
-    return {row.index: PrintedRow(row=row, run=row.run) for row in rows if row.run is not None and row.skipped is None}
+    return {
+        row.index: PrintedRow(row=row, run=row.run)
+        for row in rows
+        if row.run is not None and row.skipped in (None, row.overfull)
+    }
 
 
 def text_of(row: Row, column: str) -> str:

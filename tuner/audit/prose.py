@@ -178,12 +178,12 @@ def _blocks(evidence: Evidence) -> Iterator[list[Row]]:
 
 def _printed(evidence: Evidence, block: list[Row], column: str) -> bool:
     """Return whether the table itself has the column, so that its values are not taken from the line above."""
-    from tuner.tables.column_aliases import column_named
+    from tuner.tables.headers import header_of
 
     for line in reversed(evidence.table.lines[: block[0].line - 1]):
         if not line.strip().startswith("|"):
             return False
-        if column in (column_named(cell) for cell in line.strip().strip("|").split("|")):
+        if column in (header_of(cell).column for cell in line.strip().strip("|").split("|")):
             return True
     return False
 

@@ -26,7 +26,7 @@ _PLAUSIBLE_SHARE: Final = (0.01, 0.9)
 _MIN_MILLISECONDS: Final = 10.0
 """Shorter steps are those of toy models, which wait for the CPU and may really take a thousand times longer."""
 _FASTER: Final = "faster than the GPU's peak"
-_SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "lora", "frozen")
+_SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd", "frozen")
 
 
 def cells(evidence: Evidence) -> Iterator[Finding]:
@@ -191,27 +191,6 @@ def heads(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def experts(evidence: Evidence) -> Iterator[Finding]:
-    """The experts divide by ep, and the ranks of a stage by etp x ep: no program spreads them otherwise."""
-    for case in evidence.cases.values():
-        model, topology = case.run.workload.model, case.run.topology
-        ranks = topology.tp * topology.cp * topology.dp
-        if model.experts is None or "ep" not in case.row.cells or not {"dp", "nodes"} & case.row.cells.keys():
-            continue
-        if model.experts.count % topology.ep or ranks % (topology.etp * topology.ep):
-            message = (
-                f"{model.experts.count} experts and tp x cp x dp = {ranks} ranks are not divisible by "
-                f"ep({topology.ep}) and etp({topology.etp})"
-            )
-            yield about(
-                case.row,
-                check="experts",
-                severity="warning",
-                message=message,
-                suggestion="check experts, ep, etp and dp",
-            )
-
-
 def size(evidence: Evidence) -> Iterator[Finding]:
     """A stated size is the parameter count of the stated shape, with or without embedding and multi-token prediction.
 
@@ -355,12 +334,12 @@ def least_memory(case: PrintedRow) -> float:
 
     Per parameter: 2 for the weight (over dp x cp ranks with ZeRO 3), 2 for the gradient (ZeRO 2 and up), and 12 for
     Adam's fp32 copy and moments (ZeRO 1 and up), by Rajbhandari et al. 2020, arXiv 1910.02054, section 3.1. A row
-    that mentions a smaller optimizer counts 2 for its states; one with offload, LoRA or frozen parameters counts 0.
+    that mentions a smaller optimizer counts 2 for its states; one with offload or frozen parameters counts 0.
     Routed experts are spread over etp x ep ranks instead of tp, and their copies over the rest of tp x cp x dp.
     """
     topology, model = case.run.topology, case.run.workload.model
     words = " ".join(case.row.cells.values()).lower()
-    if "frozen" in words or "offload" in words or "lora" in words:
+    if "frozen" in words or "offload" in words:
         return 0.0
     states = 2.0 if any(word in words for word in _SMALLER_STATES) else 12.0
     experts, width = topology.etp * topology.ep, topology.tp * topology.cp * topology.dp

@@ -87,13 +87,13 @@ def catalog() -> Catalog:
 
 
 def gpu(name: str) -> Gpu:
-    """Return a GPU by name, alias, or path of a TOML file."""
+    """Return a GPU by name, alias (with or without a leading NVIDIA or AMD), or path of a TOML file."""
     if _is_path(name):
         entry_name, table = _only_entry(Path(name), "gpu")
         return _gpu(entry_name, table, origin=name)
-    folded = _folded(name)
+    spellings = {_folded(name), re.sub(r"^(nvidia|amd)-", "", _folded(name))}
     for known, table in catalog().gpu.items():
-        if folded in {_folded(known), *map(_folded, table.get("aliases", ()))}:
+        if not spellings.isdisjoint({_folded(known), *map(_folded, table.get("aliases", ()))}):
             return _gpu(known, table, origin="the catalog")
     raise _unknown("GPU", name, catalog().gpu, files="A TOML file with [gpu.NAME]")
 

@@ -132,6 +132,8 @@ class CalibrationReport:
     """Standard deviation of the logarithm of each time factor."""
     slower: float | None
     """Measured over estimated seconds of the median row."""
+    fuller: float | None
+    """Measured over estimated memory of the median row."""
     before: float | None
     """Median relative error of time without the calibration."""
     left_out: float | None
@@ -145,7 +147,8 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     ]
     timed = [row for row in usable if row.timed]
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
-        reason = next((row.skipped for row in table.rows if row.skipped), "no row has seconds or memory")
+        skips = [] if usable else [row.skipped for row in table.rows if row.skipped]
+        reason = skips[0] if skips else "no row has seconds or memory"
         raise NothingUsable(f"{table.name} teaches nothing: {reason}")
     kept = {row.index for row in spaced(timed, MOST_FITTED)}
     fitted = calibrate_on(row for row in usable if not row.timed or row.index in kept)
@@ -160,7 +163,9 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         left_out += [
             abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
         ]
-    ratios = [guess.seconds / _measured(guess) for guess in guess_rows(timed, CostModel())]
+    guesses = guess_rows(usable, CostModel())
+    ratios = [guess.seconds / _measured(guess) for guess in guesses if guess.row.timed]
+    filled = [guess.row.memory / guess.memory for guess in guesses if guess.row.weighed and guess.row.memory]
     before = [abs(ratio - 1) for ratio in ratios]
     spread = np.sqrt(np.diagonal(known.spread))
     return CalibrationReport(
@@ -168,6 +173,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         timed=len(timed),
         uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
         slower=1 / float(np.median(ratios)) if ratios else None,
+        fuller=float(np.median(filled)) if filled else None,
         before=float(np.median(before)) if before else None,
         left_out=float(np.median(left_out)) if left_out else None,
     )

@@ -1,5 +1,6 @@
 """The measurement table: one row per run, read from CSV or Markdown, written as CSV."""
 
+from tuner.tables.notices import unused_columns
 from tuner.tables.reading import format_columns, read_table, table_of
 from tuner.tables.row import (
     COLUMNS,
@@ -31,5 +32,6 @@ __all__ = [
     "run_cells",
     "run_of",
     "table_of",
+    "unused_columns",
     "write_csv",
 ]

@@ -43,6 +43,6 @@ def whole(cells: Mapping[str, str], column: str, default: int | None = None) -> 
 def flag(cells: Mapping[str, str], column: str) -> bool:
     """Return a switch; raise `InputError` with the column for anything else."""
     word = cells[column].lower()
-    if word not in ("0", "1", "true", "false", "yes", "no", "0.0", "1.0"):
+    if word not in ("0", "1", "true", "false", "yes", "no", "on", "off", "0.0", "1.0"):
         raise InputError(f"{column} must be 0 or 1, not {shown(cells[column])}.")
-    return word in ("1", "true", "yes", "1.0")
+    return word in ("1", "true", "yes", "on", "1.0")

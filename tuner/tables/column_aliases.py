@@ -1,120 +1,137 @@
-"""Column names and units that reports use, mapped to the columns of the format."""
+"""Column names and cell spellings that reports use, mapped to the columns and values of the format."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from tuner.tables.row import COLUMNS, OPTIONAL_COLUMNS
 
-ALIASES: Final = {
-    "nnodes": "nodes",
-    "gpus": "gpus",
-    "ngpus": "gpus",
-    "nlayers": "layers",
-    "num_layers": "layers",
-    "nhidden": "hidden",
-    "hidden_size": "hidden",
-    "nheads": "heads",
-    "num_heads": "heads",
-    "num_attention_heads": "heads",
-    "seq_len": "seq",
-    "seqlen": "seq",
-    "seq_length": "seq",
-    "sequence": "seq",
-    "vocab_size": "vocab",
-    "vocab_length": "vocab",
-    "ffn_hidden_size": "ffn",
-    "head_size": "head_dim",
-    "num_experts": "experts",
-    "topk": "top_k",
-    "moe_router_topk": "top_k",
-    "num_experts_per_tok": "top_k",
-    "moe_ffn_hidden_size": "moe_ffn",
-    "moe_intermediate_size": "moe_ffn",
-    "ep_size": "ep",
-    "expert_parallel": "ep",
-    "etp_size": "etp",
-    "fp8_param_gather": "quantized_weights",
-    "zs": "zero",
-    "zero_stage": "zero",
-    "micro_batch": "mbs",
-    "micro_batch_size": "mbs",
-    "bs": "gbs",
-    "batch_size": "gbs",
-    "global_batch": "gbs",
-    "global_batch_size": "gbs",
-    "params": "size",
-    "model_size": "size",
-    "mem": "mem_gib",
-    "memory": "mem_gib",
-    "peak_mem": "mem_gib",
-    "peak_memory": "mem_gib",
-    "sec/it": "sec_per_iter",
-    "sec/iter": "sec_per_iter",
-    "s/it": "sec_per_iter",
-    "s/iter": "sec_per_iter",
-    "iter_dt": "sec_per_iter",
-    "iter_time": "sec_per_iter",
-    "speed": "sec_per_iter",
-    "tflops/gpu": "tflops",
-    "notes": "note",
+_NAMES: Final[Mapping[str, str]] = {
+    "gpu": "gpu_type gpu_name gpu_model device device_name accelerator hardware",
+    "gpus": "ngpus num_gpus n_gpus world_size",
+    "gpus_per_node": "gpus/node num_gpus_per_node n_gpus_per_node devices_per_node nproc_per_node",
+    "nodes": "nnodes num_nodes n_nodes node_count",
+    "layers": "nlayers num_layers n_layers n_layer num_hidden_layers",
+    "hidden": "nhidden hidden_size hidden_dim d_model n_embd",
+    "heads": "nheads num_heads n_heads n_head num_attention_heads attention_heads",
+    "kv_heads": "num_key_value_heads num_kv_heads n_kv_heads num_query_groups",
+    "ffn": "ffn_hidden_size intermediate_size ffn_dim d_ff",
+    "gated_mlp": "swiglu gated_linear_unit",
+    "seq": "seq_len seqlen seq_length sequence sequence_length context_length context_len ctx_len",
+    "vocab": "vocab_size vocab_length padded_vocab_size",
+    "head_dim": "head_size kv_channels",
+    "experts": "num_experts n_experts num_local_experts num_moe_experts n_routed_experts",
+    "top_k": "topk moe_router_topk num_experts_per_tok num_experts_per_token",
+    "moe_ffn": "moe_ffn_hidden_size moe_intermediate_size",
+    "shared_ffn": "moe_shared_expert_intermediate_size shared_expert_intermediate_size",
+    "dense_layers": "first_k_dense_replace",
+    "mtp": "mtp_num_layers num_nextn_predict_layers",
+    "dispatcher": "moe_token_dispatcher_type",
+    "tp": "tp_size tp_degree tensor_parallel tensor_parallel_size tensor_model_parallel_size",
+    "pp": "pp_size pp_degree pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size",
+    "vpp": "vp vpp_size vp_size virtual_pipeline virtual_pipeline_size virtual_pipeline_model_parallel_size",
+    "cp": "cp_size cp_degree context_parallel context_parallel_size",
+    "dp": "dp_size dp_degree data_parallel data_parallel_size",
+    "ep": "ep_size ep_degree expert_parallel expert_parallel_size expert_model_parallel_size",
+    "etp": "etp_size expert_tensor_parallel expert_tensor_parallel_size",
+    "zero": "zs zero_stage",
+    "mbs": "micro_batch micro_batch_size micro_bs per_device_train_batch_size train_micro_batch_size_per_gpu",
+    "gbs": "bs batch_size global_batch global_batch_size",
+    "recompute": "recompute_granularity activation_checkpointing activation_checkpoint activation_recompute "
+    "gradient_checkpointing",
+    "precision": "dtype torch_dtype",
+    "precision_recipe": "fp8_recipe",
+    "quantized_weights": "fp8_param_gather",
+    "framework": "stack",
+    "overlap_grad": "overlap_grad_reduce",
+    "overlap_param": "overlap_param_gather",
+    "size": "params model_size",
+    "mem_gib": "mem memory peak_mem peak_memory mem_peak memory_peak mem_used memory_used "
+    "mem/gpu memory/gpu mem_per_gpu memory_per_gpu",
+    "sec_per_iter": "sec/it sec/iter s/it s/iter iter_dt iter_time iteration_time step_time time_per_iter "
+    "time_per_iteration time_per_step time/iter time/step elapsed_time_per_iteration sec/step s/step sec_per_step "
+    "seconds_per_iter seconds_per_iteration seconds speed",
+    "tflops": "tflops/gpu tflop/s tflops/s tflop/s/gpu tflops/s/gpu tflops_per_gpu",
+    "note": "notes comment comments remark remarks",
 }
-"""Keys are lower case, with blanks as underscores and without text in brackets."""
+"""Names of the columns in reports, in Megatron's arguments and in Hugging Face's configurations."""
 
-_KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
+ALIASES: Final = {alias: column for column, aliases in _NAMES.items() for alias in aliases.split()}
+"""Keys are lower case, with blanks as underscores, without brackets and units."""
+
+KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
+_SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "precision": {
+        f"{library}{name}": word
+        for library in ("", "torch.")
+        for name, word in (("bfloat16", "bf16"), ("float16", "fp16"), ("half", "fp16"), ("float32", "fp32"))
+    },
+    "recompute": {
+        **dict.fromkeys(("0", "false", "no", "off"), "none"),
+        **dict.fromkeys(("1", "true", "yes", "on"), "full"),
+    },
+    "status": {
+        **dict.fromkeys(("complete", "completed", "success", "succeeded", "passed", "done", "finished"), "OK"),
+        **dict.fromkeys(("cuda oom", "out of memory", "cuda out of memory"), "OOM"),
+        **dict.fromkeys(("failed", "failure", "crashed", "error"), "FAIL"),
+        **dict.fromkeys(("hung", "hangs"), "HANG"),
+    },
+}
+"""Other words for the values of a column."""
 _WORDS: Final = ("optimizer", "grad_precision", "state_precision", "loss_precision")
 _NOTHING: Final = r"[-–—.?\s]*|x{2,}|n/?a|nan|null|tbd"
 _PLACEHOLDER: Final = re.compile(rf"{_NOTHING}|none|[gm]i?b|m?s|tflops", re.IGNORECASE)
 _EMPTY: Final = re.compile(_NOTHING, re.IGNORECASE)
 """Placeholders in the other columns, where `none` may be a value."""
 _TEXTS: Final = ("group", "note", "source", "audit")
-_QUANTITY: Final = re.compile(r"([0-9][0-9,]*\.?[0-9]*|\.[0-9]+)\s*([a-z/]+)", re.IGNORECASE)
-_UNITS: Final = {
+_QUANTITY: Final = re.compile(
+    r"((?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([a-z/]+)", re.IGNORECASE
+)
+_SECONDS: Final = ("s", "sec", "secs", "second", "seconds")
+_MILLISECONDS: Final = ("ms", "msec", "msecs", "millisecond", "milliseconds")
+UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "mem_gib": {"g": 1.0, "gb": 1.0, "gib": 1.0, "m": 1 / 1024, "mb": 1 / 1024, "mib": 1 / 1024},
-    "sec_per_iter": {"s": 1.0, "sec": 1.0, "secs": 1.0, "s/it": 1.0, "ms": 1e-3, "min": 60.0},
-    "tflops": {"tflops": 1.0, "tflop/s": 1.0, "t": 1.0, "pflops": 1e3},
+    "sec_per_iter": {**dict.fromkeys(_SECONDS, 1.0), **dict.fromkeys(_MILLISECONDS, 1e-3), "min": 60.0},
+    "tflops": {**dict.fromkeys(("tflops", "tflop", "tflop/s", "tflops/s", "t"), 1.0), "pflops": 1e3, "pflop/s": 1e3},
 }
+_PER: Final = re.compile(r"\s*(?:/|\bper\s+)\s*(?:gpu|device|it|iter|iteration|step)s?$")
 
 
 def column_named(name: str) -> str:
-    """Return the column of the format for a report's name."""
-    folded = _folded(name)
+    """Return the column of the format for a report's name without brackets."""
+    folded = folded_name(name)
     return ALIASES.get(folded, folded)
 
 
-def _folded(name: str) -> str:
-    return re.sub(r"[\s-]+", "_", re.sub(r"\([^)]*\)", "", name).strip().lower())
+def folded_name(name: str) -> str:
+    """Return a name in lower case, with blanks and hyphens as underscores."""
+    return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
-def columns_named(names: Sequence[str]) -> list[str]:
-    """Return the format's columns for a file's headers; an exact name takes precedence over an alias, and the first of
-    several aliases over the others. Unknown headers are kept."""
-    found: list[str] = []
-    for name in names:
-        column = column_named(name)
-        is_second = _folded(name) != column and (column in names or column in found)
-        found.append(name if is_second or column not in _KNOWN else column)
-    return found
+def unit_named(text: str) -> str:
+    """Return a unit in lower case, without the GPU or iteration that it is stated for: `s/it` is s."""
+    return _PER.sub("", text.strip().lower())
 
 
 def plain(column: str, cell: str) -> str:
-    """Return a cell without its unit (`67GB` is 67), or empty for a placeholder (`xxxx`, `GB`).
+    """Return a cell in the format's words, without its unit (`67GB` is 67), or empty for a placeholder (`xxxx`, `GB`).
 
     Anything else stays as printed, so that parsing it reports the error.
     """
     if column in _TEXTS:
         return cell
     if column not in (*MEASURED, *_DECISIONS, *_WORDS):
-        return "" if _EMPTY.fullmatch(cell) else cell
+        folded = re.sub(r"[\s_]+", " ", cell.lower())
+        return "" if _EMPTY.fullmatch(cell) else _SPELLINGS.get(column, {}).get(folded, cell)
     if _PLACEHOLDER.fullmatch(cell):
         return ""
     found = _QUANTITY.fullmatch(cell)
-    if found and (factor := _UNITS.get(column, {}).get(found[2].lower())):
+    if found and (factor := UNITS.get(column, {}).get(unit_named(found[2]))):
         digits = found[1].replace(",", "")
         return digits if factor == 1 else f"{float(digits) * factor:.12g}"
     return cell

@@ -44,6 +44,8 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     ffn = whole(cells, "ffn", experts.ffn if experts else 4 * hidden)
     kv_heads = whole(cells, "kv_heads", heads)
     known = known_model(cells.get("model", ""))
+    if not experts:
+        _refuse_incomplete(cells, known if known and known.hidden == hidden else None)
     if known and experts and known.experts and _same_experts(known, known.experts, (hidden, heads), experts):
         return _as_in_row(known, known.experts, cells)
     if known and not (experts or known.experts) and _widths(known) == (hidden, heads, kv_heads, ffn):
@@ -83,6 +85,19 @@ def _experts(cells: Mapping[str, str]) -> Experts:
         shared_ffn=whole(cells, "shared_ffn", 0),
         dense_layers=whole(cells, "dense_layers", 0),
     )
+
+
+def _refuse_incomplete(cells: Mapping[str, str], known: Model | None) -> None:
+    """Raise `InputError` if a row without experts is of a mixture of experts."""
+    if whole(cells, "ep", 1) > 1:
+        sign = f"ep is {cells['ep']}"
+    elif column := next((name for name in ("dispatcher", "top_k", "moe_ffn") if cells.get(name, "0") != "0"), None):
+        sign = f"{column} is {cells[column]}"
+    elif known and known.experts:
+        sign = f"{cells['model']} is a mixture of experts"
+    else:
+        return
+    raise InputError(f"experts is missing: {sign}; add experts, top_k and moe_ffn.")
 
 
 def _same_experts(known: Model, own: Experts, sizes: tuple[int, int], experts: Experts) -> bool:

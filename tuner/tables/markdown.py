@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from tuner.tables.column_aliases import MEASURED, column_named, columns_named, plain, size_of
+from tuner.tables.column_aliases import MEASURED, column_named, plain, size_of
+from tuner.tables.headers import Header, headers_of
 
 _ASSIGNMENT: Final = re.compile(r"\b([A-Z][A-Z_]*)\s*=\s*([0-9]+(?:\.[0-9]+)?)([kKBM]?)\b")
 _HEADING: Final = re.compile(r"(#{1,6})\s+(.*?)\s*#*\s*$")
@@ -50,7 +51,7 @@ def markdown_rows(text: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]]:
-    header: list[str] = []
+    header: list[Header] = []
     previous = ""
     for number, line in enumerate(text.splitlines(), start=1):
         stripped = line.strip()
@@ -58,11 +59,11 @@ def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]
             header = []
             context.read(number, stripped)
         elif header:
-            printed = dict(zip(header, _cells(stripped), strict=False))
+            printed = {each.column: each.cell(cell) for each, cell in zip(header, _cells(stripped), strict=False)}
             if any(printed.values()) and not _RULE.match(stripped):
                 yield number, _row(printed, context)
         elif _RULE.match(stripped) and previous.startswith("|"):
-            header = columns_named(_cells(previous))
+            header = headers_of(_cells(previous))
         previous = stripped
 
 

@@ -39,33 +39,47 @@ from __future__ import annotations
 import csv
 import io
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast, get_args
 
 from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind, MemoryStage
-from tuner.core.errors import InputError, TunerError
+from tuner.core.errors import InputError, TunerError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.cells import number_in
-from tuner.tables.column_aliases import MEASURED, columns_named, plain
+from tuner.tables.column_aliases import MEASURED, plain
+from tuner.tables.headers import headers_of
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
-from tuner.tables.row import COLUMNS, Defaults, Row, Status, Table
+from tuner.tables.notices import notices
+from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, Status, Table
 from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
+from tuner.tables.stacks import recipe_as_precision
 
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
+_ADAPTERS: Final = re.compile(
+    r"(?<!no )(?<!not )(?<!without )(?<![a-z])(q?lora|peft|(?<!network )(?<!channel )adapters?)(?![a-z]|[-_]rank)",
+    re.IGNORECASE,
+)
+"""Words for training a few added parameters; a network adapter is hardware, `q_lora_rank` a size of attention."""
 
 
-def read_table(path: str | Path, defaults: Defaults | None = None) -> Table:
+def read_table(path: str | Path, defaults: Defaults | None = None, *, also_used: Collection[str] = ()) -> Table:
     """Read the table of a CSV or Markdown file; the tables of a Markdown file become one.
 
-    Raises `InputError` if there is none.
+    Warns of columns that are not used, except `also_used`, which the caller reads; raises `InputError` if there is no
+    table.
     """
     text = read_text(Path(path), most=_MAX_TABLE_BYTES)
-    return table_of(text, str(path), defaults)
+    table = table_of(text, str(path), defaults)
+    for notice in notices(table, also_used):
+        warnings.warn(TunerWarning(f"{table.name}: {notice}"), stacklevel=2)
+    return table
 
 
 def table_of(text: str, path: str, defaults: Defaults | None = None) -> Table:
@@ -120,20 +134,21 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     separator = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=False)
     try:
-        header = columns_named([text_of_cell(name).strip() for name in next(reader, [])])
-        if len(set(header)) < len(header):
-            twice = next(column for column in header if header.count(column) > 1)
+        header = headers_of([text_of_cell(name).strip() for name in next(reader, [])])
+        columns = [each.column for each in header]
+        if len(set(columns)) < len(columns):
+            twice = next(column for column in columns if columns.count(column) > 1)
             raise InputError(f"{name} names its column {twice!r} twice.")
         for values in reader:
             if not any(value.strip() for value in values):
                 continue
             if len(values) > len(header):
-                cells, columns = counted(len(values), "cell"), counted(len(header), "column")
-                raise InputError(f"{name}, line {reader.line_num}: {cells} under {columns}.")
+                cells, under = counted(len(values), "cell"), counted(len(header), "column")
+                raise InputError(f"{name}, line {reader.line_num}: {cells} under {under}.")
             values += [""] * (len(header) - len(values))
             yield (
                 reader.line_num,
-                {column: text_of_cell(value).strip() for column, value in zip(header, values, strict=True)},
+                {one.column: one.cell(text_of_cell(cell).strip()) for one, cell in zip(header, values, strict=True)},
             )
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not valid CSV: {error}.") from None
@@ -151,6 +166,7 @@ def _row(
         for column, value in cells.items()
         if column != excluded_column or column not in MEASURED
     }
+    filled = recipe_as_precision(filled)
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
     understood = completed(given)
     seconds = tflops = memory = None
@@ -173,9 +189,11 @@ def _row(
         run = run_of(understood)
     except TunerError as error:
         reason = str(error)
+    if run and (found := _ADAPTERS.search(" ".join(cells.values()))):
+        reason = f"it trains adapters ({found[0]}), which the cost model does not describe."
     if excluded and not excluded_column:
         reason = f"audit: {excluded[2] or 'excluded'}"
-    return Row(
+    row = Row(
         index=index,
         line=line,
         cells=cells,
@@ -189,8 +207,18 @@ def _row(
         memory_kind=kind,
         memory_stage=stage,
         skipped=reason,
-        assumed={column: understood[column] for column in SETTINGS if column in understood and column not in given},
+        assumed=_assumed(run, understood, given),
     )
+    return row if row.skipped else replace(row, skipped=row.overfull)
+
+
+def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values of columns that decide time or memory and that are not stated."""
+    values = {column: understood[column] for column in ("gpu", "seq", *SETTINGS) if column in understood}
+    if run:
+        model = run.workload.model
+        values |= {"precision": run.workload.precision, "kv_heads": str(model.kv_heads), "ffn": str(model.ffn)}
+    return {column: value for column, value in values.items() if column not in given}
 
 
 def _one_of(column: str, value: str, choices: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, MemoryKind, MemoryStage, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Shape
+from tuner.core.quantity import GIB
 from tuner.core.text import csv_cell
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]
@@ -37,6 +38,9 @@ OPTIONAL_COLUMNS: Final = (
     *("routing", "mtp", "release"),
 )
 """Columns of the format that are written only where a row needs them."""
+
+_MAX_FILLING: Final = 2.0
+"""Multiple of the GPU's memory above which a figure is in another unit or of several GPUs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,7 +80,16 @@ class Row:
     skipped: str | None = None
     """Why the row cannot be estimated."""
     assumed: Mapping[str, str] = field(default_factory=dict)
-    """Settings of the run that neither the row nor the surrounding text states, with the assumed values."""
+    """Columns that decide time or memory and that neither the row nor the surrounding text states, with the assumed
+    values."""
+
+    @property
+    def overfull(self) -> str | None:
+        """Why the memory is no memory of one GPU; None if it may be."""
+        if self.run is None or self.memory is None or self.memory <= _MAX_FILLING * self.run.cluster.gpu.memory:
+            return None
+        card = self.run.cluster.gpu
+        return f"mem_gib is {self.memory / GIB:.6g}, but {card.name} has {card.memory / GIB:.3g} GiB; check its unit."
 
     @property
     def timed(self) -> bool:

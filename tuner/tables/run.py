@@ -27,6 +27,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
+from tuner.core.model import Model
 from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
 from tuner.core.text import counted, either, listed, shown
 from tuner.tables.cells import flag, number_in, whole
@@ -111,7 +112,23 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         dispatcher=dispatcher_of(cells),
         partition=cells.get("partition", "").lower() or _partition(workload, pp * whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
+    if {"dp", "nodes", "gpus"} & cells.keys():
+        _check_experts(workload.model, topology)
     return MeasuredRun(workload=workload, cluster=_cluster(cells, card, nodes, per_node), topology=topology)
+
+
+def _check_experts(model: Model, topology: Topology) -> None:
+    """Raise `InputError` if no program spreads the experts over the ranks as stated."""
+    if model.experts is None:
+        return
+    if model.experts.count % topology.ep:
+        raise InputError(f"{model.experts.count} experts are not divisible by ep({topology.ep}).")
+    ranks = topology.tp * topology.cp * topology.dp
+    if ranks % (topology.etp * topology.ep):
+        raise InputError(
+            f"tp x cp x dp = {ranks} ranks are not divisible by etp({topology.etp}) x ep({topology.ep}); check dp and "
+            "nodes."
+        )
 
 
 def left_to_one(cells: Mapping[str, str]) -> dict[str, str]:

@@ -66,7 +66,7 @@ PRECISION_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
 """NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
 
-_NEMO: Final = r"nemo(?!-)"
+_NEMO: Final = r"nemo(?!-(automodel|rl))"
 _NVIDIA: Final = rf"{_NEMO}|megatron-bridge"
 _GRAPHS: Final[Cells] = {"cuda_graph": "full"}
 
@@ -120,14 +120,23 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"megatron-core", "megatron-core", _MEGATRON_CORE),
     (r"megatron-deepspeed", "megatron-deepspeed", {"parallel_loss": "1"}),
     (r"deepspeed", "deepspeed", {"recompute": "none"}),
+    (r"trl|transformers", None, {}),
     (r"internevo", None, {"overlap_grad": "1"}),  # InternLM/InternEvo, configs/7B_sft.py: overlap_sync_grad
     (r"torchtitan", "torchtitan", {"recompute": "selective", "sequence_parallel": "1", "parallel_loss": "1"}),
     (r"kempnerforge", "fsdp2", _KEMPNER_FORGE),
     (r"pithtrain", "fsdp2", _PITH_TRAIN),
     (r".*fsdp", "fsdp2", {"recompute": "none"}),
 )
-"""Patterns of the column `framework`, the framework that runs, and the cells that its runs have where a table states
-nothing else. The first pattern that matches counts."""
+"""Patterns of the column `framework` (with hyphens for blanks and underscores), the framework that runs, and the cells
+that its runs have where a table states nothing else. The first pattern that matches counts."""
+
+
+def recipe_as_precision(cells: Cells) -> dict[str, str]:
+    """Return the cells with a recipe that is given as the precision (`mxfp8`) in its own column."""
+    named = cells.get("precision", "").lower()
+    if named not in PRECISION_RECIPES or not re.search("fp[48]", named):
+        return dict(cells)
+    return {"precision_recipe": named, **cells, "precision": "fp4" if "fp4" in named else "fp8"}
 
 
 def framework_of(cells: Cells) -> Framework | None:
@@ -143,7 +152,7 @@ def assumed(cells: Cells) -> dict[str, str]:
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
         implied.pop("etp", None)
-    given = {column: value.lower() for column, value in cells.items()}
+    given = {column: value.lower() for column, value in cells.items()} | {"framework": _folded(cells)}
     given["precision_recipe"] = PRECISION_RECIPES.get(given.get("precision_recipe", ""), "")
     for patterns, more in _BESIDE:
         if all(re.match(pattern, given.get(column, "")) for column, pattern in patterns.items()):
@@ -155,8 +164,20 @@ def assumed(cells: Cells) -> dict[str, str]:
     return {column: value for column, value in implied.items() if column not in cells}
 
 
+def is_known(name: str) -> bool:
+    """Whether the column `framework` means something by this name."""
+    named = _folded({"framework": name})
+    return any(re.match(pattern, named) for pattern, _, _ in STACKS)
+
+
+def _folded(cells: Cells) -> str:
+    """Return the name of the framework with hyphens as in `STACKS`."""
+    named = re.sub(r"[\s_]+", "-", cells.get("framework", "").strip().lower())
+    return re.sub(r"^mcore\b", "megatron-core", named)
+
+
 def _stack(cells: Cells) -> tuple[Framework | None, Cells]:
-    named = cells.get("framework", "").strip().lower()
+    named = _folded(cells)
     for pattern, framework, implied in STACKS:
         if named and re.match(pattern, named):
             return framework, implied

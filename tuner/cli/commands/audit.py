@@ -40,9 +40,10 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
     if as_json:
         from tuner.cli.output import print_json
 
-        read = {"log": found.name, "runs": found.runs} if found.rows is None else {"table": found.name}
-        document = read if found.rows is None else {**read, "rows": found.rows}
-        print_json("audit", {**document, "findings": [_document(finding) for finding in found.findings]})
+        read: dict[str, Any] = {"log": found.name, "runs": found.runs} if found.rows is None else {"table": found.name}
+        if found.rows is not None:
+            read |= {"rows": found.rows, "unused_columns": list(found.unused_columns)}
+        print_json("audit", {**read, "findings": [_document(finding) for finding in found.findings]})
     else:
         _print_text(found)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 _FAR = 10.0
-"""Ratio of measured to estimated seconds above which the column's unit is probably wrong."""
+"""Ratio of measured to estimated figures above which the column's unit is probably wrong."""
 
 
 @click.command(
@@ -42,20 +42,22 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     learnt = calibration_report(table, era=era)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
-        _print_json(table, output, learnt)
+        _print_json(table, output, learnt, era)
     else:
         _print_text(table, output, learnt)
 
 
-def _print_json(table: Table, output: str, learnt: CalibrationReport) -> None:
+def _print_json(table: Table, output: str, learnt: CalibrationReport, era: str | None = None) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_json
+    from tuner.tables import unused_columns
 
     print_json(
         "calibrate",
         {
             "table": table.name,
+            "unused_columns": list(unused_columns(table, [era] if era else [])),
             "simulated": table.simulated,
             "output": output,
             "timed_rows": learnt.timed,
@@ -92,8 +94,9 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     if learnt.before is not None:
         after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
-    if learnt.slower and not 1 / _FAR < learnt.slower < _FAR:
-        times = f"{learnt.slower:,.0f}" if learnt.slower > 1 else f"{learnt.slower:.2g}"
-        print(f"measured times are {times} times the estimates (median): check their unit with tuner audit")
+    for figures, ratio in (("measured times are", learnt.slower), ("measured memory is", learnt.fuller)):
+        if ratio and not 1 / _FAR < ratio < _FAR:
+            times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
+            print(f"{figures} {times} times the estimates (median): check their unit with tuner audit")
     print_skipped(table, more="; list the reasons with tuner evaluate --json")
     print(f"wrote {output}; pass it to other commands with --calibration")

@@ -56,11 +56,13 @@ def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: i
 
 def _print_json(made: Evaluation) -> None:
     from tuner.cli.output import print_json
+    from tuner.tables import unused_columns
 
     print_json(
         "evaluate",
         {
             "table": made.table.name,
+            "unused_columns": list(unused_columns(made.table)),
             "calibrated_on": list(made.calibrated_on),
             "rows": [_row_document(row, made.guesses.get(row.index), made) for row in made.table.rows],
             "summary": _summary_document(made.summary),
@@ -114,6 +116,10 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
     print()
+    if made.calibrated_on and len(made.calibrated_on) == len(made.guesses):
+        print("no row is left to score: --calibrate-rows takes all rows of every group")
+        print_skipped(made.table, more="; list the reasons with --json")
+        return
     summaries = {"all": made.summary, **(made.groups if len(made.groups) > 1 else {})}
     time = ("Timed", "Median err", "Mean err", "Tau", "Regret", "Pairs", "In 80%")
     print_table(

@@ -1,0 +1,94 @@
+"""Headers of tables: the column of the format that each names, and the unit of its cells.
+
+A unit is stated in brackets, `Iter time (ms)`, `Memory [MiB]`, or as the last word, `iter_time_ms`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tuner.core.text import shown
+from tuner.tables.column_aliases import KNOWN, MEASURED, UNITS, column_named, folded_name, unit_named
+
+_BRACKETS: Final = re.compile(r"\s*[(\[]([^)\]]*)[)\]]")
+_NUMBER: Final = re.compile(r"[0-9.,]+(?:e[+-]?[0-9]+)?", re.IGNORECASE)
+_LAST_WORDS: Final = ("s", "sec", "secs", "seconds", "ms", "msec", "gb", "gib", "mb", "mib", "tflops", "pflops")
+"""Last words of a name that are units; `m`, `min` and `t` have other meanings too."""
+_ELSEWHERE: Final = re.compile(
+    r".*/\s*(s|sec|second|it|iter|step|h|hour|day)|.*\bper (sec|second|hour|day)|.*\btokens?|.*%"
+    r"|[kmgt]i?b|[kmgt]?bytes?|[mun\u00b5]s|m?secs?|(milli)?seconds?|min(ute)?s?|hours?|days?|hrs?|[gtp]flops?|thousands?"
+    r"|millions?|billions?|percent|mfu|hfu"
+)
+"""Units of any column; what else is in brackets is a remark."""
+_LETTERS: Final = {**dict.fromkeys(MEASURED, "bhks"), **dict.fromkeys(("seq", "vocab", "gbs"), "k")}
+"""Letters that are units of a column; elsewhere they are symbols: `Hidden (h)`."""
+_OWN: Final = {
+    "seq": ("tokens",),
+    "vocab": ("tokens",),
+    "gbs": ("samples", "sequences"),
+    "mbs": ("samples", "sequences"),
+    "size": ("b", "m"),
+}
+"""Units of columns whose cells have none."""
+_EXAMPLES: Final = {"mem_gib": "GiB or MiB", "sec_per_iter": "s or ms", "tflops": "TFLOP/s"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """A header of a table."""
+
+    name: str
+    """As printed."""
+    column: str
+    """Column of the format; `name` if there is none."""
+    unit: str = ""
+    """Unit of cells that are a bare number; empty for the column's own."""
+    refused: str = ""
+    """Why its figures cannot be read."""
+
+    def cell(self, text: str) -> str:
+        """Return a cell with the header's unit."""
+        return f"{text} {self.unit}" if self.unit and _NUMBER.fullmatch(text) else text
+
+
+def headers_of(names: Sequence[str]) -> list[Header]:
+    """Return the headers of a file; an exact name takes precedence over an alias, and the first of several aliases over
+    the others."""
+    found: list[Header] = []
+    for name in names:
+        header = header_of(name)
+        taken = header.column in names or header.column in (other.column for other in found)
+        exact = folded_name(_BRACKETS.sub("", name)) == header.column
+        found.append(Header(name=name, column=name) if taken and not exact else header)
+    return found
+
+
+def header_of(name: str) -> Header:
+    """Return one header by itself."""
+    bare, stated = _BRACKETS.sub("", name), " ".join(_BRACKETS.findall(name))
+    column, unit = _column_and_unit(bare)
+    unit = unit_named(stated) or unit
+    if column not in KNOWN:
+        return Header(name=name, column=name)
+    scale = UNITS.get(column, {}).get(unit)
+    if scale is not None and unit != "min":  # in a header, that may be a minimum
+        return Header(name=name, column=column, unit=unit if scale != 1 else "")
+    if unit in _OWN.get(column, ()):
+        return Header(name=name, column=column, unit=unit if column == "size" else "")
+    if _ELSEWHERE.fullmatch(unit) or (unit and unit in _LETTERS.get(column, "")):
+        own = f", such as {_EXAMPLES[column]}" if column in _EXAMPLES else ""
+        refused = f"column {shown(name)} is not used: {shown(stated.strip())} is not a unit of {column}{own}"
+        return Header(name=name, column=name, refused=refused)
+    return Header(name=name, column=column)
+
+
+def _column_and_unit(name: str) -> tuple[str, str]:
+    """Return the column of a name without brackets, and the unit that is its last word."""
+    column = column_named(name)
+    base, _, last = folded_name(name).rpartition("_")
+    if column in KNOWN or last not in _LAST_WORDS or column_named(base) not in MEASURED:
+        return column, ""
+    return column_named(base), last

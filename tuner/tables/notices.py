@@ -1,0 +1,40 @@
+"""What a table states that is not understood, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Final
+
+from tuner.core.text import listed, shown
+from tuner.tables.column_aliases import KNOWN, folded_name
+from tuner.tables.headers import header_of
+from tuner.tables.row import Table
+from tuner.tables.stacks import is_known
+
+_REMARKS: Final = frozenset(
+    {
+        *("audit", "date", "day", "era", "id", "index", "job", "job_id", "label", "line", "link", "name", "reference"),
+        *("run", "run_id", "section", "time_stamp", "timestamp", "title", "url"),
+        *("active_params_b", "fsdp", "tokens_per_sec_gpu", "total_params_b"),
+        *("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations"),
+    }
+)
+"""Columns outside the format that describe a row, or that single checks read."""
+
+
+def unused_columns(table: Table, also_used: Collection[str] = ()) -> tuple[str, ...]:
+    """Return the columns of a table that are neither read nor remarks; the caller reads `also_used` itself."""
+    known = {*KNOWN, *also_used}
+    return tuple(column for column in table.columns if column not in known and folded_name(column) not in _REMARKS)
+
+
+def notices(table: Table, also_used: Collection[str] = ()) -> Iterator[str]:
+    """Yield what of a table is not understood."""
+    unused = unused_columns(table, also_used)
+    refusals = {column: header_of(column).refused for column in unused}
+    yield from (f"{refused}." for refused in refusals.values() if refused)
+    if unknown := [shown(column) for column, refused in refusals.items() if not refused]:
+        yield f"columns not used: {listed(unknown)}."
+    named = dict.fromkeys(row.understood["framework"] for row in table.rows if "framework" in row.understood)
+    if frameworks := [shown(name) for name in named if not is_known(name)]:
+        yield f"unknown names in the column framework, which imply nothing: {listed(frameworks)}."
