@@ -19,7 +19,7 @@ MEASURED = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=2
 class Scripted:
     """A launcher of 4 nodes whose clock and job statuses are set by a test."""
 
-    name, simulated, outlives = "scripted", False, True
+    name, simulated, outlives, queues = "scripted", False, True, False
     nodes = 4
 
     def __init__(self) -> None:

@@ -134,6 +134,9 @@ def test_jobs_run_in_parallel_while_nodes_suffice(study: Callable[..., Any]) -> 
             for number, nodes in enumerate(busy)
         }
         assert made._has_nodes_for(proposals[wanted]) is fits
+        launcher.queues = True  # a cluster with a queue of its own
+        assert made._has_nodes_for(proposals[wanted])
+        launcher.queues = False
     made.running = {}
     assert launcher.jobs == []
 
@@ -230,12 +233,17 @@ def test_an_adopted_job_is_watched_and_a_lost_one_is_ended(
     assert made.running[0].handle == "adopted"
     assert events[-1].kind == "adopted"
     assert events[-1].trial.number == 0
+    job = made.running[0].job
     made.running.clear()
     launcher.found = None
+    job.folder.mkdir(parents=True, exist_ok=True)
+    (job.folder / "ended.json").write_text('{"began": 100.0, "ended": 107.5}')
     made.reconcile()
     assert (events[-1].kind, events[-1].text) == ("lost", "the tuner that ran it exited, and its job is gone")
     result = stored(made)
-    assert (result.outcome, result.clock) == (Outcome.CANCELLED, launcher.clock)
+    assert (result.outcome, result.clock, result.elapsed) == (Outcome.CANCELLED, launcher.clock, 7.5)
+    candidate = made.state.trials[0].proposal.candidate
+    assert made.state.open[candidate], "the next job may be of the same topology"
 
 
 def test_a_trial_claimed_after_the_trials_were_read_is_adopted_later(

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobState, JobStatus
-from tuner.study.watchdog import FIRST_RATIO, MAX_STALLED_ITERATIONS, MIN_PATIENCE, Watchdog
+from tuner.study.watchdog import (
+    FIRST_RATIO,
+    MAX_PATIENCE_RATIO,
+    MAX_STALLED_ITERATIONS,
+    MIN_PATIENCE,
+    Watchdog,
+    verdict,
+)
 
 
 def seen(watch: Watchdog, now: float, iterations: int, *, began: float = 0.0, seconds_in: float = 0.0) -> Watchdog:
@@ -38,3 +48,25 @@ def test_a_restarted_job_is_watched_as_new() -> None:
     again = seen(watch, 1012.0, 1, began=1000.0)
     assert [again.first, again.longest] == pytest.approx([12.0, 0.0])
     assert again.patience == MIN_PATIENCE
+
+
+@pytest.mark.parametrize(("share", "hung"), [(None, True), (0.5, False)])
+def test_a_job_whose_output_grows_without_iterations_hangs(share: float | None, hung: bool) -> None:
+    """Output that is no progress, such as a monitor's, prolongs the limit tenfold; microbatches are progress."""
+    watch = seen(seen(Watchdog.of(1.0, []), 10.0, 1), 12.0, 2)
+    limit = MAX_PATIENCE_RATIO * MIN_PATIENCE
+    for seconds, over in ((limit - 1, False), (limit + 1, True)):
+        status = JobStatus(
+            state=JobState.RUNNING, began=0.0, iterations=2, number=2, moved=12.0 + seconds, seconds_in=seconds
+        )
+        found = verdict(watch.seen(replace(status, share=share), 12.0 + seconds), lambda *_: False, (9,))
+        assert (found is not None) == (over and hung)
+    assert not hung or (found is not None and found.outcome is Outcome.HUNG)
+    assert found is None or found.reason == (
+        "its output grows, but no iteration ended for 301 s after iteration 2 (limit 300 s)"
+    )
+
+
+def test_a_job_without_an_iteration_may_print_for_as_long_as_it_starts() -> None:
+    watch = seen(Watchdog.of(1.0, []), 5000.0, 0, seconds_in=5000.0)
+    assert verdict(watch, lambda *_: False, (2,)) is None

@@ -146,6 +146,8 @@ class Launcher(Protocol):
     name: str
     simulated: bool
     """Whether its measurements are simulated, and labelled so wherever they are printed."""
+    queues: bool
+    """Whether more jobs than fit wait in a queue of the cluster's own, at no cost."""
     outlives: bool
     """Whether its jobs outlive the tuner, so that an interrupted study leaves them to the next process."""
 

@@ -66,7 +66,7 @@ def outcome_of(
     `by_log`, only the log measures it; `size` converts samples and tokens per second to seconds, and `pattern`
     recognises the iterations of an unknown trainer. A job of several `batches` measures `measured` iterations of each.
     """
-    elapsed = max(0.0, float(ended.get("ended", 0.0)) - float(ended["began"])) if ended.get("began") else 0.0
+    elapsed = seconds_of(ended)
     found: Measurement | Cause | None = _from_result(folder, measured, batches)
     unreadable = ""
     if found is None:
@@ -87,6 +87,11 @@ def outcome_of(
         failure=Failure(kind=outcome.value, evidence=evidence or meaning, meaning=meaning),
         elapsed=elapsed,
     )
+
+
+def seconds_of(ended: Mapping[str, Any]) -> float:
+    """Return the seconds for which a job ran, by the report of its end; 0 if that is not known."""
+    return max(0.0, float(ended.get("ended", 0.0)) - float(ended["began"])) if ended.get("began") else 0.0
 
 
 def size_note(job: Job) -> dict[str, int]:

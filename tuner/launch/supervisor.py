@@ -53,7 +53,7 @@ def supervise(folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda number, _frame: signals.append(number))
     reserved = _reserve(folder)
     kills = _oom_kills()
-    began = time.time()
+    began, started = time.time(), time.monotonic()
     with (folder / "stdout.log").open("ab") as out, (folder / "stderr.log").open("ab") as err:
         try:
             child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
@@ -66,13 +66,21 @@ def supervise(folder: Path) -> None:
                 preexec_fn=_die_with_parent,
             )
         except OSError as error:
-            _write_end(folder, reserved, {"why": "not started", "said": str(error), "exit": None, "began": began})
+            _write_end(folder, reserved, {"why": "not started", "said": str(error), "exit": None})
             return
     why, code = _watch(child.pid, result, signals)
     if why in ("cancelled", "abandoned"):
         _ask(child.pid, start.get("grace", 0.0))
     left = _end(start["tag"])
-    document = {"why": why, "exit": code, "began": began, "oom_kills": _oom_kills() - kills, "left": left}
+    ended = began + time.monotonic() - started  # the clock may have been set meanwhile
+    document = {
+        "why": why,
+        "exit": code,
+        "began": began,
+        "ended": ended,
+        "oom_kills": _oom_kills() - kills,
+        "left": left,
+    }
     _write_end(folder, reserved, {**document, "disk_left": _disk_left(folder)})
 
 
@@ -233,7 +241,7 @@ def _reserve(folder: Path) -> Path:
 
 def _write_end(folder: Path, reserved: Path, document: dict[str, object]) -> None:
     """Write `ended.json`, for this tuner or a later one, into the reserved blocks."""
-    text = json.dumps({**document, "ended": time.time()})
+    text = json.dumps(document)
     with suppress(OSError):  # if it fails nevertheless, the end of the supervisor shows that the job is over
         with reserved.open("r+" if reserved.exists() else "w") as file:
             file.write(text.ljust(RESERVED_BYTES) + "\n")

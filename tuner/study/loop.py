@@ -12,12 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
+from tuner.core.atomic_write import read_object
 from tuner.core.errors import LaunchError
 from tuner.core.interrupts import raise_lost_interrupt
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
+from tuner.launch.outcome import seconds_of
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
@@ -176,6 +178,7 @@ class StudyLoop:
                 dead = number in silent
             if dead:
                 self._adopt(next(trial for trial in self.state.trials if trial.number == number), owner)
+                self.read(now=True)  # a topology whose job is lost is open again
 
     def interrupt(self) -> None:
         """Leave running jobs to the next process; cancel those that cannot outlive this one."""
@@ -202,9 +205,9 @@ class StudyLoop:
             self._launch(proposal)
 
     def _has_nodes_for(self, proposal: Proposal) -> bool:
-        """Whether enough nodes are free beside the running jobs."""
+        """Whether enough nodes are free beside the running jobs, or the job may wait for them in a queue."""
         busy = sum(running.trial.proposal.nodes for running in self.running.values())
-        return not self.running or busy + proposal.nodes <= self.launcher.nodes
+        return self.launcher.queues or not self.running or busy + proposal.nodes <= self.launcher.nodes
 
     def _launch(self, proposal: Proposal) -> None:
         trial = self.store.claim(proposal, self.state.space.distributions)
@@ -268,13 +271,18 @@ class StudyLoop:
             if self.store.withdraw_second(trial):
                 return
             reason = "the tuner that ran it exited, and its job is gone"
-            result = JobResult(outcome=Outcome.CANCELLED, failure=Failure.because(reason), clock=self.launcher.now())
+            result = JobResult(
+                outcome=Outcome.CANCELLED,
+                failure=Failure.because(reason),
+                clock=self.launcher.now(),
+                elapsed=seconds_of(read_object(job.folder / "ended.json")),
+            )
             record_ending(job.folder, result)
             self.store.end(trial, result)
             self._report("lost", reason, trial)
             return
         self._watch(trial, job, handle)
-        self._report("adopted", "the tuner that ran it exited; its job is still running", trial)
+        self._report("adopted", "the tuner that ran it exited", trial)
 
     # -- watching
 

@@ -19,6 +19,9 @@ MAX_STALLED_ITERATIONS: Final = 6.0
 """Iterations, by the upper end of the estimate or by the longest that the job has shown, without progress after which
 it counts as hung."""
 
+MAX_PATIENCE_RATIO: Final = 10.0
+"""Times its patience that a job may go without finishing an iteration while its output grows."""
+
 FIRST_RATIO: Final = 1.5
 """The second iteration may take this many times the seconds until the end of the first, start-up included."""
 
@@ -123,6 +126,13 @@ def verdict(
         return StopDecision(
             outcome=Outcome.HUNG,
             reason=f"no progress for {watch.stalled:,.0f} s {where} (limit {watch.patience:,.0f} s)",
+        )
+    limit = MAX_PATIENCE_RATIO * watch.patience
+    if watch.iterations and watch.share is None and watch.seconds_in > limit:
+        return StopDecision(
+            outcome=Outcome.HUNG,
+            reason=f"its output grows, but no iteration ended for {watch.seconds_in:,.0f} s after iteration "
+            f"{watch.number} (limit {limit:,.0f} s)",
         )
     current, interval = watch.iterations + 1, watch.interval
     if current not in iterations or not interval:

@@ -35,11 +35,15 @@ told() {
 
 began=$(moment)
 if [ "$restart" -gt 0 ]; then
-    for name in stdout.log stderr.log ended.json; do
+    for name in stdout.log stderr.log steps.log ended.json; do
         if [ -e "$folder/$name" ]; then
             mv -f -- "$folder/$name" "$folder/$name.before-$restart"
         fi
     done
+    # A link to the log that --log names.
+    if log=$(readlink -- "$folder/trainer.log") && [ -e "$log" ]; then
+        mv -f -- "$log" "$log.before-$restart"
+    fi
 fi
 # The launcher interprets this exit code as: the folder is not writable here.
 : >>"$folder/stdout.log" || exit 73

@@ -116,6 +116,7 @@ class LocalLauncher:
     """This machine as one node, or as several if the program itself reaches the others."""
 
     simulated = False
+    queues = False
     outlives = False
 
     def __init__(self, program: Program, *, ranks: int, nodes: int = 1, name: str = "local") -> None:
@@ -123,14 +124,13 @@ class LocalLauncher:
         self.name, self.nodes = name, nodes
         self.on_host, self.several_batches = program.on_host, program.several_batches
         self._jobs: dict[str, _LocalJob] = {}
-        self._last_time = 0.0
+        self._epoch = time.time() - time.monotonic()
         self._last_marks: list[tuple[int, bool]] = []
         """The marks of the jobs' files when they were last read."""
 
     def now(self) -> float:
-        """Return the seconds since 1970; never less than the last call returned."""
-        self._last_time = max(self._last_time, time.time())
-        return self._last_time
+        """Return the seconds since 1970, by a clock that is never set."""
+        return self._epoch + time.monotonic()
 
     def wait(self, most: float) -> None:
         """Wait until a job's output has grown since the last poll, or its supervisor has exited."""
@@ -295,7 +295,8 @@ class LocalLauncher:
         local = self._find(handle)
         if local is None or not self._is_over(local):
             raise LaunchError("a job that has not ended has no result to collect.")
-        ended = read_object(local.folder / "ended.json") or {"why": "killed", "exit": None}
+        killed = {"why": "killed", "exit": None, "began": local.began, "ended": self.now()}
+        ended = read_object(local.folder / "ended.json") or killed
         start = read_object(local.folder / "start.json")
         return outcome_of(
             local.folder,

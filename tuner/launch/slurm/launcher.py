@@ -45,6 +45,7 @@ class SlurmLauncher:
 
     name = "slurm"
     simulated = False
+    queues = True
     outlives = True
 
     def __init__(

@@ -46,6 +46,7 @@ class SlurmStepLauncher:
 
     name = "slurm"
     simulated = False
+    queues = False
     outlives = True
 
     def __init__(

@@ -39,6 +39,7 @@ class VirtualLauncher(ABC):
 
     name: str
     simulated: bool
+    queues = False
     outlives = True
     several_batches = False
 
