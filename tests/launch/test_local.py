@@ -86,19 +86,6 @@ def test_a_job_without_an_iteration_is_timed_from_its_start(tmp_path: Path) -> N
         assert 0 < status.seconds_in <= now - status.began
 
 
-@pytest.mark.parametrize("jump", [3600.0, -3600.0])
-def test_setting_the_clock_neither_hangs_nor_ages_a_job(
-    jump: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with launched(template("hang"), job(tmp_path)) as (launcher, handle):
-        until(lambda: launcher.poll([handle])[handle].seconds_in > 0)
-        before, clock = launcher.now(), time.time
-        monkeypatch.setattr(time, "time", lambda: clock() + jump)
-        status = launcher.poll([handle])[handle]
-        assert 0 < status.seconds_in < 60
-        assert 0 <= launcher.now() - before < 60
-
-
 def ended(launcher: LocalLauncher, handle: str, seconds: float = 20.0) -> JobResult:
     def over() -> bool:
         launcher.wait(0.2)

@@ -253,14 +253,13 @@ def test_a_job_at_its_time_limit_is_timed_out(stage: OnSlurm) -> None:
 
 def test_a_preempted_job_restarts_and_is_measured_once(stage: OnSlurm, cluster: SlurmCluster) -> None:
     """A preempted job is not ended: Slurm requeues it, and it is measured once."""
-    launcher = stage.open()
-    job = stage.job(iterations=(40,))
+    launcher, job = stage.open(), stage.job(iterations=(40,))
     handle = launcher.submit(job)
     until(launcher, handle, lambda status: status.iterations > 0)
     log = job.folder / "of the trainer.txt"
-    log.write_text("the first run's\n")
     (job.folder / "trainer.log").symlink_to(log)
-    (job.folder / "steps.log").write_text("the first run's\n")
+    for path in (log, job.folder / "steps.log"):
+        path.write_text("the first run's\n")
     other = cluster.said(
         "sbatch", "--parsable", "-p", "urgent", "-N4", "--exclusive", "--output=/dev/null", "--wrap", "sleep 60"
     )
@@ -275,9 +274,7 @@ def test_a_preempted_job_restarts_and_is_measured_once(stage: OnSlurm, cluster: 
     result = ended(launcher, handle, 60)
     assert result.outcome is Outcome.MEASURED
     assert result.retried == "Slurm requeued it"
-    for name in ("stdout.log", "steps.log", log.name):
-        assert (job.folder / f"{name}.before-1").is_file()
-    assert not log.exists()
+    assert all((job.folder / f"{name}.before-1").is_file() for name in ("stdout.log", "steps.log", log.name))
     assert read_object(job.folder / "ended.json")["restart"] == 1
 
 
