@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,19 +17,15 @@ from tuner.costmodel.backing import MEASURED_FRAMEWORKS, MEASURED_GPUS, calibrat
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import INTERVAL, CostModel, memory_deviation
 from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
-from tuner.tables import Row, table_of
+from tuner.tables import table_of
 
 ONE = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="none")
 
 
-def _rows(path: Path) -> tuple[Row, ...]:
-    """Return the rows of a table, also those that train adapters."""
-    return table_of(path.read_text(encoding="utf-8"), str(path)).rows
-
-
 def test_what_is_measured_is_what_the_corpus_has() -> None:
     paths = [path for path in (ROOT / "corpus").rglob("*.csv") if path.stem not in OTHER_TIMES]
-    rows = [row for path in paths for row in _rows(path) if row.status == "OK" and row.run and row.seconds]
+    tables = [table_of(path.read_text(encoding="utf-8"), str(path)) for path in paths]
+    rows = [row for table in tables for row in table.rows if row.timed and row.skipped is None]
     runs = [row.run for row in rows if row.run is not None]
     assert {run.cluster.gpu.name.split("-")[0] for run in runs} == set(MEASURED_GPUS)
     stated = {run.workload.framework for run in runs} - {None}

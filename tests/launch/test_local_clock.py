@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.test_local import job, launched, template, until
+from tests.launch.test_local import job, launched, until
+from tests.stages import template
 
 
 @pytest.mark.parametrize("jump", [3600.0, -3600.0])

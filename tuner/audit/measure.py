@@ -280,15 +280,12 @@ def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:
 
 
 def _peak(run: LogRun, subject: Subject | None, taken: Sequence[LogIteration]) -> tuple[float | None, str]:
-    """Return the peak bytes of the fullest GPU and their kind: in use before reserved before allocated."""
-    if run.peak.in_use:
-        return run.peak.in_use, "smi"
-    if run.peak.reserved:
-        return run.peak.reserved, "reserved"
+    """Return the peak bytes of the fullest GPU and their kind; a share of the card counts less than what is reserved."""
+    memory, kind = run.peak.figure
     shares = [row.iteration.memory_share for row in taken if row.iteration.memory_share]
-    if shares and subject and not subject.by_log:
+    if kind in (None, "allocated") and shares and subject and not subject.by_log:
         return max(shares) * subject.cluster.gpu.memory, "smi"
-    return run.peak.allocated, "allocated" if run.peak.allocated else ""
+    return memory, kind or ""
 
 
 def _difference(row: LogIteration, subject: Subject) -> Contradiction | None:

@@ -9,8 +9,8 @@ from tuner.core.domain import Cluster, Framework, Workload
 from tuner.core.text import listed
 from tuner.costmodel.calibration import Calibration
 
-MEASURED_GPUS: Final = ("A100", "V100", "H100", "H200", "B200", "B300", "GB200", "GB300", "MI300X", "MI325X")
-"""GPUs with timed trainings in corpus/, by the first word of their names in the catalog."""
+MEASURED_GPUS: Final = ("A100", "V100", "H100", "H200", "B200", "B300", "GB200", "GB300")
+"""GPUs with timed trainings of whole models in corpus/, by the first word of their names in the catalog."""
 
 MEASURED_FRAMEWORKS: Final[tuple[Framework, ...]] = ("megatron-core", "megatron-deepspeed", "fsdp2", "torchtitan")
 """Frameworks with timed trainings in corpus/; BLOOM's tables and those before it are Megatron-DeepSpeed's."""
