@@ -280,7 +280,7 @@ def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:
 
 
 def _peak(run: LogRun, subject: Subject | None, taken: Sequence[LogIteration]) -> tuple[float | None, str]:
-    """Return the peak bytes of the fullest GPU and their kind; a share of the card counts less than what is reserved."""
+    """Return the peak bytes of the fullest GPU and their kind; of a GPU, a share counts more than what is allocated."""
     memory, kind = run.peak.figure
     shares = [row.iteration.memory_share for row in taken if row.iteration.memory_share]
     if kind in (None, "allocated") and shares and subject and not subject.by_log:
