@@ -130,8 +130,11 @@ class _Outlook(NamedTuple):
     def suggestion(self, candidate: int, deviation: float) -> Suggestion:
         """Return a candidate with its estimates."""
         mean, spread = self.mean[candidate : candidate + 1], np.array([deviation])
-        gain, chance = float(self.gain(mean, spread)[0]), float(self.chance(mean, spread)[0])
-        return Suggestion(candidate=candidate, gain=gain, chance=chance, out_of_memory=float(self.risk[candidate]))
+        return self._suggested(candidate, self.gain(mean, spread)[0], self.chance(mean, spread)[0])
+
+    def _suggested(self, candidate: int, gain: float, chance: float) -> Suggestion:
+        risk = float(self.risk[candidate])
+        return Suggestion(candidate=candidate, gain=float(gain), chance=float(chance), out_of_memory=risk)
 
     def best_of(self, candidates: IntArray) -> Suggestion:
         """Return the candidate with the largest net saving."""
@@ -170,13 +173,7 @@ class _Outlook(NamedTuple):
         gain = (1 - fresh) * self.gain(mean, deviation) + fresh * improvement(before, apart, self.best)
         chance = (1 - fresh) * self.chance(mean, deviation) + fresh * below((self.best - before) / apart)
         top = int(np.argmax(net_saving(gain=gain, risk=self.risk[untried])))
-        candidate = int(untried[top])
-        return Suggestion(
-            candidate=candidate,
-            gain=float(gain[top]),
-            chance=float(chance[top]),
-            out_of_memory=float(self.risk[candidate]),
-        )
+        return self._suggested(int(untried[top]), gain[top], chance[top])
 
 
 Shares = TypeVar("Shares", float, FloatArray)
