@@ -9,7 +9,7 @@ import pytest
 
 from tuner.cli import options, output
 from tuner.cli.commands import evaluate, explain, memory
-from tuner.cli.output import print_csv
+from tuner.cli.output import print_csv, print_skipped
 from tuner.core.quantity import format_count
 from tuner.space.build import space_for
 
@@ -181,8 +181,8 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
     )
     cells = ("5", "5.0%", "6.0%", "0.88", "1.0%", "90.0%", "80.0%", "4", "7.0%", "3", "", "100.0%")
     assert evaluate._summary_cells(summary) == cells
-    for skipped, last in ((10, "line 9 skipped: why"), (11, "1 more line skipped; list the reasons with --json")):
-        rows = [SimpleNamespace(line=line, skipped="why") for line in range(skipped)]
+    for skipped, last in ((10, "line 9 skipped: why 9"), (11, "1 more line skipped; list the reasons with --json")):
+        rows = [SimpleNamespace(line=line, skipped=f"why {line}") for line in range(skipped)]
         made: Any = SimpleNamespace(
             table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="")], name="t", simulated=False),
             calibrated_on=(),
@@ -349,3 +349,10 @@ def test_a_memory_budget_is_printed_in_its_unit(capsys: pytest.CaptureFixture[st
     printed = lines(capsys)
     assert any(line.startswith("The activation memory of a sample is unknown") for line in printed)
     assert any(line.split() == ["frozen", f"{16e9 / GIB:.1f}", "none"] for line in printed)
+
+
+def test_lines_skipped_for_one_reason_are_listed_together(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [SimpleNamespace(line=line, skipped="why" if line % 2 else None) for line in range(15)]
+    table: Any = SimpleNamespace(rows=[*rows, SimpleNamespace(line=20, skipped="else")])
+    print_skipped(table, more="; more")
+    assert capsys.readouterr().out == "lines 1, 3, 5, 7, 9 and 2 more skipped: why\nline 20 skipped: else\n"

@@ -92,13 +92,17 @@ _MAX_SKIPPED: Final = 10
 
 def print_skipped(table: Table, *, more: str) -> None:
     """Print why rows of a table were skipped; `more` says where the remaining reasons are listed."""
-    from tuner.core.text import counted
+    from tuner.core.text import counted, listed
 
-    skipped = [row for row in table.rows if row.skipped]
-    for row in skipped[:_MAX_SKIPPED]:
-        print(f"line {row.line} skipped: {row.skipped}")
-    if len(skipped) > _MAX_SKIPPED:
-        print(f"{counted(len(skipped) - _MAX_SKIPPED, 'more line')} skipped{more}")
+    lines: dict[str, list[int]] = {}
+    for row in table.rows:
+        if row.skipped:
+            lines.setdefault(row.skipped, []).append(row.line)
+    reasons = list(lines)
+    for reason in reasons[:_MAX_SKIPPED]:
+        print(f"line{'s' * (len(lines[reason]) > 1)} {listed(lines[reason], limit=5)} skipped: {reason}")
+    if rest := sum(len(lines[reason]) for reason in reasons[_MAX_SKIPPED:]):
+        print(f"{counted(rest, 'more line')} skipped{more}")
 
 
 def space_lines(space: Space) -> list[str]:
