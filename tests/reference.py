@@ -110,7 +110,7 @@ def broken(topology: Topology, space: Space) -> set[str]:
     node, domain = cluster.gpus_per_node, cluster.nvlink_domain or cluster.gpus_per_node
     if not any(tp * k == node for k in range(1, node + 1)) and tp not in range(node, domain + 1, node):
         policies.add("tp-in-nvlink-domain")
-    if workload.ramp is None and model.name.startswith("bloom-"):
+    if workload.ramp is None and model.name.lower().startswith("bloom"):
         if dp % 4:
             policies.add("dp-multiple-of-4")
         if batch % 32:

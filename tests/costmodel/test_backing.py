@@ -16,6 +16,7 @@ from tuner.core.domain import Framework, Topology
 from tuner.costmodel.backing import MEASURED_FRAMEWORKS, MEASURED_GPUS, calibrated_on, mismatch, unmeasured
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import INTERVAL, CostModel, memory_deviation
+from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
 from tuner.tables import table_of
 
@@ -122,3 +123,11 @@ def test_memory_weighed_on_another_gpu_is_as_uncertain_as_unweighed() -> None:
     here = replace(there, measured_on=frozenset({(B200, "megatron-core")}))
     assert memory_deviation(columns, here) == 0.01
     assert memory_deviation(columns, there) == memory_deviation(columns, Calibration())
+
+
+def test_a_calibration_by_kernels_alone_is_named() -> None:
+    """`tuner doctor --measure` measures kernels, and no rows."""
+    workload, cluster = under("megatron-core", headless(1)), node_of(H100)
+    assert calibrated_on(Calibration(), workload, cluster) == ""
+    kernels = Calibration(site=SiteFactors(products=0.8), measured_on=frozenset([(cluster.gpu.name, "")]))
+    assert calibrated_on(kernels, workload, cluster) == "this site"

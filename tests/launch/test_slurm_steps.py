@@ -286,7 +286,7 @@ def test_a_step_of_a_killed_tuner_is_adopted(cluster: SlurmCluster, tmp_path: Pa
         first.kill()
         first.wait()
     document, said = answered(words, within)
-    assert "adopted: the tuner that ran it exited" in said
+    assert "adopted: from a tuner that exited" in said
     assert document["jobs_launched"] == 2
     assert [trial["outcome"] for trial in document["trials"]] == ["MEASURED", "MEASURED"]
     notes = [read_object(path) for path in sorted((tmp_path / "runs").glob("*/jobs/*/slurm.json"))]

@@ -374,3 +374,18 @@ def test_the_log_of_the_shipped_worker_describes_its_mixture() -> None:
         assert read.topology
         assert (read.topology.ep, read.workload.routing) == (2, "balanced")
         assert report.hardware_flops(read.workload, 1, "none") == report.hardware_flops(job, 1, "none")
+
+
+@pytest.mark.parametrize(
+    ("peak", "figure"),
+    [
+        (PeakMemory(), (None, None)),
+        (PeakMemory(allocated=3.0), (3.0, "allocated")),
+        (PeakMemory(allocated=3.0, reserved=4.0), (4.0, "reserved")),
+        (PeakMemory(allocated=3.0, reserved=4.0, in_use=5.0), (5.0, "smi")),
+        (PeakMemory(allocated=61.0, reserved=2.0), (61.0, "allocated")),
+    ],
+)
+def test_the_largest_figure_is_the_peak(peak: PeakMemory, figure: tuple[float | None, str | None]) -> None:
+    """DeepSpeed prints what is reserved once, at initialization, and later what is allocated."""
+    assert peak.figure == figure

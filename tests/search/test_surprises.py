@@ -208,6 +208,16 @@ def test_a_memory_figure_compares_with_what_its_tool_would_show(kind: MemoryKind
     assert least[0.8, True] < least[0.8, False] < least[1.0, False] < least[1.2, False] < least[1.2, True]
 
 
+@pytest.mark.parametrize("share", [0.03, 0.3])
+def test_a_figure_far_below_the_expected_one_is_a_lower_bound(share: float) -> None:
+    """A log may print the memory before the optimizer has its states."""
+    need = float(worst_need(pool().parts[0], SiteFactors()).total[9])
+    partial, none = Surrogate(pool()), Surrogate(pool())
+    partial.learn([Observation(candidate=9, memory=share * need, memory_kind="reserved", fits=True)])
+    none.learn([Observation(candidate=9, fits=True)])
+    assert partial.memory.out_of_memory() == pytest.approx(none.memory.out_of_memory(), abs=1e-3)
+
+
 def test_figures_below_the_estimate_make_larger_topologies_worth_a_try() -> None:
     """An allocator's figures at 0.8 of the estimates open topologies that were sure to run out of memory."""
     believer = Surrogate(pool())

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from tests import reference
 from tests.mixtures import TINY_EXPERTS
 from tests.strategies import clusters, rule_sets, topologies, workloads
+from tests.workers import WORKLOAD
 from tuner.core import catalog
 from tuner.core.columns import AXES, Columns
-from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.domain import Cluster, Ramp, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
@@ -334,3 +335,13 @@ def test_a_stored_space_keeps_its_policies(default_space: Space) -> None:
     del document["workload"]["framework"]
     assert default_space.workload.framework == "megatron-deepspeed"
     assert as_stored(default_space, document).workload.framework is None
+
+
+@pytest.mark.parametrize(
+    ("name", "binds"), [("bloom", True), ("BLOOM-176B", True), ("bloomz-7b1", False), ("llama-3-8b", False)]
+)
+def test_blooms_batches_bind_bloom_alone(name: str, binds: bool) -> None:
+    workload = replace(WORKLOAD, model=replace(WORKLOAD.model, name=name))
+    for policy in ("dp-multiple-of-4", "batch-multiple-of-32"):
+        assert BY_NAME[policy].binding(workload) is binds
+        assert not BY_NAME[policy].binding(replace(workload, ramp=Ramp(start=32, increment=32)))

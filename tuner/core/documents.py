@@ -47,7 +47,7 @@ def model_notes(model: Model) -> list[str]:
         properties = listed(model.not_understood)
         notes.append(
             f"Properties of the model that tuner does not understand: {properties}. "
-            "It can be planned, and exported for a program of your own."
+            "It can be planned, and exported for your own program."
         )
     return notes
 

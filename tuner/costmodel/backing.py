@@ -27,7 +27,7 @@ def unmeasured(workload: Workload, cluster: Cluster) -> str:
 
 def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster) -> str:
     """Return what a calibration was measured on, in words; empty if it was measured on nothing."""
-    if calibration.known is None and not calibration.weighed:
+    if calibration.known is None and not calibration.weighed and not calibration.measured_on:
         return ""
     if calibration.simulated:
         return "SIMULATED measurements"

@@ -30,7 +30,7 @@ from tuner.costmodel.stack_constants import FULLY_SHARDED_DEVIATION
 FAR: Final = 2.0
 """Deviations beyond which a figure counts for its sign alone."""
 FAR_OUTCOME: Final = 3.0
-"""Deviations beyond which an outcome says nothing."""
+"""Deviations beyond which an outcome is ignored."""
 
 
 def usual_deviation(workload: Workload) -> float:
@@ -59,8 +59,8 @@ class MeasuredMemory:
 def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactors, float]:
     """The site with its memory factors, and the deviation that is left.
 
-    An outcome counts once for each layout. One that the model fitted to the figures contradicts by far says nothing:
-    the row, or the model's idea of its kind, is wrong rather than a factor. It only widens the deviation.
+    An outcome counts once for each layout. One that the model fitted to the figures contradicts by far changes no
+    factor, since the row or the estimate of its kind is wrong. It only widens the deviation.
     """
     if not any(len(part.memory) for part in rows):
         return site, MEMORY_DEVIATION

@@ -144,8 +144,8 @@ class Format:
         model = run.workload.model
         if model.not_understood and "not_understood" in self.refused(run, options):
             raise InputError(
-                f"tuner does not understand {listed(model.not_understood, last='or')} of {model.name}, so it exports "
-                "it for a program of your own alone: choose --format torchrun, hostfile, slurm or kubernetes, with "
+                f"tuner does not understand {listed(model.not_understood, last='or')} of {model.name}, so it can only "
+                "be exported for your own program: choose --format torchrun, hostfile, slurm or kubernetes, with "
                 "--command."
             )
         found = self.refusals(run, options)

@@ -122,13 +122,14 @@ class PeakMemory:
 
     @property
     def figure(self) -> tuple[float | None, MemoryKind | None]:
-        """Return the figure that counts most, and its kind."""
-        kinds: tuple[tuple[float | None, MemoryKind], ...] = (
-            (self.in_use, "smi"),
-            (self.reserved, "reserved"),
-            (self.allocated, "allocated"),
+        """Return the largest figure and its kind: one that counts more may be of an earlier moment."""
+        kinds: tuple[tuple[float, MemoryKind], ...] = (
+            (self.in_use or 0.0, "smi"),
+            (self.reserved or 0.0, "reserved"),
+            (self.allocated or 0.0, "allocated"),
         )
-        return next(((bytes_, kind) for bytes_, kind in kinds if bytes_), (None, None))
+        memory, kind = max(kinds, key=lambda figure: figure[0])
+        return (memory, kind) if memory else (None, None)
 
 
 NUMBER: Final = r"[0-9]+(?:\.[0-9]+)?(?:[eE][-+]?[0-9]{1,2})?"

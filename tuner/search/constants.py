@@ -141,6 +141,9 @@ SHOWN_MEMORY_DEVIATION: Final = _constant(
 )
 """Deviation of a memory figure of one GPU, or of an allocator."""
 
+PARTIAL_FIGURE: Final = _constant("PARTIAL_FIGURE", 0.5, unit="share of the expected figure", source="no source")
+"""Share below which such a figure is a lower bound only: logs may print the memory before the first step."""
+
 MEMORY_MARGIN: Final = _constant(
     "MEMORY_MARGIN",
     (0.02, 0.03),

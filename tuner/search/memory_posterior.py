@@ -24,6 +24,7 @@ from tuner.search.candidates import CandidatePool
 from tuner.search.constants import (
     MEMORY_FIGURE_DEVIATION,
     MEMORY_MARGIN,
+    PARTIAL_FIGURE,
     SAFE_RISK,
     SHOWN_MEMORY_DEVIATION,
     SURPRISED_MEMORY_WEIGHT,
@@ -126,17 +127,16 @@ class MemoryPosterior:
             if seen.reduced is None:  # sharded states are larger at a reduced size
                 self._rule_out(seen.candidate)
         elif seen.memory is not None:
-            figure, off = need, MEMORY_FIGURE_DEVIATION
-            if seen.memory_kind is not None:  # an allocator keeps more than it needs, and counts less than the process
+            expected, off = need, MEMORY_FIGURE_DEVIATION
+            if seen.memory_kind is not None:  # what an allocator caches counts as needed
                 shown = float(np.log(shown_bytes(columns, self._site, seen.memory_kind)).max())
-                figure, off = min(need, shown), SHOWN_MEMORY_DEVIATION
-            self._weigh_in(
-                features,
-                margin=0.0,
-                before=self._before(features, 0.0),
-                value=(math.log(seen.memory) - figure) / deviation,
-                noise=(off / deviation) ** 2,
-            )
+                expected, off = min(need, shown), SHOWN_MEMORY_DEVIATION
+            away = math.log(seen.memory) - expected
+            if seen.memory_kind is not None and away < math.log(PARTIAL_FIGURE):
+                self._weigh_side(features, margin=0.0, edge=away / deviation, above=True)
+            else:
+                before, noise = self._before(features, 0.0), (off / deviation) ** 2
+                self._weigh_in(features, margin=0.0, before=before, value=away / deviation, noise=noise)
         self._weigh_limit(seen.candidate, features, need, fits=bool(seen.fits))
 
     def _weigh_limit(self, candidate: int, features: Features, need: float, *, fits: bool) -> None:

@@ -282,7 +282,7 @@ class StudyLoop:
             self._report("lost", reason, trial)
             return
         self._watch(trial, job, handle)
-        self._report("adopted", "the tuner that ran it exited", trial)
+        self._report("adopted", "from a tuner that exited", trial)
 
     # -- watching
 

@@ -47,7 +47,7 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
         _print_text(table, output, learnt)
 
 
-def _print_json(table: Table, output: str, learnt: CalibrationReport, era: str | None = None) -> None:
+def _print_json(table: Table, output: str, learnt: CalibrationReport, era: str | None) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_json

@@ -195,7 +195,7 @@ def _print_csv(log: str, made: LogMeasurement, subject: Subject, machines: bool)
         "tflops": f"{rate:.2f}" if rate else "",
         "mem_gib": f"{measurement.peak_memory / GIB:.2f}" if measurement and measurement.peak_memory else "",
         "mem_kind": made.memory_kind,
-        **({"mem_stage": "first"} if made.memory_kind == "allocated" else {}),  # a log has the fullest rank
+        **({"mem_stage": "first"} if made.memory_kind == "allocated" else {}),  # not megatron-core's "last"
         "status": "OK" if measurement else status,
         "note": made.failure.failure.evidence if made.failure else "",
         "source": log,

@@ -96,8 +96,8 @@ _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_
 
 _HYBRID: Final = re.compile(
     r"(?:falcon_)?mamba2?|zamba2?|bamba|jamba|falcon_h1|nemotron_h|granitemoehybrid|qwen3_next|qwen3_5(_moe)?(_text)?"
-    r"|recurrent_gemma|rwkv.*|xlstm|lfm\d.*|kimi_linear|olmo_hybrid|minimax(_m1|_text_01)?|bailing_hybrid|hymba|plamo2|retnet|mega"
-    r"|hyena|stripedhyena|hgrn.*|gla|rwkv.*|zaya"
+    r"|recurrent_gemma|rwkv.*|xlstm|lfm\d.*|kimi_linear|olmo_hybrid|minimax(_m1|_text_01)?|bailing_hybrid|hymba|plamo2"
+    r"|retnet|mega|hyena|stripedhyena|hgrn.*|gla|zaya"
 )
 """Families with state-space, recurrent, convolutional or linear-attention layers."""
 
@@ -225,7 +225,7 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     if kin is None and isinstance(config.get("text_config"), dict):
         raise InputError(
             f"{name}: model_type {shown(given)} is unknown; to plan its language model, save its text_config as a "
-            "config.json of its own, with the tie_word_embeddings of the whole."
+            "config.json of its own, and copy the outer tie_word_embeddings."
         )
     if kin is None:
         known = listed(FAMILIES, limit=40)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tuner.core.domain import Workload
@@ -17,8 +18,8 @@ from tuner.space.rules.rule import BLOOM, MEGATRON, Rule
 
 
 def _ramps_as_bloom(workload: Workload) -> bool:
-    """Whether the batch grows in the steps of BLOOM's training, of which the workload says nothing."""
-    return workload.ramp is None and workload.model.name.startswith("bloom-")
+    """Whether it is BLOOM without a ramp-up of its batch, which its training had."""
+    return workload.ramp is None and re.match(r"bloom(-|$)", workload.model.name, re.IGNORECASE) is not None
 
 
 POLICIES: Final[tuple[Rule, ...]] = (
