@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import ROOT, Run
 from tuner.logs import StepPattern, read_log
 from tuner.logs.explanation import explained, lone_step
+from tuner.logs.figures import Figure, figures
 
 UNREAD = {
     "[rank0] step 5 | loss 3.21 | took 512.5 ms": (5, 0.5125),
@@ -64,6 +65,25 @@ def test_the_line_of_a_single_step_is_found(line: str) -> None:
     assert lone_step(["loading 3 shards", line, "saving"]) == LONE[line]
     assert lone_step([line, line]) == LONE[line]
     assert lone_step([line, "step 8 loss: 4.9 step_time: 0.3"]) == (None if LONE[line] is not None else 8)
+
+
+def test_lines_of_a_shape_that_has_failed_are_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight are tried, because the time of a first step may be 0; of lines with other shapes, a thousand."""
+    parsed: list[str] = []
+
+    def parse(text: str) -> list[Figure]:
+        parsed.append(text)
+        return figures(text)
+
+    monkeypatch.setattr("tuner.logs.explanation.figures", parse)
+    lone = "step 20 loss: 4.9 step_time: 0.3"
+    assert lone_step([*(f"step {n} val_loss: 4.{n} step_time: 0.{n}" for n in range(5000)), lone, lone]) == 20
+    assert len(parsed) < 20
+    assert lone_step(["step 0 loss: 4.9 step_time: 0.0", lone]) == 20
+    parsed.clear()
+    words = (f"{n:b}".translate({48: "a", 49: "b"}) for n in range(5000))
+    assert lone_step([f"step 1 val_loss: 4.9 step_time: 0.3 of {word}" for word in words]) is None
+    assert len(parsed) < 2000
 
 
 def test_repeated_lines_that_differ_only_in_numbers_are_likelier() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Final
 
-from tuner.logs.figures import OTHER_UNIT, WITH_COUNT, figures, is_name, name_of, words_of
+from tuner.logs.figures import MAX_TEXT, OTHER_UNIT, WITH_COUNT, figures, is_name, name_of, words_of
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import visible
 from tuner.logs.named_figures import Interpretation
@@ -23,6 +23,8 @@ _REPEATED: Final = 2
 """Added to a line's score if others differ from it only in their figures."""
 _MAX_KEPT: Final = 20_000
 """Lines that are read by the names of their figures."""
+_MAX_FAILURES: Final = 8
+"""Lines of a shape that are tried; the time of a first step may be 0."""
 _MAX_CANDIDATES: Final = 1000
 """Lines of an unread log that are compared."""
 
@@ -108,18 +110,28 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
 
 def lone_step(lines: Iterable[str]) -> int | None:
     """Return the only step with a line that would be read by its figures if a second step followed; None otherwise."""
-    found = set()
+    found: set[int] = set()
+    failures: Counter[str] = Counter()
+    unread = 0
     for _, text in islice(visible(lines), _MAX_KEPT):
+        if failures[shape := _shape(text[:MAX_TEXT])] >= _MAX_FAILURES:
+            continue
+        failures[shape] += 1
         named = figures(text)
         step = max(named, key=lambda figure: figure.step_rank, default=None)
         if step is None or not step.step_rank or not any(figure.kind for figure in named):
             continue
         number = int(float(step.text))
         following = f"{text[: step.start]}{number + 1}{text[step.start + len(step.text) :]}"
-        if number not in found and Interpretation.of((text, following)):
+        if number in found or Interpretation.of((text, following)):
+            failures[shape] = 0
             found.add(number)
+        else:
+            unread += 1
         if len(found) > 1:
             return None
+        if unread == _MAX_CANDIDATES:
+            break
     return next(iter(found), None)
 
 

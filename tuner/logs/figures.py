@@ -34,7 +34,8 @@ _UNITS: Final = {
 _TIME_UNIT: Final = "|".join(printed for printed, _ in _UNITS.values())
 _UNIT: Final = rf"(?:{_TIME_UNIT})?(?:(?<![a-z])\s?{_STEPS})?(?:(?:/|\sper\s)(?:{_STEPS}|{_SECONDS}))?"
 _UNREAD_UNIT: Final = (
-    r"(?:[cdp]s|(?:centi|deci|pico)seconds?|ticks?|(?:clock ?)?cycles?|clocks?|jiff(?:y|ies)|d|weeks?)"
+    r"(?:[cdfp]s(?:ecs?)?|(?:centi|deci|femto|pico)sec(?:ond)?s?|(?:clock )?ticks?|(?:clock ?|[kmg])?cycles?"
+    r"|clocks?|jiff(?:y|ies)|[dm]|weeks?|fortnights?|months?|years?)"
 )
 """Units of time that are not converted."""
 _FIGURE: Final = re.compile(
@@ -48,13 +49,13 @@ _FIGURE: Final = re.compile(
 )
 OTHER_UNIT: Final = "?"
 """A unit that is not read: `10k`, `45%`, `400 ticks`, `4.0 s per 10 steps`."""
+_END: Final = r"(?=[)\]]|\.?$|\s*[,;|})\]]|\s-\s|\s{2}|\sper\s)"
 _UNKNOWN_UNIT: Final = re.compile(
-    rf"\s{{0,2}}[(\[]?(?:{_UNREAD_UNIT}\b|[a-z]{{1,16}}/[a-z]{{1,16}}\b"
-    r"|(?!(?:average|avg|best|each|mean|ok|done|overall|total)\b)[a-zµμ]{1,16}(?=[)\]]|\.?$|\s*[,;|})\]]|\s-\s|\s{2}))"
-    r"[)\]]?\.?",
+    rf"\s{{0,2}}(?:[(\[]in\s(?:{_TIME_UNIT})\b|[(\[]?(?:in\s)?(?:{_UNREAD_UNIT}(?:(?<=[a-z]s)(?![\w/-])|{_END})"
+    r"|[a-zµμ]{1,16}/[a-z]{1,16}\b))[)\]]?\.?",
     re.IGNORECASE,
 )
-"""Text directly after a time that is a unit if no value follows: any single word before a delimiter, or `tokens/s`."""
+"""Text directly after a time that is a unit if no value follows: `ticks`, `(cs)`, `tokens/s`; other words are none."""
 _OF_SEVERAL: Final = re.compile(
     rf"\s{{0,2}}(?:{_TIME_UNIT})?\s?(?:/\s?|(?:per|for|over|every)\s(?:the\s)?(?:last\s)?)(?!1\b)[0-9]{{1,9}}"
     rf"[\s-]?{_STEPS}\b",
@@ -67,10 +68,15 @@ WITH_COUNT: Final = re.compile(
 )
 """Names around a number of steps: `time per 10 steps`, `time_per_10_steps`."""
 _DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
+_MEAN: Final = r"(?:average|avg\.?|mean|median)"
+_PART: Final = r"(?!(?:average|avg|mean|median|max|maximum|std)\b)[a-z]+"
+_PER: Final = r"(?:\s?/\s?|\sper\s)"
 _ASIDE: Final = re.compile(
-    rf" ?\((?![^()]*(?<![a-zµμ])(?:{_TIME_UNIT}|{_UNREAD_UNIT})(?![a-zµμ]))[^()]*\)", re.IGNORECASE
+    rf" ?\((?:(?=[a-z]/[a-z]\))|(?!(?:{_MEAN}\s|(?:[a-z]+\s)*in\s)?(?:{_PART}{_PER})?(?:{_TIME_UNIT}|{_UNREAD_UNIT})"
+    rf"(?:{_PER}{_PART})*(?:\s{_MEAN})?\)))[^()]*\)",
+    re.IGNORECASE,
 )
-"""Bracketed text in a name, unless it has a unit."""
+"""Bracketed text in a name that is not a unit: `(min/max)`, `(D/G)`, `(last day)`, but not `(in ms)`, `(avg ms)`."""
 _NEXT_VALUE: Final = re.compile(r"['\"]?(?P<sign>\s*[:=])?\s*-?[0-9.]")
 _OF_A_NAME: Final = re.compile(r"['\"]?\s*(?:[:=]|-?[0-9.]|-?(?:nan|inf|none)\b)", re.IGNORECASE)
 """Text after a word that is the name of the next figure."""
@@ -303,7 +309,7 @@ def _is_misleading(match: re.Match[str], name: str, unit: str, text: str) -> boo
 
 def _unit(printed: str) -> str:
     """Normalise a unit to ms, s, step/s or s/step; empty for none."""
-    words = printed.casefold().strip("[( )]").replace(" per ", "/").split()
+    words = printed.casefold().replace(" per ", "/").strip("[( )]").split()
     over, slash, under = "".join(words).partition("/")
     over, under = (_unit_of_time(word) or word for word in (over, under))
     return "" if over in _STEP_RANKS and not slash else over + slash + under
