@@ -6,7 +6,9 @@ import doctest
 import importlib
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 import tuner
@@ -14,6 +16,7 @@ from tests.conftest import ROOT
 from tests.found_studies import opened
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.text import ResultTable
+from tuner.study.loop import StudyEvent
 
 MODULES = (
     "tuner.planning.plan",
@@ -134,3 +137,44 @@ def test_a_study_answers_to_the_names_of_earlier_versions_and_warns(tmp_path: Pa
     with pytest.raises(AttributeError, match="has no attribute 'fly'"):
         study.fly  # noqa: B018 - the look-up is the test
     assert importlib.import_module("tuner.errors").TunerError is TunerError
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("at", ["started", "ended"])
+def test_a_call_after_an_exception_in_on_event_continues_the_study(
+    error: type[BaseException], at: str, tmp_path: Path
+) -> None:
+    """As in a notebook, whose process goes on."""
+    space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1,2,4", "recompute=none"], exact_nodes=True)
+
+    def fail(event: StudyEvent) -> None:
+        if event.kind == at:
+            raise error
+
+    with pytest.raises(error):
+        tuner.optimize(space, budget=4, study="s", runs=tmp_path, on_event=fail)
+    assert len(tuner.optimize(space, budget=4, study="s", runs=tmp_path).launched) == 4
+
+
+def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
+    given: dict[str, Any] = {"model": "gpt-1.3b", "settings": ["tp=1,2", "recompute=none"], "exact_nodes": True}
+    space = tuner.space_for(**given, nodes=np.int64(4), seq=np.int32(2048), tokens=np.float64(1e12))
+    assert space == tuner.space_for(**given, nodes=4, seq=2048, tokens=1e12)
+    assert tuner.optimize(space, budget=np.int64(2), study="n", runs=tmp_path).launched  # type: ignore[arg-type]
+    with pytest.raises(TunerError, match="either a space or its description, not both a space and nodes"):
+        tuner.optimize(space, nodes=0, budget=2, study="m", runs=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("limit", "sentence"),
+    [
+        ({"budget": 2.5}, "--budget must be a whole number, not 2.5"),
+        ({"budget": "6"}, "--budget must be a whole number, not '6'"),
+        ({"budget": None}, "--budget must be a whole number, not None"),
+        ({"patience": True}, "--patience must be a whole number, not True"),
+        ({"node_hours": "x"}, "--node-hours must be a number, not 'x'"),
+    ],
+)
+def test_limits_of_another_type_are_refused(limit: dict[str, Any], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(TunerError, match=sentence):
+        tuner.optimize(model="gpt-1.3b", nodes=4, study="t", runs=tmp_path, **limit)

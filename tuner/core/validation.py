@@ -53,6 +53,11 @@ def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> No
             raise InputError(f"{owner} field {name} must be {complaint}.")
 
 
+def plain(value: Any) -> Any:
+    """Return a number of NumPy as Python's, any other value as it is."""
+    return value.item() if getattr(value, "ndim", None) == 0 else value
+
+
 def largest(name: str) -> int:
     """Return the largest plausible size of the field `name`."""
     return _LARGEST.get(name, _LARGEST_OTHER)

@@ -28,6 +28,7 @@ from tuner.core.model import Model, Shape
 from tuner.core.precision import check_bf16_layers, check_fp8_weights, check_precision, parse_bf16_layers
 from tuner.core.quantity import texts_of
 from tuner.core.text import either, listed
+from tuner.core.validation import plain
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
 from tuner.space.rules import RuleSet
 from tuner.space.rules.quantities import LONGEST_FUSED
@@ -94,6 +95,8 @@ def space_for(
     with, or else megatron-core; with "any", the laws of no framework apply.
     """
     settings, allow = texts_of("settings", settings), texts_of("allow", allow)
+    nodes, gpus_per_node, nvlink_domain = plain(nodes), plain(gpus_per_node), plain(nvlink_domain)
+    global_batch, seq, tokens = plain(global_batch), plain(seq), plain(tokens)
     model = os.fspath(model) if isinstance(model, os.PathLike) else model
     cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
     arguments = given_arguments(locals())
@@ -150,7 +153,11 @@ def space_for(
 
 def given_arguments(description: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments of a description that are not left at their defaults."""
-    return {name: value for name, value in description.items() if value not in (None, (), False)}
+    return {
+        name: value
+        for name, value in description.items()
+        if value is not None and value is not False and not (isinstance(value, tuple) and not value)
+    }
 
 
 def space_or(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import inspect
 import warnings
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, cast
@@ -191,8 +192,9 @@ def optimize(settings: StudySettings) -> StudyResult:
     with open_loop(settings) as loop:
         try:
             loop.run()
-        except KeyboardInterrupt:
-            loop.interrupt()
+        except BaseException:  # also one of `on_event`, whose caller may call again
+            loop.settings = replace(settings, on_event=ignore)
+            loop.interrupt(release=True)
             raise
         return loop.result()
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tuner.core.errors import InputError
+from tuner.core.text import shown
+from tuner.core.validation import plain
 from tuner.search.observations import Trust
 
 FINAL_SHARE: Final = 0.15
@@ -35,6 +37,14 @@ class Limits:
     """Whether to stop when the next job would cost more node-hours than it is expected to save."""
 
     def __post_init__(self) -> None:
+        for name in ("budget", "node_hours", "deadline", "patience"):
+            object.__setattr__(self, name, plain(getattr(self, name)))
+        for name, count in (("budget", self.budget), ("patience", self.patience)):
+            if type(count) is not int and (name == "budget" or count is not None):
+                raise InputError(f"--{name} must be a whole number, not {shown(count)}.")
+        for name, amount in (("node-hours", self.node_hours), ("deadline", self.deadline)):
+            if isinstance(amount, bool) or not isinstance(amount, int | float | None):
+                raise InputError(f"--{name} must be a number, not {shown(amount)}.")
         if self.budget < 1:
             raise InputError(f"--budget must be at least 1 (got {self.budget}); use tuner plan to launch nothing.")
         if self.patience is not None and self.patience < 1:

@@ -31,7 +31,7 @@ from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
-from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.owner import gone, released, this_worker
 from tuner.study.store.trial import Proposal, Trial, record_ending, retry_folder, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.streaks import Streaks
@@ -180,11 +180,13 @@ class StudyLoop:
                 self._adopt(next(trial for trial in self.state.trials if trial.number == number), owner)
                 self.read(now=True)  # a topology whose job is lost is open again
 
-    def interrupt(self) -> None:
-        """Leave running jobs to the next process; cancel those that cannot outlive this one."""
-        if not self.launcher.outlives:
-            for running in list(self.running.values()):
+    def interrupt(self, *, release: bool = False) -> None:
+        """Leave running jobs to the next process, with `release` also of this one; cancel those that it would end."""
+        for running in list(self.running.values()):
+            if not self.launcher.outlives:
                 self._stop(running, Outcome.CANCELLED, "cancelled by the user", None)
+            elif release:
+                self.store.take_over(running.trial, this_worker(), released())
         self.running.clear()
 
     def result(self) -> StudyResult:

@@ -20,6 +20,11 @@ def this_worker() -> dict[str, Any]:
     return {"host": socket.gethostname(), "pid": pid, "born": _born(pid), **_machine()}
 
 
+def released() -> dict[str, Any]:
+    """Return the identity of a process that has ended."""
+    return {**this_worker(), "born": -1}
+
+
 def gone(worker: Mapping[str, Any]) -> bool | None:
     """Return whether a process has ended; None if it cannot be seen from here, being elsewhere or of another boot."""
     here = {"host": socket.gethostname(), **_machine()}
