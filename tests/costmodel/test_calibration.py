@@ -279,6 +279,13 @@ def test_a_value_of_another_kind_is_refused_in_one_sentence(wrong: str | None) -
         assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize("wrong", ['["ab"]', '[["a"]]', '[["a", "b", "c"]]', '[["a", 1]]', '["a", "b"]'])
+def test_the_places_of_measurement_are_pairs_of_words(wrong: str) -> None:
+    lines = [f"measured_on = {wrong}" if line.startswith("measured_on") else line for line in _small().splitlines()]
+    with pytest.raises(InputError, match="is damaged"):
+        _read("\n".join(lines))
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

@@ -13,6 +13,8 @@ from tuner.core.errors import InputError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import either
 from tuner.tables import read_table, table_of, unused_columns
+from tuner.tables.column_aliases import size_of
+from tuner.tables.headers import headers_of
 from tuner.tables.stacks import PRECISION_RECIPES
 
 
@@ -77,15 +79,36 @@ def test_settings_that_no_run_can_have_are_refused(cells: str, why: str) -> None
         ("Sec/it (avg)", "2.5", 2.5),
         ("Speed (s/it)", "2.5", 2.5),
         ("sec_per_iter (s)", "2.5", 2.5),
+        ("Step time (ms, avg)", "2500", 2.5),
+        ("Step time (avg, ms)", "2500", 2.5),
+        ("Step time (mean ms)", "2500", 2.5),
+        ("Step time (in ms)", "2500", 2.5),
+        ("Step time (min ms)", "2500", 2.5),
+        ("Step time (unit: ms)", "2500", 2.5),
+        ("Step time (ms \u00b1 std)", "2500", 2.5),
+        ("Step time (ms +/- std)", "2500", 2.5),
+        ("Step time (ms per step; lower is better)", "2500", 2.5),
+        ("Step time (ms, b = 4)", "2500", 2.5),
+        ("Step time (ms) [avg]", "2500", 2.5),
+        ("step_time_ms (avg)", "2500", 2.5),
+        ("Step time (s, 95% CI)", "2.5", 2.5),
+        ("Step time (s, min of 10)", "2.5", 2.5),
+        ("Step time (mean of 10)", "2.5", 2.5),
     ],
 )
 def test_the_unit_in_a_header_applies_to_bare_numbers(header: str, cell: str, seconds: float) -> None:
-    assert only(f"layers,hidden,tp,{header}\n4,1024,1,{cell}\n").seconds == pytest.approx(seconds)
+    assert only(f'layers,hidden,tp,"{header}"\n4,1024,1,{cell}\n').seconds == pytest.approx(seconds)
     (row,) = table_of(f"| layers | tp | {header} |\n|---|---|---|\n| 4 | 1 | {cell} |\n", "t.md").rows
     assert row.seconds == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("header", ["Memory (MiB)", "mem (MB)", "mem_mib", "Peak memory [MiB per GPU]"])
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("Memory (MiB)", "mem (MB)", "mem_mib", "Peak memory [MiB per GPU]"),
+        *("Memory (max MiB)", "Memory (MB peak)", "mem_mib (max)", "Memory (MB/GPU; peak)"),
+    ],
+)
 def test_memory_in_mebibytes_is_read_as_such(header: str) -> None:
     assert only(f"layers,hidden,sec_per_iter,{header}\n4,1024,2.5,51200\n").memory == 50 * GIB
 
@@ -108,6 +131,22 @@ def test_memory_in_mebibytes_is_read_as_such(header: str) -> None:
         ),
         ("gbs (tokens)", "column 'gbs (tokens)' is not used: 'tokens' is not a unit of gbs."),
         ("Seq (k)", "column 'Seq (k)' is not used: 'k' is not a unit of seq."),
+        *(
+            (f"{name} ({stated})", f"column '{name} ({stated})' is not used: '{stated}' is not a unit of {column}")
+            for name, stated, column in (
+                ("memory", "% of 80GB", "mem_gib"),
+                ("Step time", "avg h", "sec_per_iter"),
+                ("Step time", "ms; s", "sec_per_iter"),
+                ("Step time", "min of 10", "sec_per_iter"),
+                ("Speed", "samples/s avg", "sec_per_iter"),
+                ("Speed", "samples per second; avg", "sec_per_iter"),
+                ("gbs", "k samples", "gbs"),
+                ("Size", "GB total", "size"),
+            )
+        ),
+        ("tflops_s", "column 'tflops_s' is not used: 's' is not a unit of tflops, such as TFLOP/s."),
+        ("speed_tflops", "column 'speed_tflops' is not used: 'tflops' is not a unit of sec_per_iter, such as s or ms."),
+        ("step_time_gb", "column 'step_time_gb' is not used: 'gb' is not a unit of sec_per_iter, such as s or ms."),
     ],
 )
 def test_a_column_in_another_unit_is_refused_by_name(header: str, why: str, tmp_path: Path) -> None:
@@ -118,7 +157,27 @@ def test_a_column_in_another_unit_is_refused_by_name(header: str, why: str, tmp_
     assert (row.seconds, row.memory, row.understood["seq"]) == (None, None, "2048")
 
 
-@pytest.mark.parametrize("header", ["Hidden size (h)", "hidden [model width]", "hidden (s)", "hidden (k)"])
+@pytest.mark.parametrize(
+    ("header", "cell"),
+    [
+        *(
+            ("Params (billions)", "1.3"),
+            ("Size (billion)", "1.3"),
+            ("Size (in B)", "1.3"),
+            ("Params (B; total)", "1.3"),
+        ),
+        *(("Params (millions)", "1300"), ("size", "1.3B"), ("Size (million)", "1.3B")),
+    ],
+)
+def test_a_size_is_the_parameters_in_billions(header: str, cell: str) -> None:
+    (header_read,) = headers_of([header])
+    assert header_read.column == "size"
+    assert size_of(header_read.cell(cell)) == 1.3e9
+
+
+@pytest.mark.parametrize(
+    "header", ["Hidden size (h)", "hidden [model width]", "hidden (s)", "hidden (k)", "hidden (of 80 GB cards)"]
+)
 def test_a_remark_in_brackets_is_no_unit(header: str) -> None:
     row = only(f"layers,{header},sec_per_iter\n4,1024,2.5\n")
     assert row.run is not None
@@ -201,17 +260,48 @@ def test_commas_between_thousands_are_read() -> None:
         ("group", "llama2_70b_lora-H100", "lora"),
         ("source", "runs/peft/7.log", "peft"),
         ("model", "llama2-70b-qlora", "qlora"),
-        ("note", "adapters of 2M parameters", "adapters"),
-        ("note", "without LoRA", None),
-        ("note", "one network adapter a GPU", None),
-        ("note", "kv_lora_rank 512", None),
-        ("note", "explorative", None),
+        ("note", "lora_rank=16", "lora"),
+        ("note", "LoRA: 4 instead of 6 FLOPs", "LoRA"),
+        ("note", "LoRA vs. full", "LoRA"),
+        ("note", "LoRA 0.1 dropout", "LoRA"),
+        ("note", "LoRA no-flash", "LoRA"),
+        ("model", "lora_0", "lora"),
+        ("lora", "1", "lora"),
+        ("lora_rank", "16", "lora"),
+        ("LoRA rank", "16", "lora"),
+        ("peft", "lora", "peft"),
+        *(("lora", cell, None) for cell in ("", "0", "no", "None", "off", "false", "-", "no LoRA")),
+        *(
+            ("peft", "none", None),
+            ("lora_rank", "0", None),
+            ("q_lora_rank", "1536", None),
+            ("kv_lora_rank", "512", None),
+        ),
+        *(
+            ("note", note, None)
+            for note in (
+                *("non-LoRA run", "LoRA: no", "lora=0", "lora off", "peft=none", "lora_rank=0", "LoRA disabled"),
+                *("no-lora", "no  LoRA", "no PEFT or LoRA", "vs. LoRA", "versus LoRA", "without LoRA", "w/o LoRA"),
+                *("4 InfiniBand adapters", "ConnectX-7 adapter", "NIC/RDMA/EFA adapter", "one network adapter a GPU"),
+                *("q_lora_rank 1536", "kv_lora_rank=512", "explorative", "'lora': false", "not a LoRA run"),
+            )
+        ),
+        ("model", "Llama-Adapter", None),
+        ("source", "https://github.com/huggingface/peft", None),
     ],
 )
 def test_training_of_adapters_is_skipped(column: str, cell: str, word: str | None) -> None:
     row = only(f"layers,hidden,sec_per_iter,{column}\n4,1024,2.5,{cell}\n")
     assert row.skipped == (f"it trains adapters ({word}), which the cost model does not describe." if word else None)
     assert row.timed == (word is None)
+
+
+def test_the_columns_of_adapter_training_are_read_without_a_warning() -> None:
+    table = table_of(
+        "layers,hidden,tp,lora,LoRA rank,peft,model\n4,1024,1,0,0,none,a\n4,1024,1,0,0,none,a-lora\n", "t.csv"
+    )
+    assert unused_columns(table) == ()
+    assert [row.skipped is None for row in table.rows] == [True, False]  # a cell negates no other cell
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from tuner.core.domain import Stack
 from tuner.core.errors import InputError, TunerWarning
 from tuner.costmodel.framework_terms import terms_of
 from tuner.tables import Row, read_table, table_of
-from tuner.tables.stacks import STACKS, assumed, framework_of
+from tuner.tables.stacks import STACKS, assumed, framework_of, is_known
 
 SHAPE = "layers,hidden,gated_mlp,tp,sec_per_iter"
 
@@ -39,6 +39,12 @@ def only(columns: str, values: str) -> Row:
         ("pytorch fsdp1", "fsdp2"),
         ("pithtrain", "fsdp2"),
         ("internevo", None),
+        ("megatron", "megatron-core"),
+        ("deep speed", "deepspeed"),
+        ("Megatron Deep Speed", "megatron-deepspeed"),
+        ("torch titan", "torchtitan"),
+        ("HF Transformers FSDP", "fsdp2"),
+        ("nemotron", None),
         ("", None),
     ],
 )
@@ -54,11 +60,30 @@ def test_a_published_name_is_read_as_its_framework(named: str, framework: str | 
         ("mcore", "megatron-core"),
         ("Megatron Bridge", "megatron-bridge"),
         ("NeMo_2", "nemo 2"),
+        ("Megatron", "megatron-lm"),
+        ("Megatron (v2.5)", "megatron-lm"),
+        ("Deep Speed", "deepspeed"),
+        ("torch_titan", "torchtitan"),
     ],
 )
 def test_blanks_underscores_and_case_of_a_framework_do_not_matter(named: str, other: str) -> None:
     more = {"precision": "fp8", "gpu": "GB200-192GB", "model": "llama3-8b", "mem_kind": "allocated"}
     assert assumed({**more, "framework": named}) == assumed({**more, "framework": other}) != {}
+
+
+@pytest.mark.parametrize(
+    ("named", "known"),
+    [
+        *(
+            (name, True)
+            for name in ("hf", "huggingface", "Hugging Face", "HF Transformers", "trl", "transformers 4.40")
+        ),
+        *((name, True) for name in ("trl + transformers EP", "NeMo2", "torchtitan fsdp2", "megatron", "deep speed")),
+        *((name, False) for name in ("trlx", "Translator", "nemotron", "transformersx", "hfx", "megatronx")),
+    ],
+)
+def test_a_framework_is_known_by_whole_words(named: str, known: bool) -> None:
+    assert is_known(named) == known
 
 
 def test_an_unknown_framework_is_named_once(tmp_path: Path) -> None:

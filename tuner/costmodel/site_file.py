@@ -136,7 +136,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         memory_deviation=_factor(table["memory"]["deviation"]),
         weighed=_count(table["memory"]["runs"]),
         simulated=table.get("simulated") is True,
-        measured_on=frozenset((_word(gpu), _word(framework)) for gpu, framework in _list(table.get("measured_on", []))),
+        measured_on=frozenset(map(_two_words, _list(table.get("measured_on", [])))),
     )
     if not rows:
         return plain
@@ -186,6 +186,11 @@ def _word(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(f"{shown(value)} is no text")
     return value
+
+
+def _two_words(value: Any) -> tuple[str, str]:
+    first, second = _list(value)
+    return _word(first), _word(second)
 
 
 def _factor(value: Any) -> float:

@@ -1,6 +1,6 @@
 """Headers of tables: the column of the format that each names, and the unit of its cells.
 
-A unit is stated in brackets, `Iter time (ms)`, `Memory [MiB]`, or as the last word, `iter_time_ms`.
+A unit is stated in brackets, `Iter time (ms)`, `Memory [max MiB]`, or as the last word, `iter_time_ms`.
 """
 
 from __future__ import annotations
@@ -23,16 +23,24 @@ _ELSEWHERE: Final = re.compile(
     r"|millions?|billions?|percent|mfu|hfu"
 )
 """Units of any column; what else is in brackets is a remark."""
-_LETTERS: Final = {**dict.fromkeys(MEASURED, "bhks"), **dict.fromkeys(("seq", "vocab", "gbs"), "k")}
+_LETTERS: Final = {
+    **dict.fromkeys(MEASURED, frozenset("bhks")),
+    **dict.fromkeys(("seq", "vocab", "gbs"), frozenset("k")),
+}
 """Letters that are units of a column; elsewhere they are symbols: `Hidden (h)`."""
 _OWN: Final = {
-    "seq": ("tokens",),
-    "vocab": ("tokens",),
-    "gbs": ("samples", "sequences"),
-    "mbs": ("samples", "sequences"),
-    "size": ("b", "m"),
+    **{column: {"tokens": ""} for column in ("seq", "vocab")},
+    **{column: {"samples": "", "sequences": ""} for column in ("gbs", "mbs")},
+    "size": {
+        **dict.fromkeys(("b", "billion", "billions"), "b"),
+        **dict.fromkeys(("m", "million", "millions"), "m"),
+    },
 }
-"""Units of columns whose cells have none."""
+"""Units of columns whose cells have none, or that spell them otherwise, and the unit for the cell."""
+_PER: Final = re.compile(r" ?/ ?|[ _-]per[ _-]")
+_PARTS: Final = re.compile(r"[,;:=|\u00b1]|\+/?-")
+_SYMBOL: Final = re.compile(r"\b[a-z] ?= ?[0-9]\S*")
+"""`b = 4` is the batch size, not a unit."""
 _EXAMPLES: Final = {"mem_gib": "GiB or MiB", "sec_per_iter": "s or ms", "tflops": "TFLOP/s"}
 
 
@@ -68,21 +76,45 @@ def headers_of(names: Sequence[str]) -> list[Header]:
 
 def header_of(name: str) -> Header:
     """Return one header by itself."""
-    bare, stated = _BRACKETS.sub("", name), " ".join(_BRACKETS.findall(name))
-    column, unit = _column_and_unit(bare)
-    unit = unit_named(stated) or unit
+    bare, stated = _BRACKETS.sub("", name), ", ".join(_BRACKETS.findall(name)).strip()
+    column, last = _column_and_unit(bare)
     if column not in KNOWN:
         return Header(name=name, column=name)
-    scale = UNITS.get(column, {}).get(unit)
-    if scale is not None and unit != "min":  # in a header, that may be a minimum
-        return Header(name=name, column=column, unit=unit if scale != 1 else "")
-    if unit in _OWN.get(column, ()):
-        return Header(name=name, column=column, unit=unit if column == "size" else "")
-    if _ELSEWHERE.fullmatch(unit) or (unit and unit in _LETTERS.get(column, "")):
-        own = f", such as {_EXAMPLES[column]}" if column in _EXAMPLES else ""
-        refused = f"column {shown(name)} is not used: {shown(stated.strip())} is not a unit of {column}{own}"
-        return Header(name=name, column=name, refused=refused)
-    return Header(name=name, column=column)
+    units = _own_units(column)
+    found = _units_in(stated, column) or _units_in(last, column)
+    if not found:
+        return Header(name=name, column=column)
+    spelled = {units.get(unit) for unit in found}
+    if len(spelled) == 1 and (unit := spelled.pop()) is not None:
+        return Header(name=name, column=column, unit=unit)
+    own = f", such as {_EXAMPLES[column]}" if column in _EXAMPLES else ""
+    refused = f"column {shown(name)} is not used: {shown(stated or last)} is not a unit of {column}{own}"
+    return Header(name=name, column=name, refused=refused)
+
+
+def _own_units(column: str) -> dict[str, str]:
+    """Return the units of a column's figures, and how a cell states each; empty for the column's own."""
+    scales = UNITS.get(column, {})
+    plain = {unit: unit if scale != 1 else "" for unit, scale in scales.items() if unit != "min"}
+    return {**plain, **_OWN.get(column, {})}
+
+
+def _units_in(stated: str, column: str) -> set[str]:
+    """Return the units in brackets, of the column or of something else; other words there are remarks."""
+    own, letters = _own_units(column), _LETTERS.get(column, frozenset())
+
+    def is_unit(text: str) -> bool:
+        return text in own or text in letters or bool(_ELSEWHERE.fullmatch(text))
+
+    text = _PER.sub("/", " ".join(stated.lower().split()))
+    if is_unit(unit_named(text)):
+        return {unit_named(text)}
+    found: set[str] = set()
+    for part in _PARTS.split(_SYMBOL.sub("", text)) if own or letters else ():
+        words = [part] if is_unit(unit_named(part)) else re.split(r"[ _-]+", part)
+        units = {unit_named(word.strip(". ")) for word in words}
+        found |= {unit for unit in units if is_unit(unit) and not unit[0].isdigit()}
+    return found if found == {"min"} else found - {"min"}  # beside a unit, a minimum
 
 
 def _column_and_unit(name: str) -> tuple[str, str]:

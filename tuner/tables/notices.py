@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from tuner.core.text import listed, shown
+from tuner.tables.adapters import ADAPTER_COLUMNS
 from tuner.tables.column_aliases import KNOWN, folded_name
 from tuner.tables.headers import header_of
 from tuner.tables.row import Table
@@ -16,6 +17,7 @@ _REMARKS: Final = frozenset(
         *("audit", "date", "day", "era", "id", "index", "job", "job_id", "label", "line", "link", "name", "reference"),
         *("run", "run_id", "section", "time_stamp", "timestamp", "title", "url"),
         *("active_params_b", "fsdp", "tokens_per_sec_gpu", "total_params_b"),
+        *ADAPTER_COLUMNS,
         *("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations"),
     }
 )

@@ -50,6 +50,7 @@ from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.errors import InputError, TunerError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import counted, either, shown, text_of_cell
+from tuner.tables.adapters import adapters_named
 from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, plain
 from tuner.tables.headers import headers_of
@@ -62,11 +63,6 @@ from tuner.tables.stacks import recipe_as_precision
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
-_ADAPTERS: Final = re.compile(
-    r"(?<!no )(?<!not )(?<!without )(?<![a-z])(q?lora|peft|(?<!network )(?<!channel )adapters?)(?![a-z]|[-_]rank)",
-    re.IGNORECASE,
-)
-"""Words for training a few added parameters; a network adapter is hardware, `q_lora_rank` a size of attention."""
 
 
 def read_table(path: str | Path, defaults: Defaults | None = None, *, also_used: Collection[str] = ()) -> Table:
@@ -189,8 +185,8 @@ def _row(
         run = run_of(understood)
     except TunerError as error:
         reason = str(error)
-    if run and (found := _ADAPTERS.search(" ".join(cells.values()))):
-        reason = f"it trains adapters ({found[0]}), which the cost model does not describe."
+    if run and (word := adapters_named(filled)):
+        reason = f"it trains adapters ({word}), which the cost model does not describe."
     if excluded and not excluded_column:
         reason = f"audit: {excluded[2] or 'excluded'}"
     row = Row(

@@ -66,7 +66,7 @@ PRECISION_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
 """NVIDIA's names of the recipes (NVIDIA-NeMo/Megatron-Bridge, scripts/performance/README.md)."""
 
 
-_NEMO: Final = r"nemo(?!-(automodel|rl))"
+_NEMO: Final = r"nemo(?![a-z]|-(automodel|rl))"
 _NVIDIA: Final = rf"{_NEMO}|megatron-bridge"
 _GRAPHS: Final[Cells] = {"cuda_graph": "full"}
 
@@ -166,19 +166,25 @@ def assumed(cells: Cells) -> dict[str, str]:
 
 def is_known(name: str) -> bool:
     """Whether the column `framework` means something by this name."""
-    named = _folded({"framework": name})
-    return any(re.match(pattern, named) for pattern, _, _ in STACKS)
+    return _found(_folded({"framework": name})) is not None
 
 
 def _folded(cells: Cells) -> str:
     """Return the name of the framework with hyphens as in `STACKS`."""
     named = re.sub(r"[\s_]+", "-", cells.get("framework", "").strip().lower())
-    return re.sub(r"^mcore\b", "megatron-core", named)
+    named = re.sub(r"^mcore\b", "megatron-core", named)
+    named = re.sub(r"^megatron(?=$|-?\(|-v?[0-9])", "megatron-lm", named)
+    named = re.sub(r"\b(deep-(?=speed)|torch-(?=titan))", lambda found: found[0][:-1], named)
+    return re.sub(r"^(hf|hugging-?face)(-transformers)?(?![a-z]|.*fsdp)", "transformers", named)
+
+
+def _found(named: str) -> tuple[Framework | None, Cells] | None:
+    """Return the framework and the implied cells of a folded name, None if no pattern matches its whole words."""
+    for pattern, framework, implied in STACKS:
+        if re.match(rf"(?:{pattern})(?![a-z])", named):
+            return framework, implied
+    return None
 
 
 def _stack(cells: Cells) -> tuple[Framework | None, Cells]:
-    named = _folded(cells)
-    for pattern, framework, implied in STACKS:
-        if named and re.match(pattern, named):
-            return framework, implied
-    return None, {}
+    return _found(_folded(cells)) or (None, {})
