@@ -2,7 +2,7 @@
 
     python -m docs.screenshots
 
-Needs Chromium (on the path or in `TUNER_CHROMIUM`) and `pip install 'tuner[dashboard]'`.
+Needs Chromium (on the path or in `TUNER_CHROMIUM`) and `pip install '.[dashboard]' in tuner's checkout`.
 """
 
 from __future__ import annotations

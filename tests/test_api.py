@@ -160,7 +160,7 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
     given: dict[str, Any] = {"model": "gpt-1.3b", "settings": ["tp=1,2", "recompute=none"], "exact_nodes": True}
     space = tuner.space_for(**given, nodes=np.int64(4), seq=np.int32(2048), tokens=np.float64(1e12))
     assert space == tuner.space_for(**given, nodes=4, seq=2048, tokens=1e12)
-    assert tuner.optimize(space, budget=np.int64(2), study="n", runs=tmp_path).launched  # type: ignore[arg-type]
+    assert tuner.optimize(space, budget=np.int64(2), study="n", runs=tmp_path).launched
     with pytest.raises(TunerError, match="either a space or its description, not both a space and nodes"):
         tuner.optimize(space, nodes=0, budget=2, study="m", runs=tmp_path)
 

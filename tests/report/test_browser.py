@@ -107,7 +107,7 @@ def test_axe_finds_no_accessibility_violation(page: Page, report: Path) -> None:
     assert found == []
 
 
-@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
+@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install '.[dashboard]'")
 def test_the_dashboard_shows_the_best_trial_with_its_note_and_tuners_plots(reader: Browser, tmp_path: Path) -> None:
     """The pages of the study show them, and no other host is contacted."""
     study = open_study("bloom-48", runs=study_in(tmp_path))

@@ -90,7 +90,7 @@ def test_notes_and_graphs_are_written_once(tmp_path: Path) -> None:
     assert any((tmp_path / "artifacts").iterdir())
 
 
-@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
+@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install '.[dashboard]'")
 def test_the_dashboard_shows_notes_files_and_graphs_and_cleans_up(tmp_path: Path) -> None:
     study = open_study("bloom-48", runs=study_in(tmp_path))
     annotate(study, tmp_path / "artifacts")
@@ -111,7 +111,7 @@ def test_the_dashboard_shows_notes_files_and_graphs_and_cleans_up(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install 'tuner[dashboard]'")
+@pytest.mark.skipif(find_spec("optuna_dashboard") is None, reason="pip install '.[dashboard]'")
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGKILL], ids=lambda sign: sign.name)
 def test_the_dashboard_ends_with_the_tuner_and_hides_the_storage(sign: signal.Signals, tmp_path: Path) -> None:
     """The dashboard's processes end with the tuner, and their command lines hide the URL, which may hold a password."""
@@ -137,4 +137,4 @@ def test_a_missing_dashboard_is_reported(run: Run, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("tuner.launch.dashboard_server.find_spec", lambda _name: None)
     said = run("dashboard", "bloom-48", "--runs", str(study_in(tmp_path)))
     assert said.code == 3
-    assert "pip install 'tuner[dashboard]'" in said.err
+    assert "pip install '.[dashboard]' in tuner's checkout" in said.err

@@ -173,7 +173,7 @@ def test_an_error_on_a_nearly_full_disk_names_the_cause(
 @pytest.mark.parametrize(
     ("url", "driver", "package"),
     [
-        ("postgresql://h/d", "psycopg2", "'tuner[postgres]'"),
+        ("postgresql://h/d", "psycopg2", "'.[postgres]' in tuner's checkout"),
         ("mysql+pymysql://h/d", "pymysql", "pymysql beside tuner"),
         ("mysql://h/d", "MySQLdb", "mysqlclient beside tuner"),
     ],

@@ -82,7 +82,7 @@ def app() -> None:
     """Find the parallelism topology that finishes training soonest.
 
     tuner searches tensor, pipeline, data, context and expert parallelism, micro-batch size, ZeRO stage and activation
-    recompute for training a large transformer with Megatron and DeepSpeed.
+    recompute for training a large transformer with Megatron-Core, DeepSpeed, FSDP2 or torchtitan.
 
     Run 'tuner COMMAND --help' for the options of a command.
     """

@@ -59,7 +59,7 @@ class Dashboard:
 def dashboard(storage: str, artifacts: Path, *, port: int = 0) -> Iterator[Dashboard]:
     """Run the dashboard of a storage; end it with all its children on exit, SIGTERM included."""
     if find_spec("optuna_dashboard") is None:
-        raise MissingDependency("the dashboard is not installed: pip install 'tuner[dashboard]'.")
+        raise MissingDependency("the dashboard is not installed: pip install '.[dashboard]' in tuner's checkout.")
     artifacts.mkdir(parents=True, exist_ok=True)
     chosen = port or free_port(HOST)
     command = [sys.executable, "-c", _PROGRAM, "--host", HOST, "--port", str(chosen), "--quiet"]

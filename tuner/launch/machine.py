@@ -62,7 +62,8 @@ def check_jobs_can_run(*, reached_by: str | None = None) -> None:
     missing = [name for name in ("torch", "deepspeed") if find_spec(name) is None]
     if missing:
         raise MissingDependency(
-            f"jobs need {listed(missing)}: pip install 'tuner[jobs]', or run your own trainer with --command."
+            f"jobs need {listed(missing)}: pip install '.[jobs]' in tuner's checkout, or run your own trainer with "
+            "--command."
         )
     if reached_by is not None and shutil.which(reached_by) is None:
         raise MissingDependency(

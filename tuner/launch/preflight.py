@@ -25,6 +25,8 @@ Verdict = Literal["ok", "warning", "missing"]
 MIN_DISK_GB: Final = 5.0
 """GB of disk that the logs and configs of a study's jobs may take."""
 
+_INSTALL: Final = "pip install '.[jobs]' in tuner's checkout"
+
 PROBE_TIMEOUT: Final = 240.0
 """Seconds to import the framework and time it."""
 
@@ -65,7 +67,7 @@ def frameworks(found: dict[str, Any]) -> list[CheckResult]:
     """Check torch, DeepSpeed with its ops, and NCCL."""
     if "error" in found or "torch" not in found:
         why = found.get("error") or found.get("torch_lacks", "torch is not installed")
-        return [CheckResult(name="torch", verdict="missing", evidence=str(why), remedy="pip install 'tuner[jobs]'")]
+        return [CheckResult(name="torch", verdict="missing", evidence=str(why), remedy=_INSTALL)]
     findings = [CheckResult(name="torch", verdict="ok", evidence=str(found["torch"]))]
     if "deepspeed" in found:
         ops = found.get("ops", [])
@@ -73,9 +75,7 @@ def frameworks(found: dict[str, Any]) -> list[CheckResult]:
         findings.append(CheckResult(name="deepspeed", verdict="ok", evidence=f"{found['deepspeed']}; ops: {built}"))
     else:
         why = str(found.get("deepspeed_lacks", "not installed"))
-        findings.append(
-            CheckResult(name="deepspeed", verdict="missing", evidence=why, remedy="pip install 'tuner[jobs]'")
-        )
+        findings.append(CheckResult(name="deepspeed", verdict="missing", evidence=why, remedy=_INSTALL))
     if found["accelerator"] == "cuda":
         findings.append(CheckResult(name="nccl", verdict="ok", evidence=str(found.get("nccl", "installed"))))
     elif found.get("gloo"):

@@ -242,14 +242,15 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     axes.set_xlabel("pipeline stage")
     axes.set_ylabel("GiB per GPU, by the cost model")
     axes.grid(axis="x", visible=False)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1) if stages > 1 else FixedLocator([0]))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     return Plot(
         name="memory",
         title=f"Memory of {row.key}",
-        alt=f"Memory per GPU in {counted(stages, 'pipeline stage')} by term, as stacked bars: {min(totals):.1f} to "
-        f"{max(totals):.1f} GiB of {data.usable:.1f} GiB usable.",
+        alt=f"Memory per GPU in {counted(stages, 'pipeline stage')} by term, as stacked bars: "
+        + f"{min(totals):.1f} to " * (stages > 1)
+        + f"{max(totals):.1f} GiB of {data.usable:.1f} GiB usable.",
         figure=drawn,
     )
 

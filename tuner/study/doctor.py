@@ -66,7 +66,8 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
     speeds = {name: float(probed[name]) for name in ("product_flops", "copy_bytes", "link_bytes") if probed.get(name)}
     if measure and "product_flops" not in speeds:
         raise NothingUsable(
-            f"nothing could be timed: {probed.get('error') or 'torch is missing'}; pip install 'tuner[jobs]'."
+            f"nothing could be timed: {probed.get('error') or 'torch is missing'}; pip install '.[jobs]' in tuner's "
+            "checkout."
         )
     return Examined(
         findings=tuple(findings),

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 )
 @as_json
 def export(study: StudyResult, output: str | None, as_json: bool, **given: Any) -> None:
-    """Write the production files of a study's best topology: ds_config.json, launch script, expected performance.
+    """Write the files that train a study's best topology: launch script, expected figures, ds_config.json.
 
     STUDY defaults to the one that changed last. KEY exports another topology that the study has measured. The README
     in the folder explains how to launch. torchrun, hostfile, slurm, kubernetes and jobset run your --command or tuner's

@@ -204,7 +204,7 @@ def understood(url: str) -> Iterator[None]:
         yield
     except ImportError as error:
         missing = error.__context__ if isinstance(error.__context__, ImportError) else error
-        package = "'tuner[postgres]'"
+        package = "'.[postgres]' in tuner's checkout"
         if not url.startswith("postgresql"):
             package = f"{_PACKAGES.get(missing.name or '', missing.name or 'it')} beside tuner"
         raise MissingDependency(f"{masked(url)} needs a driver that is not installed; pip install {package}.") from None
