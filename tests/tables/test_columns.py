@@ -352,3 +352,13 @@ def test_memory_far_beyond_the_card_is_skipped_and_audited() -> None:
     assert [found.message for found in audit(table) if found.row == 0 and found.check == "memory"] == [
         "51200 GiB on a GPU with 80: the unit is MiB"
     ]
+
+
+@pytest.mark.parametrize("name", ["flash3", "FA3", "cuDNN", "sdpa", "flash"])
+def test_a_fused_attention_kernel_of_any_name_is_the_frameworks(name: str) -> None:
+    cells = "layers,hidden,heads,ffn,vocab,gpu,nodes,tp,pp,mbs,gbs,framework,attention,sec_per_iter\n"
+    row = f"32,4096,32,14336,128256,H100-80GB-SXM,1,1,1,1,64,megatron-core,{name},9.5\n"
+    (read,) = table_of(cells + row, "t.csv").rows
+    assert read.skipped is None
+    assert read.run is not None
+    assert read.run.workload.attention == "flash2"

@@ -145,7 +145,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--attention",
         type=click.Choice(["eager", "fused", "flash1", "flash2"]),
-        help="Attention kernel. [default: the preset's, else the GPU's fastest]",
+        help="Attention kernel; flash2 is the framework's on the GPU: FlashAttention 2 or, from Hopper on, cuDNN. "
+        "[default: the preset's, else the GPU's fastest]",
     ),
     click.option(
         "--tokens",

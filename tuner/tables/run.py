@@ -58,8 +58,12 @@ SETTINGS: Final = (
 )
 """Columns of settings that cost time or memory and that tables often leave out."""
 
-_ATTENTION: Final[Mapping[str, str]] = {"unfused": "fused"}
-"""Megatron-Core's --attention-backend unfused is fused softmax between two products (NVIDIA/TransformerEngine,
+_ATTENTION: Final[Mapping[str, str]] = {
+    "unfused": "fused",
+    **dict.fromkeys(("flash", "flash3", "fa2", "fa3", "cudnn", "sdpa"), "flash2"),
+}
+"""Other names of attention kernels. `flash2` is whichever the framework runs on the GPU. Megatron-Core's
+--attention-backend unfused is fused softmax between two products (NVIDIA/TransformerEngine,
 pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention with FusedScaleMaskSoftmax)."""
 
 
