@@ -178,3 +178,9 @@ def test_numbers_of_numpy_are_numbers(tmp_path: Path) -> None:
 def test_limits_of_another_type_are_refused(limit: dict[str, Any], sentence: str, tmp_path: Path) -> None:
     with pytest.raises(TunerError, match=sentence):
         tuner.optimize(model="gpt-1.3b", nodes=4, study="t", runs=tmp_path, **limit)
+
+
+def test_results_of_tables_are_shown_without_their_rows() -> None:
+    table = tuner.read_table(ROOT / "corpus/bloom-a100.csv")
+    for result in (table, tuner.evaluate(table), tuner.calibrate(table)):
+        assert len(repr(result)) < 3000

@@ -48,13 +48,13 @@ class Calibration:
     """The factors of a cluster with their covariance, and the measured rows with their residuals."""
 
     site: SiteFactors = field(default_factory=SiteFactors)
-    spread: FloatArray = field(default_factory=lambda: np.diag(prior_deviations() ** 2))
+    spread: FloatArray = field(default_factory=lambda: np.diag(prior_deviations() ** 2), repr=False)
     """Covariance of the logarithms of the time factors."""
-    known: Features | None = None
-    slopes: FloatArray = field(default_factory=lambda: np.zeros((0, len(TIME_FACTORS))))
+    known: Features | None = field(default=None, repr=False)
+    slopes: FloatArray = field(default_factory=lambda: np.zeros((0, len(TIME_FACTORS))), repr=False)
     """Of each remembered row, how the logarithm of its seconds follows those of the factors."""
-    residual: FloatArray = field(default_factory=lambda: np.zeros(0))
-    noise: FloatArray = field(default_factory=lambda: np.zeros(0))
+    residual: FloatArray = field(default_factory=lambda: np.zeros(0), repr=False)
+    noise: FloatArray = field(default_factory=lambda: np.zeros(0), repr=False)
     """Variance of each remembered row by itself."""
     period: str = ""
     """The default speed period of estimates."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -83,12 +83,12 @@ class Evaluation:
     """Estimates by row index, and their scores."""
 
     table: Table
-    guesses: dict[int, RowEstimate]
+    guesses: dict[int, RowEstimate] = field(repr=False)
     calibrated_on: tuple[int, ...]
     """Indices of the rows that the model was fitted to; they are not scored."""
     calibration: Calibration
     summary: Summary
-    groups: dict[str, Summary]
+    groups: dict[str, Summary] = field(repr=False)
 
 
 def evaluate(

@@ -107,9 +107,9 @@ class Table:
     """The rows of a file, and its columns in file order."""
 
     name: str
-    columns: tuple[str, ...]
-    rows: tuple[Row, ...]
-    lines: tuple[str, ...] = ()
+    columns: tuple[str, ...] = field(repr=False)
+    rows: tuple[Row, ...] = field(repr=False)
+    lines: tuple[str, ...] = field(default=(), repr=False)
     """The lines of a Markdown report; empty for CSV."""
 
     @property
