@@ -39,7 +39,7 @@ class Searched:
 
 def a_thousand() -> Space:
     """Return a space of about a thousand topologies, which is fast to search."""
-    settings = ("nodes=4", "tp=1,2,4", "recompute=none")
+    settings = ("nodes=4", "tp=1,2,4", "dp=4,8,16,32", "recompute=none")
     return space_for(model="gpt-1.3b", nodes=4, settings=settings, framework="any")
 
 
