@@ -44,7 +44,7 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
     learnt.left_out, learnt.timed = None, 4
     calibrate._print_text(table, "out", learnt)
     assert lines(capsys)[-3] == "median error of time: 12.3% before calibration"
-    calibrate._print_json(table, "out", learnt, None)
+    calibrate._print_json(table, "out", learnt, period_column=None)
     document = json.loads(capsys.readouterr().out)
     assert (document["timed_rows"], document["memory_rows"], document["memory_deviation"]) == (4, 3, 0.07)
     assert (document["table"], document["output"], document["era"]) == ("t", "out", "june")

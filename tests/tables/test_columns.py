@@ -231,7 +231,7 @@ def test_columns_that_are_not_used_are_named_once(tmp_path: Path) -> None:
     assert len(warned) == 1
     assert unused_columns(table) == ("colour", "speed_of_light")
     with pytest.warns(TunerWarning, match="columns not used: 'speed_of_light'"):
-        read_table(file, also_used=["colour"])
+        read_table(file, period_column="colour")
 
 
 def test_defaults_that_decide_the_estimate_are_listed() -> None:

@@ -30,7 +30,7 @@ def takes_a_table(command: Command) -> Command:
         file, defaults, runs, storage = (given.pop(name) for name in ("file", "defaults", "runs", "storage"))
         if (not Path(file).exists() or Path(file).is_dir()) and (storage or (Path(runs) / file / "study.db").is_file()):
             return command(table=_study_table(file, Path(runs), storage), **given)
-        return command(table=read(file, defaults, given.get("era")), **given)
+        return command(table=read(file, defaults, period_column=given.get("era")), **given)
 
     wrapped: Command = stored_at(takes_defaults(with_table))
     return click.argument("file", metavar="TABLE|STUDY", shell_complete=completion.studies_or_files)(wrapped)
@@ -53,11 +53,11 @@ takes_defaults = click.option(
 )
 
 
-def read(file: str, defaults: tuple[str, ...], era: str | None) -> Table:
-    """Read the table of a CSV or Markdown file, whose column `era` labels speed periods."""
+def read(file: str, defaults: tuple[str, ...], *, period_column: str | None) -> Table:
+    """Read the table of a CSV or Markdown file."""
     from tuner.tables import Defaults, read_table
 
-    return read_table(file, Defaults.parse(defaults), also_used=[era] if era else [])
+    return read_table(file, Defaults.parse(defaults), period_column=period_column)
 
 
 def study_command(command: str, name: str) -> str:

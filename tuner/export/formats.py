@@ -186,10 +186,6 @@ def _check_zero_plus_plus(format: Format, run: ProductionRun, parts: Collection[
 
 _FORGOTTEN: Final = trains_only("none", lambda _: False, "the format does not say how it treats it")
 
-UNDERSTOOD: Final = trains_only("none", lambda run: not run.workload.model.not_understood)
-"""How formats treat properties that tuner does not understand, unless the program has its own description."""
-
-
 WITHOUT_EXPERT_PARALLELISM: Final[Mapping[str, Treatment]] = {
     "ep": trains_only("1", lambda run: run.topology.ep == 1),
     "etp": trains_only("1", lambda run: run.topology.etp == 1),

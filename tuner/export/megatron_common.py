@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tuner.core.rotary_scaling import RotaryScaling
-from tuner.export.formats import UNDERSTOOD, WITHOUT_EXPERTS, Settings, Treatment, expressed, trains_only
+from tuner.export.formats import WITHOUT_EXPERTS, Settings, Treatment, expressed, trains_only
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
 from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE
@@ -197,7 +197,7 @@ BASE_TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     **WITHOUT_EXPERTS,
     "frozen_params": _only("none", "frozen_params", 0),
-    "not_understood": UNDERSTOOD,
+    "not_understood": trains_only("none", lambda r: not r.workload.model.not_understood),
     "global_batch": expressed("--global-batch-size", lambda r: [("--global-batch-size", str(r.workload.global_batch))]),
     "tokens": expressed("--train-samples", lambda r: [("--train-samples", str(r.samples))]),
     "ramp": expressed("--rampup-batch-size"),

@@ -242,7 +242,7 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     axes.set_xlabel("pipeline stage")
     axes.set_ylabel("GiB per GPU, by the cost model")
     axes.grid(axis="x", visible=False)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1) if stages > 1 else FixedLocator([0]))
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True) if stages > 1 else FixedLocator([0]))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     return Plot(

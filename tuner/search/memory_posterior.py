@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.domain import EXPERT_AXES
+from tuner.core.domain import EXPERT_AXES, MemoryKind
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.estimate import CHUNK, own_memory_deviation
@@ -120,17 +120,16 @@ class MemoryPosterior:
     def _take(self, seen: Observation) -> None:
         """Add a job's memory figure, and whether it fitted, by moment matching."""
         features, deviation = self._features_of(seen.candidate), float(self._deviation[self._group[seen.candidate]])
-        columns, row = self._pool.at(seen.candidate)
-        columns = columns.rows(np.array([row])) if seen.reduced is None else seen.reduced.size.small
-        need = float(np.log(worst_need(columns, self._site).total).max())
+        need = float(self._need[seen.candidate])
+        if seen.reduced is not None:
+            need = seen.reduced.size.need(self._site)
         if not seen.fits:
             if seen.reduced is None:  # sharded states are larger at a reduced size
                 self._rule_out(seen.candidate)
         elif seen.memory is not None:
             expected, off = need, MEMORY_FIGURE_DEVIATION
             if seen.memory_kind is not None:  # what an allocator caches counts as needed
-                shown = float(np.log(shown_bytes(columns, self._site, seen.memory_kind)).max())
-                expected, off = min(need, shown), SHOWN_MEMORY_DEVIATION
+                expected, off = min(need, self._shown(seen, seen.memory_kind)), SHOWN_MEMORY_DEVIATION
             away = math.log(seen.memory) - expected
             if seen.memory_kind is not None and away < math.log(PARTIAL_FIGURE):
                 self._weigh_side(features, margin=0.0, edge=away / deviation, above=True)
@@ -138,6 +137,12 @@ class MemoryPosterior:
                 before, noise = self._before(features, 0.0), (off / deviation) ** 2
                 self._weigh_in(features, margin=0.0, before=before, value=away / deviation, noise=noise)
         self._weigh_limit(seen.candidate, features, need, fits=bool(seen.fits))
+
+    def _shown(self, seen: Observation, kind: MemoryKind) -> float:
+        """Return the logarithm of the bytes that a tool of this kind is expected to show of a job."""
+        columns, row = self._pool.at(seen.candidate)
+        columns = columns.rows(np.array([row])) if seen.reduced is None else seen.reduced.size.small
+        return float(np.log(shown_bytes(columns, self._site, kind)).max())
 
     def _weigh_limit(self, candidate: int, features: Features, need: float, *, fits: bool) -> None:
         """Observe that a job's expected need, in logarithms of bytes, is less or more than the memory of its GPU."""

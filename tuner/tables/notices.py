@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from tuner.core.text import listed, shown
@@ -24,15 +24,15 @@ _REMARKS: Final = frozenset(
 """Columns outside the format that describe a row, or that single checks read."""
 
 
-def unused_columns(table: Table, also_used: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the columns of a table that are neither read nor remarks; the caller reads `also_used` itself."""
-    known = {*KNOWN, *also_used}
+def unused_columns(table: Table, period_column: str | None = None) -> tuple[str, ...]:
+    """Return the columns of a table that are neither read nor remarks; `period_column` labels speed periods."""
+    known = {*KNOWN, period_column}
     return tuple(column for column in table.columns if column not in known and folded_name(column) not in _REMARKS)
 
 
-def notices(table: Table, also_used: Collection[str] = ()) -> Iterator[str]:
+def notices(table: Table, period_column: str | None = None) -> Iterator[str]:
     """Yield what of a table is not understood."""
-    unused = unused_columns(table, also_used)
+    unused = unused_columns(table, period_column)
     refusals = {column: header_of(column).refused for column in unused}
     yield from (f"{refused}." for refused in refusals.values() if refused)
     if unknown := [shown(column) for column, refused in refusals.items() if not refused]:

@@ -40,7 +40,7 @@ import csv
 import io
 import re
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, cast, get_args
@@ -65,15 +65,15 @@ _MAX_GPUS_PER_NODE: Final = 128
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
 
 
-def read_table(path: str | Path, defaults: Defaults | None = None, *, also_used: Collection[str] = ()) -> Table:
+def read_table(path: str | Path, defaults: Defaults | None = None, *, period_column: str | None = None) -> Table:
     """Read the table of a CSV or Markdown file; the tables of a Markdown file become one.
 
-    Warns of columns that are not used, except `also_used`, which the caller reads; raises `InputError` if there is no
-    table.
+    Warns of columns that are not used, except `period_column`, which labels speed periods; raises `InputError` if there
+    is no table.
     """
     text = read_text(Path(path), most=_MAX_TABLE_BYTES)
     table = table_of(text, str(path), defaults)
-    for notice in notices(table, also_used):
+    for notice in notices(table, period_column):
         warnings.warn(TunerWarning(f"{table.name}: {notice}"), stacklevel=2)
     return table
 

@@ -42,12 +42,12 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     learnt = calibration_report(table, era=era)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
-        _print_json(table, output, learnt, era)
+        _print_json(table, output, learnt, period_column=era)
     else:
         _print_text(table, output, learnt)
 
 
-def _print_json(table: Table, output: str, learnt: CalibrationReport, era: str | None) -> None:
+def _print_json(table: Table, output: str, learnt: CalibrationReport, *, period_column: str | None) -> None:
     from dataclasses import asdict
 
     from tuner.cli.output import print_json
@@ -57,7 +57,7 @@ def _print_json(table: Table, output: str, learnt: CalibrationReport, era: str |
         "calibrate",
         {
             "table": table.name,
-            "unused_columns": list(unused_columns(table, [era] if era else [])),
+            "unused_columns": list(unused_columns(table, period_column)),
             "simulated": table.simulated,
             "output": output,
             "timed_rows": learnt.timed,

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.huggingface import gpt, llama, moe
-from tuner.core.huggingface.keys import Config, Fields, Keys
+from tuner.core.huggingface.keys import Config, Fields, Keys, table_of
 from tuner.core.model import Model
 from tuner.core.text import listed, shown
 
@@ -170,9 +170,7 @@ def _text_model(config: Config, name: str) -> Config:
         return {**_GEMMA3_SIZES, **config}
     if config.get("model_type") not in ("gemma3", "llama4"):
         return config
-    text = config.get("text_config") or {}
-    if not isinstance(text, dict):
-        raise InputError(f"{name}: text_config must be an object, not {shown(text)}.")
+    text = table_of(config.get("text_config") or {}, f"{name}: text_config")
     if config.get("vision_config") is not None:
         _warn(f"{name} is read without its vision tower, as a language model.")
     outer = {key: value for key, value in config.items() if key not in _OF_THE_TOWER}

@@ -79,9 +79,7 @@ class Keys:
         """Return a switch as transformers reads it: an explicit null is off."""
         self._read.add(key)
         value = self.config.get(key, default)
-        if not isinstance(value, bool | None):
-            raise InputError(f"{self.name}: {key} must be true or false, not {shown(value)}.")
-        return bool(value)
+        return value is not None and switch(value, f"{self.name}: {key}")
 
     def number(self, *spellings: str, default: float) -> float:
         """Return a number."""
@@ -108,10 +106,7 @@ class Keys:
 
     def table(self, *spellings: str) -> Mapping[str, Any]:
         """Return an object, which is empty if the config has none."""
-        value = self.get(*spellings, default={})
-        if not isinstance(value, dict):
-            raise InputError(f"{self.name}: {spellings[0]} must be an object, not {shown(value)}.")
-        return value
+        return table_of(self.get(*spellings, default={}), f"{self.name}: {spellings[0]}")
 
     def _size(self, field: str) -> int:
         """Return a size under whichever key; 0 if the config has none and the family has a default."""
@@ -146,6 +141,20 @@ def number_of(value: Any, label: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e30:
         raise InputError(f"{label} must be a number, not {shown(value)}.")
     return float(value)
+
+
+def switch(value: Any, label: str) -> bool:
+    """Return a switch of a config. Raise `InputError` for anything else."""
+    if not isinstance(value, bool):
+        raise InputError(f"{label} must be true or false, not {shown(value)}.")
+    return value
+
+
+def table_of(value: Any, label: str) -> Mapping[str, Any]:
+    """Return an object of a config. Raise `InputError` for anything else."""
+    if not isinstance(value, dict):
+        raise InputError(f"{label} must be an object, not {shown(value)}.")
+    return value
 
 
 def whole(value: Any, label: str) -> int:

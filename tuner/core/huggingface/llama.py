@@ -6,11 +6,10 @@ Defaults for missing keys are those of transformers 5.23, and so is everything t
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from tuner.core.errors import InputError
-from tuner.core.huggingface.keys import Fields, Keys
+from tuner.core.huggingface.keys import Fields, Keys, table_of
 from tuner.core.huggingface.parts import (
     activation,
     alternating,
@@ -21,7 +20,6 @@ from tuner.core.huggingface.parts import (
     rotary_scaling,
     window,
 )
-from tuner.core.text import shown
 
 
 def common(
@@ -164,8 +162,11 @@ def gemma3(keys: Keys) -> Fields:
     every = keys.size("sliding_window_pattern", default=6)
     fields = gemma2(keys, every=every, softcaps=(0.0, 0.0))
     nested = keys.table("rope_parameters")
-    everywhere = {**_of_kind(keys, nested, "full_attention"), **keys.table("rope_scaling")}
-    local = _of_kind(keys, nested, "sliding_attention")
+    everywhere, local = (
+        table_of(nested.get(kind) or {}, f"{keys.name}: rope_parameters.{kind}")
+        for kind in ("full_attention", "sliding_attention")
+    )
+    everywhere = {**everywhere, **keys.table("rope_scaling")}
     if local.get("rope_type", "default") != "default":
         keys.not_expressed["rope_parameters.sliding_attention"] = None
     base = everywhere.get("rope_theta") or keys.number("rope_theta", default=1_000_000.0)
@@ -177,14 +178,6 @@ def gemma3(keys: Keys) -> Fields:
         "rotary_local_base": local.get("rope_theta") or keys.number("rope_local_base_freq", default=10_000.0),
         "rotary_scaling": rotary_scaling(keys, everywhere),
     }
-
-
-def _of_kind(keys: Keys, tables: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """Return the rotary embedding's parameters of the layers of one kind."""
-    table = tables.get(kind) or {}
-    if not isinstance(table, dict):
-        raise InputError(f"{keys.name}: rope_parameters.{kind} must be an object, not {shown(table)}.")
-    return table
 
 
 def olmo(keys: Keys) -> Fields:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.errors import InputError
-from tuner.core.huggingface.keys import Fields, Keys, number_of, whole
+from tuner.core.huggingface.keys import Fields, Keys, number_of, switch, whole
 from tuner.core.model import Activation
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import shown
@@ -111,12 +111,9 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
         low, high = number("low_freq_factor", 1.0), number("high_freq_factor", 4.0)
         return RotaryScaling(kind="llama3", factor=factor, original_seq=length, low_frequency=low, high_frequency=high)
     if kind == "yarn":
-        truncate = _given(table, "truncate", True)
-        if not isinstance(truncate, bool):
-            raise InputError(f"{keys.name}: rope_scaling.truncate must be true or false, not {shown(truncate)}.")
         return RotaryScaling(
             kind="yarn",
-            truncate=truncate,
+            truncate=switch(_given(table, "truncate", True), f"{keys.name}: rope_scaling.truncate"),
             factor=factor,
             original_seq=length,
             beta_fast=number("beta_fast", 32.0),

@@ -17,7 +17,7 @@ from tuner.space.rules.quantities import (
 from tuner.space.rules.rule import BLOOM, MEGATRON, Rule
 
 
-def _ramps_as_bloom(workload: Workload) -> bool:
+def _is_bloom_without_ramp(workload: Workload) -> bool:
     """Whether it is BLOOM without a ramp-up of its batch, which its training had."""
     return workload.ramp is None and re.match(r"bloom(-|$)", workload.model.name, re.IGNORECASE) is not None
 
@@ -42,7 +42,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
         vary=("pp", "dp", "nodes", "tp"),
         broken=lambda c: c.dp % 4 != 0,
         numbers=lambda c: f"dp={c.dp} is not a multiple of 4",
-        binding=_ramps_as_bloom,
+        binding=_is_bloom_without_ramp,
     ),
     Rule(
         name="batch-multiple-of-32",
@@ -53,7 +53,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
         vary=("global_batch",),
         broken=lambda c: c.global_batch % 32 != 0,
         numbers=lambda c: f"global batch {c.global_batch} is not a multiple of 32",
-        binding=_ramps_as_bloom,
+        binding=_is_bloom_without_ramp,
     ),
     Rule(
         name="ramp-up",
