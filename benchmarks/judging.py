@@ -6,7 +6,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -70,6 +70,13 @@ class Judged:
     """Confirmed topologies whose full-size measurement lies in the 80% interval of the extrapolation."""
 
 
+def _silence(launcher: Launcher) -> None:
+    poll = launcher.poll
+    vars(launcher)["poll"] = lambda handles: {
+        handle: replace(status, share=None) for handle, status in poll(handles).items()
+    }
+
+
 def judged_study(
     pool: CandidatePool,
     truth: FloatArray,
@@ -78,10 +85,16 @@ def judged_study(
     sampler: str,
     seed: int,
     jobs: int = 1,
+    silent: bool = False,
     fidelity: FidelityMode = "full",
     budget: int = BUDGET,
 ) -> Judged:
-    """Run a study and judge it; `truth` has the days of each candidate, NaN if the candidate does not run."""
+    """Run a study and judge it; `truth` has the days of each candidate, NaN if the candidate does not run.
+
+    The logs of `silent` jobs show finished iterations only, as those of most trainers do.
+    """
+    if silent:
+        _silence(launcher)
     shared = Path("/dev/shm")  # noqa: S108 - a folder in memory, so that the disk is not timed
     started = time.process_time()
     with tempfile.TemporaryDirectory(dir=shared if shared.is_dir() else None) as folder:

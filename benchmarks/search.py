@@ -62,6 +62,7 @@ class Case:
     group: str
     sampler: str
     seed: int
+    silent: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=("replays", "simulated"))
     parser.add_argument("--quick", action="store_true", help="guided, random and plan, the tables that ship, 3 seeds")
+    parser.add_argument("--silent", action="store_true", help="logs show finished iterations only")
     add_truth_options(parser)
     given = parser.parse_args()
     if given.quick:
@@ -117,7 +119,7 @@ def study(case: Case) -> Found:
     launcher: VirtualLauncher = (
         SimulatedLauncher(nodes, seed=case.seed) if not case.where else ReplayLauncher(_table(case)[1])
     )
-    judged = judged_study(pool, truth, launcher, sampler=case.sampler, seed=case.seed)
+    judged = judged_study(pool, truth, launcher, sampler=case.sampler, seed=case.seed, silent=case.silent)
     return Found(case=case, **{field.name: getattr(judged, field.name) for field in fields(Judged)})
 
 
@@ -168,7 +170,7 @@ def _groups(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
 def _replay_cases(given: argparse.Namespace, samplers: Sequence[str]) -> list[Case]:
     folders = [SHIPPED] + ([given.tables] if given.tables else [])
     return [
-        Case(where=where, group=group, sampler=sampler, seed=seed)
+        Case(where=where, group=group, sampler=sampler, seed=seed, silent=given.silent)
         for where, group in _groups(folders)
         for sampler in samplers
         for seed in range(given.seeds if sampler in DRAWN else 1)
@@ -178,7 +180,7 @@ def _replay_cases(given: argparse.Namespace, samplers: Sequence[str]) -> list[Ca
 def _simulated_cases(given: argparse.Namespace, samplers: Sequence[str]) -> list[Case]:
     first = given.first_seed
     return [
-        Case(where="", group="", sampler=sampler, seed=seed)
+        Case(where="", group="", sampler=sampler, seed=seed, silent=given.silent)
         for sampler in samplers
         for seed in range(first, first + (given.baseline_seeds if sampler in DRAWN else given.seeds))
     ]

@@ -74,6 +74,7 @@ class Case:
     sampler: str
     seed: int
     jobs: int
+    silent: bool = False
 
 
 def _slower_tp(pool: CandidatePool, runs: Runs) -> Runs:
@@ -185,7 +186,7 @@ def study(case: Case) -> Judged:
     """Run one study and judge it."""
     pool, table, truth, best = _twisted(case.table, case.twist)
     launcher = TwistedReplay(table, twist_of(case.twist), best, seed=case.seed, jobs=case.jobs)
-    return judged_study(pool, truth, launcher, sampler=case.sampler, seed=case.seed, jobs=case.jobs)
+    return judged_study(pool, truth, launcher, sampler=case.sampler, seed=case.seed, jobs=case.jobs, silent=case.silent)
 
 
 @cache
@@ -221,7 +222,7 @@ def print_truths(given: argparse.Namespace, samplers: Sequence[str]) -> None:
     words = given.only_table.split(",")
     tables = [str(path) for path in sorted(given.truths.glob("*.csv")) if any(word in path.name for word in words)]
     cases = [
-        Case(table=table, twist=twist, sampler=sampler, seed=seed, jobs=int(jobs))
+        Case(table=table, twist=twist, sampler=sampler, seed=seed, jobs=int(jobs), silent=given.silent)
         for table in tables
         for twist in given.twists.split(",")
         for seed in range(given.first_seed, given.first_seed + given.seeds)

@@ -37,9 +37,9 @@ class Searched:
     events: Sequence[StudyEvent]
 
 
-def a_thousand() -> Space:
-    """Return a space of about a thousand topologies, which is fast to search."""
-    settings = ("nodes=4", "tp=1,2,4", "dp=4,8,16,32", "recompute=none")
+def small_space() -> Space:
+    """Return a space of a few thousand topologies, which is fast to search."""
+    settings = ("nodes=4", "tp=1,2,4", "recompute=none")
     return space_for(model="gpt-1.3b", nodes=4, settings=settings, framework="any")
 
 
@@ -48,7 +48,7 @@ def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: 
     events: list[StudyEvent] = []
     limits = Limits(budget=budget)
     settings = StudySettings(
-        space=a_thousand(),
+        space=small_space(),
         limits=limits,
         seed=seed,
         drift=drift,
@@ -57,7 +57,7 @@ def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: 
     )
     launcher = SimulatedLauncher(4, seed=seed, drift=drift)
     store = memory_store(space_document(settings.space))
-    loop = StudyLoop(settings, pool=thousand_candidates(), launcher=launcher, store=store)
+    loop = StudyLoop(settings, pool=small_pool(), launcher=launcher, store=store)
     loop.run()
     found = loop.result()
     return Searched(
@@ -66,9 +66,9 @@ def searched(seed: int, folder: Path, drift: SpeedChange | None = None, budget: 
 
 
 @cache
-def thousand_candidates() -> CandidatePool:
-    """Return the candidates of the space `a_thousand`."""
-    return CandidatePool.of_space(a_thousand())
+def small_pool() -> CandidatePool:
+    """Return the candidates of `small_space`."""
+    return CandidatePool.of_space(small_space())
 
 
 def _regret(pool: CandidatePool, truth: GroundTruth, best: int) -> float:
@@ -127,7 +127,7 @@ class Twins(GroundTruth):
 @pytest.mark.slow
 def test_two_equal_winners_are_tied(tmp_path: Path) -> None:
     """If both of two equally fast topologies ran, the result reports them as tied."""
-    space, pool = a_thousand(), thousand_candidates()
+    space, pool = small_space(), small_pool()
     both_ran = told_apart = 0
     for seed in range(3):
         truth = Twins(seed, pool)

@@ -13,6 +13,7 @@ from tests.study.scripted import running_of, stored
 from tuner.core.errors import LaunchError
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Outcome
+from tuner.study.watchdog import StopDecision
 
 SMALL_SIZE = Fidelity(nodes=1, dp=1, micro_batches=(1,))
 
@@ -43,6 +44,6 @@ def test_a_job_that_cannot_be_cancelled_stays_open_and_is_reported_once(study: C
     launcher.cancel = refuse
     events.clear()
     for _ in range(2):
-        made._stop(running, Outcome.PRUNED, "why", None)
+        made._stop(running, StopDecision(outcome=Outcome.PRUNED, reason="why"))
     assert [(event.kind, event.text) for event in events] == [("note", "not now.")]
     assert (list(made.running.values()), stored(made)) == ([running], None)

@@ -20,7 +20,7 @@ from tuner.search.pruner import Referee
 from tuner.study import loop
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY
-from tuner.study.watchdog import Watchdog
+from tuner.study.watchdog import StopDecision, Watchdog
 
 
 def test_a_job_is_launched_watched_and_stored(study: Callable[..., Any]) -> None:
@@ -145,17 +145,17 @@ def test_jobs_run_in_parallel_while_nodes_suffice(study: Callable[..., Any]) -> 
 def test_a_stopped_job_is_explained_only_if_it_hung(outcome: Outcome, evidence: str, study: Callable[..., Any]) -> None:
     """A stopped job is cancelled and charged since its start; its stack traces are collected only if it hung."""
     made, launcher, running = begun(study, ran=30.0)
-    made._stop(running, outcome, "why", 7.5)
+    made._stop(running, StopDecision(outcome=outcome, reason="why", forecast=7.5, least=7.0))
     assert launcher.cancelled == ["job1"]
     assert launcher.explained == (["job1"] if evidence else [])
     result = stored(made)
     assert (result.outcome, result.reason, result.evidence) == (outcome, "why", evidence)
-    assert (result.elapsed, result.forecast) == (30.0, 7.5)
+    assert (result.elapsed, result.forecast, result.least) == (30.0, 7.5, 7.0)
 
 
 def test_a_job_that_never_started_used_no_node_hours(study: Callable[..., Any]) -> None:
     made, _launcher, running = begun(study)
-    made._stop(running, Outcome.HUNG, "why", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="why"))
     assert stored(made).elapsed == 0.0
 
 

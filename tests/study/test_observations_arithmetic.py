@@ -46,11 +46,12 @@ def measured(kind: MemoryKind | None) -> JobResult:
     ("result", "fields"),
     [
         (None, None),
-        (measured(None), (2.0, 5.0, None, True, False)),
-        (measured("reserved"), (2.0, 5.0, "reserved", True, False)),
-        (JobResult(outcome=Outcome.MEASURED), (None, None, None, True, False)),
-        (JobResult(outcome=Outcome.OOM), (None, None, None, False, False)),
-        (JobResult(outcome=Outcome.PRUNED, forecast=9.0), (9.0, None, None, True, True)),
+        (measured(None), (2.0, 5.0, None, True, False, None)),
+        (measured("reserved"), (2.0, 5.0, "reserved", True, False, None)),
+        (JobResult(outcome=Outcome.MEASURED), (None, None, None, True, False, None)),
+        (JobResult(outcome=Outcome.OOM), (None, None, None, False, False, None)),
+        (JobResult(outcome=Outcome.PRUNED, forecast=9.0, least=8.0), (9.0, None, None, True, True, 8.0)),
+        (JobResult(outcome=Outcome.PRUNED, least=8.0), (None, None, None, True, False, 8.0)),
         (JobResult(outcome=Outcome.CRASHED), None),
         (JobResult(outcome=Outcome.HUNG), None),
     ],
@@ -60,7 +61,7 @@ def test_a_trial_is_observed_with_its_time_its_memory_and_whether_it_fits(
 ) -> None:
     found = observations_of(trial(result), "june")
     assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
-    seen = [(one.seconds, one.memory, one.memory_kind, one.fits, one.forecast) for one in found]
+    seen = [(one.seconds, one.memory, one.memory_kind, one.fits, one.forecast, one.least) for one in found]
     assert seen == ([fields] if fields else [])
 
 

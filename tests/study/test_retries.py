@@ -16,13 +16,14 @@ from tuner.core.outcomes import Outcome
 from tuner.space.build import space_for
 from tuner.study import loop
 from tuner.study.store.recover import recover_study
+from tuner.study.watchdog import StopDecision
 
 
 def test_a_hung_job_is_retried_once_with_synchronous_kernels(study: Callable[..., Any]) -> None:
     """A hung job is retried once with CUDA_LAUNCH_BLOCKING=1; both attempts are charged and named in the reason."""
     made, launcher, events = study(retry_hang_sync=True)
     running = running_of(made, launcher, ran=30.0)
-    made._stop(running, Outcome.HUNG, "first reason", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="first reason"))
     first, second = launcher.jobs
     assert second.folder.name == f"{first.folder.name}-sync"
     assert dict(second.environment) == {"CUDA_LAUNCH_BLOCKING": "1"}
@@ -32,7 +33,7 @@ def test_a_hung_job_is_retried_once_with_synchronous_kernels(study: Callable[...
     (again,) = made.running.values()
     assert again.handle == "job2"
     again.watch = replace(again.watch, began=launcher.clock - 50.0)
-    made._stop(again, Outcome.HUNG, "second reason", None)
+    made._stop(again, StopDecision(outcome=Outcome.HUNG, reason="second reason"))
     assert len(launcher.jobs) == 2
     result = stored(made)
     assert result.reason == "second reason; hung (first reason) and was retried with CUDA_LAUNCH_BLOCKING=1"
@@ -43,7 +44,7 @@ def test_the_retry_is_adopted_and_not_the_job_that_hung(
     study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made, launcher, running = begun(study, retry_hang_sync=True)
-    made._stop(running, Outcome.HUNG, "why", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="why"))
     made.running.clear()
     monkeypatch.setattr(loop, "gone", lambda _: True)
     made.reconcile()
@@ -53,7 +54,7 @@ def test_the_retry_is_adopted_and_not_the_job_that_hung(
 @pytest.mark.parametrize(("retry", "outcome"), [(False, Outcome.HUNG), (True, Outcome.CRASHED)])
 def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcome, study: Callable[..., Any]) -> None:
     made, launcher, running = begun(study, retry_hang_sync=retry)
-    made._stop(running, outcome, "why", None)
+    made._stop(running, StopDecision(outcome=outcome, reason="why"))
     assert len(launcher.jobs) == 1
     assert stored(made).outcome is outcome
 
@@ -61,14 +62,14 @@ def test_only_a_hang_is_retried_and_only_on_request(retry: bool, outcome: Outcom
 def test_a_retry_that_cannot_start_leaves_the_hang(study: Callable[..., Any]) -> None:
     made, launcher, running = begun(study, retry_hang_sync=True)
     launcher.refuses = 1
-    made._stop(running, Outcome.HUNG, "why", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="why"))
     result = stored(made)
     assert (result.outcome, result.reason) == (Outcome.HUNG, "why")
 
 
 def test_a_successful_retry_keeps_the_failure_of_the_first_attempt(study: Callable[..., Any]) -> None:
     made, _launcher, running = begun(study, retry_hang_sync=True)
-    made._stop(running, Outcome.HUNG, "why", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="why"))
     (again,) = made.running.values()
     made._finished(again, MEASURED)
     result = stored(made)
@@ -82,13 +83,13 @@ def test_a_retry_that_hangs_again_ends_the_trial_whichever_process_watches_it(
 ) -> None:
     """A process that adopts a retry knows that it is one: it starts no second retry, and charges both attempts."""
     made, launcher, running = begun(study, ran=40.0, retry_hang_sync=True)
-    made._stop(running, Outcome.HUNG, "first reason", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="first reason"))
     made.running.clear()
     monkeypatch.setattr(loop, "gone", lambda _: True)
     made.reconcile()
     (adopted,) = made.running.values()
     adopted.watch = replace(adopted.watch, began=launcher.clock - 60.0)
-    made._stop(adopted, Outcome.HUNG, "second reason", None)
+    made._stop(adopted, StopDecision(outcome=Outcome.HUNG, reason="second reason"))
     assert len(launcher.jobs) == 2
     result = stored(made)
     assert (result.outcome, result.elapsed) == (Outcome.HUNG, 100.0)
@@ -98,7 +99,7 @@ def test_a_retry_that_hangs_again_ends_the_trial_whichever_process_watches_it(
 def test_a_recovered_retry_is_not_retried(study: Callable[..., Any]) -> None:
     """The retry's file has the result of the first attempt, also before it ends."""
     made, _launcher, running = begun(study, retry_hang_sync=True)
-    made._stop(running, Outcome.HUNG, "why", None)
+    made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="why"))
     (known,) = made.store.trials()
     made.store.close()
     (made.folder / "study.db").unlink()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import shown
-from tests.study.test_drift import a_thousand
+from tests.study.test_drift import small_space
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.normal import below, density
 from tuner.launch.contract import JobResult, JobState, JobStatus
@@ -86,7 +86,7 @@ def test_the_choice_is_the_best_of_all_candidates(
 
 def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
     """Run a study of a thousand topologies to its end."""
-    settings = StudySettings(space=a_thousand(), limits=limits, seed=seed, runs=folder)
+    settings = StudySettings(space=small_space(), limits=limits, seed=seed, runs=folder)
     with open_loop(settings) as loop:
         loop.run()
         return loop.result()

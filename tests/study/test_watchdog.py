@@ -9,6 +9,7 @@ import pytest
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobState, JobStatus
 from tuner.study.watchdog import (
+    FINISHING_SHARE,
     FIRST_RATIO,
     MAX_PATIENCE_RATIO,
     MAX_STALLED_ITERATIONS,
@@ -70,3 +71,23 @@ def test_a_job_whose_output_grows_without_iterations_hangs(share: float | None, 
 def test_a_job_without_an_iteration_may_print_for_as_long_as_it_starts() -> None:
     watch = seen(Watchdog.of(1.0, []), 5000.0, 0, seconds_in=5000.0)
     assert verdict(watch, lambda *_: False, (2,)) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "share", "least", "forecast"),
+    [
+        (29.0, None, None, None),
+        (31.0, None, 31.0, None),
+        (29.0, 0.2, None, None),
+        (6.0, 0.25, 22.8, 24.0),
+    ],
+)
+def test_an_iteration_whose_end_is_unknown_may_be_slower_for_a_quarter_of_what_the_first_took(
+    seconds: float, share: float | None, least: float | None, forecast: float | None
+) -> None:
+    """The first took 40 s with start-up; more than 20 s are too slow, so that it is stopped after 30 s."""
+    watch = seen(Watchdog.of(10.0, []), 40.0, 1)
+    assert FINISHING_SHARE * watch.first == 10.0
+    status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=1, number=1, moved=40.0, seconds_in=seconds)
+    found = verdict(watch.seen(replace(status, share=share), 40.0 + seconds), lambda limit, _: limit > 20.0, (2,))
+    assert (found.least, found.forecast) == pytest.approx((least, forecast)) if found else least is None

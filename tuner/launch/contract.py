@@ -104,6 +104,8 @@ class JobResult:
     """Days until training finishes, at equal compute."""
     forecast: float | None = None
     """Predicted seconds per iteration at full size, of a job that was pruned or ran at a reduced size."""
+    least: float | None = None
+    """Seconds that an iteration takes at least, of a job that was pruned."""
     node_hours: float = 0.0
     clock: float = 0.0
     """When the job ended, by the launcher's clock."""

@@ -55,6 +55,8 @@ class Observation:
     period: str = ""
     forecast: bool = False
     """The seconds are what the job was heading for when it was stopped."""
+    least: float | None = None
+    """Seconds that the job would at least have taken, if it has no others."""
     reduced: ReducedRun | None = None
     """The job ran at a reduced size, whose seconds are here; memory and `fits` are of that size too."""
 

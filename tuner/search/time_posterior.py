@@ -18,6 +18,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.normal import truncated
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
 from tuner.search.incremental_gp import IncrementalGP
@@ -48,7 +49,7 @@ class _Row(NamedTuple):
     doubted: bool
     """Whether it counts for less because it is far from its prediction."""
     seen: Observation | None
-    """None: a calibration's row, or an imagined run."""
+    """None: a calibration's row, a lower bound, or an imagined run."""
     gap: float
     """Its distance from the other runs of its candidate where noise does not explain it."""
 
@@ -93,6 +94,8 @@ class TimePosterior:
         for seen in fresh:
             if seen.timed:
                 self._learn(seen)
+            elif seen.least is not None:
+                self._learn_least(seen, seen.least)
         self._learnt = len(self._runs.all)
 
     def contradicts(self, seen: Observation) -> bool:
@@ -124,7 +127,7 @@ class TimePosterior:
     @property
     def runs(self) -> int:
         """Measured runs."""
-        return sum(row.candidate >= 0 for row in self._rows)
+        return sum(row.seen is not None for row in self._rows)
 
     def record(self, longest: int) -> Record:
         """Return the record of the first measured runs, at most so many."""
@@ -146,10 +149,21 @@ class TimePosterior:
     def _learn(self, seen: Observation) -> None:
         residual, slopes, variance = self.model.residual(seen)
         gap = self._runs.gap(seen, self.prior.noise(seen))
-        job = self._jobs([seen.candidate], [None if seen.reduced is None else seen.reduced.size])
-        job = job._replace(features=job.features.during(seen.period))
         noise = self.prior.noise(seen) + variance + gap**2
-        self._observe(job, slopes, residual, noise=noise, seen=seen, gap=gap)
+        self._observe(self._job(seen), slopes, residual, noise=noise, seen=seen, gap=gap)
+
+    def _learn_least(self, seen: Observation, seconds: float) -> None:
+        """Learn that a job would have taken at least these seconds; far more than expected may be by accident."""
+        job, slopes = self._job(seen), self.model.slopes[seen.candidate]
+        before = self.prior.covariance(job, self._observed)[0]
+        noise = self.prior.noise(seen)
+        expected, variance = self._predicted(before, self.prior.residual + noise, slopes)
+        edge = math.log(seconds) - float(self.model.level[seen.candidate])
+        edge = min(edge, expected + OUTLIER_DEVIATIONS * math.sqrt(variance))
+        found = truncated(expected, variance, edge, above=True)
+        if found is not None:
+            value, wide = found
+            self._observe(job, slopes, value, noise=noise + wide)
 
     def _observe(
         self,
@@ -250,7 +264,7 @@ class TimePosterior:
 
     def surprises(self) -> list[Surprise]:
         """Return the candidates that ran once, each with the prediction of all other runs."""
-        counts = Counter(row.candidate for row in self._rows if row.candidate >= 0)
+        counts = Counter(row.candidate for row in self._rows if row.seen is not None)
         if counts.total() < 2:
             return []
         away, variances = self._gp.left_out(*self._shift())
@@ -263,7 +277,7 @@ class TimePosterior:
                 noise=self.prior.trust.repeat,
             )
             for index, row in enumerate(self._rows)
-            if counts[row.candidate] == 1
+            if row.seen is not None and counts[row.candidate] == 1
         ]
 
     # -- coefficients
@@ -306,6 +320,11 @@ class TimePosterior:
         """Return jobs of candidates in the current speed period, at full size unless `sizes` are given."""
         rows = np.array(candidates, dtype=np.int64)
         return Jobs(self._features.rows(self.model.group[rows]), rows, tuple(sizes) or (None,) * len(rows))
+
+    def _job(self, seen: Observation) -> Jobs:
+        """Return the job of an observation, in its speed period and of its size."""
+        job = self._jobs([seen.candidate], [None if seen.reduced is None else seen.reduced.size])
+        return job._replace(features=job.features.during(seen.period))
 
     def _across(self, row: int) -> FloatArray:
         """Return the covariance of an observation with each group."""

@@ -35,7 +35,7 @@ from tuner.study.store.owner import gone, released, this_worker
 from tuner.study.store.trial import Proposal, Trial, record_ending, retry_folder, write_job_file
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.streaks import Streaks
-from tuner.study.watchdog import Watchdog, verdict
+from tuner.study.watchdog import StopDecision, Watchdog, verdict
 
 MAX_POLL_INTERVAL: Final = 20.0
 """Seconds at most between two looks at running jobs."""
@@ -184,7 +184,7 @@ class StudyLoop:
         """Leave running jobs to the next process, with `release` also of this one; cancel those that it would end."""
         for running in list(self.running.values()):
             if not self.launcher.outlives:
-                self._stop(running, Outcome.CANCELLED, "cancelled by the user", None)
+                self._stop(running, StopDecision(outcome=Outcome.CANCELLED, reason="cancelled by the user"))
             elif release:
                 self.store.take_over(running.trial, this_worker(), released())
         self.running.clear()
@@ -307,7 +307,7 @@ class StudyLoop:
                 running.watch = running.watch.seen(status, self.launcher.now())
                 decision = verdict(running.watch, self._cannot_win(running), self.settings.iterations)
                 if decision is not None:
-                    self._stop(running, decision.outcome, decision.reason, decision.forecast)
+                    self._stop(running, decision)
         if time.monotonic() > self._heartbeat_at + HEARTBEAT_INTERVAL:
             self._heartbeat_at = time.monotonic()
             for running in self.running.values():
@@ -320,9 +320,8 @@ class StudyLoop:
         work = float(self.pool.work[running.trial.proposal.candidate])
         return lambda seconds, iteration: self._referee.stops(seconds * math.exp(work) / DAY, iteration)
 
-    def _stop(self, running: RunningTrial, outcome: Outcome, reason: str, forecast: float | None) -> None:
-        began = running.watch.began
-        evidence = self.launcher.explain(running.handle) if outcome is Outcome.HUNG else ""
+    def _stop(self, running: RunningTrial, decision: StopDecision) -> None:
+        evidence = self.launcher.explain(running.handle) if decision.outcome is Outcome.HUNG else ""
         try:
             self.launcher.cancel(running.handle)
         except LaunchError as error:  # the trial stays open, and the next look, or the next tuner, retries
@@ -330,9 +329,10 @@ class StudyLoop:
                 running.waiting = str(error)
                 self._report("note", running.waiting, running.trial)
             return
-        elapsed = self.launcher.now() - began if began is not None else 0.0
-        failure = Failure(kind="", evidence=evidence, meaning=reason)
-        self._end(running, JobResult(outcome=outcome, failure=failure, forecast=forecast, elapsed=elapsed))
+        elapsed = 0.0 if running.watch.began is None else self.launcher.now() - running.watch.began
+        failure = Failure(kind="", evidence=evidence, meaning=decision.reason)
+        result = JobResult(outcome=decision.outcome, failure=failure, elapsed=elapsed)
+        self._end(running, replace(result, forecast=decision.forecast, least=decision.least))
 
     def _finished(self, running: RunningTrial, result: JobResult) -> None:
         if result.seconds is not None and not running.trial.reduced:

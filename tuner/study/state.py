@@ -339,5 +339,6 @@ def observations_of(trial: Trial, period: str, pool: CandidatePool | None = None
     if result.outcome is Outcome.OOM:
         return [replace(observation, fits=False)]
     if result.outcome is Outcome.PRUNED:
-        return [replace(observation, seconds=result.forecast, forecast=True, fits=True)]
+        forecast = result.forecast is not None
+        return [replace(observation, seconds=result.forecast, forecast=forecast, least=result.least, fits=True)]
     return []

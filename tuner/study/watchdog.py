@@ -34,6 +34,10 @@ MIN_FORECAST_SHARE: Final = 0.25
 FORECAST_MARGIN: Final = 0.95
 """Share of a forecast that is taken as a lower bound."""
 
+FINISHING_SHARE: Final = 0.25
+"""Seconds by which an iteration whose end is unknown may be too slow, as a share of those until the end of the first:
+its time is worth more to the search."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watchdog:
@@ -112,6 +116,8 @@ class StopDecision:
     reason: str
     forecast: float | None = None
     """Predicted seconds of the iteration under way."""
+    least: float | None = None
+    """Seconds that it takes at least."""
 
 
 def verdict(
@@ -140,12 +146,14 @@ def verdict(
     elapsed = watch.seconds_in / interval
     forecast = elapsed / watch.share if watch.share and watch.share >= MIN_FORECAST_SHARE else None
     least = max(elapsed, FORECAST_MARGIN * forecast if forecast else 0.0)
-    if len(iterations) == 1 and cannot_win(least, current):
+    allowed = 0.0 if forecast else FINISHING_SHARE * watch.first
+    if len(iterations) == 1 and least > allowed and cannot_win(least - allowed, current):
         first, last = watch.number + 1, watch.number + interval
         which = f"iteration {first} takes" if interval == 1 else f"iterations {first} to {last} take"
         return StopDecision(
             outcome=Outcome.PRUNED,
             reason=f"{which} at least {least:,.1f} s{' each' * (interval > 1)}, too slow to beat the best",
             forecast=forecast,
+            least=least,
         )
     return None

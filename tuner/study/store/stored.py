@@ -86,7 +86,7 @@ def _check_result(trial: Trial) -> None:
             _check(part)
     iterations = result.measurement.iterations if result.measurement else ()
     batches = result.measurement.batch_seconds if result.measurement else ()
-    for time in (result.seconds, result.objective, result.forecast, *iterations, *batches):
+    for time in (result.seconds, result.objective, result.forecast, result.least, *iterations, *batches):
         if time is not None and not 0 < time < math.inf:
             raise ValueError(f"a time is {shown(time)}")
     if (trial.measured or trial.measured_reduced) and result.seconds is None:

@@ -20,7 +20,7 @@ ProposalKind = Literal["search", "reference", "final"]
 _EARLIER_NAMES: Final = {"held": "elapsed", "again": "retried"}
 """Fields of a result under the names that studies of earlier versions store."""
 
-_STORED_AS_IS: Final = ("objective", "forecast", "elapsed", "node_hours", "retried", "clock", "simulated")
+_STORED_AS_IS: Final = ("objective", "forecast", "least", "elapsed", "node_hours", "retried", "clock", "simulated")
 """Fields of a result that a study stores without conversion, besides those of its measurement and failure."""
 
 NOT_RUN: Final = frozenset({Outcome.REJECTED})
