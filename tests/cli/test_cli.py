@@ -307,6 +307,8 @@ BAD_INPUT = [
     (("explain", "nonsense"), "'nonsense' is not a topology key"),
     (("catalog", "cards"), "'cards' is not one of"),
     (("fly",), "no such command 'fly'"),
+    (("resume",), "no such command 'resume': repeat the 'tuner optimize' command that began a study to resume it."),
+    (("status",), "no such command 'status': 'tuner list' lists studies and their state."),
     (("audit",), "missing argument 'TABLE|LOG'"),
     (("audit", "no/such.csv"), "there is no file no/such.csv."),
     (("audit", ".gitignore"), ".gitignore has none of the columns of a measurement table"),

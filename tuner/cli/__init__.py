@@ -58,9 +58,26 @@ _SECTIONS: Final[Mapping[str, tuple[click.Command, ...]]] = {
 }
 """Commands by the section of `tuner --help` that lists them."""
 
+_INSTEAD: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("resume", "continue"), "repeat the 'tuner optimize' command that began a study to resume it"),
+    **dict.fromkeys(("status", "ls", "ps"), "'tuner list' lists studies and their state"),
+    **dict.fromkeys(("search", "run", "tune"), "'tuner optimize' starts a search"),
+    **dict.fromkeys(("cancel", "kill"), "Ctrl-C ends a search; 'tuner stop' cancels jobs that it left running"),
+    **dict.fromkeys(("models", "gpus", "clusters", "frameworks"), "'tuner catalog' lists what is known"),
+}
+"""What to do instead, by the name of a command that other tools have."""
+
 
 class _SectionedGroup(click.Group):
     """A group whose help lists its commands by section."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return a command, or say what to do instead of one that other tools have."""
+        if args[0] in _INSTEAD:
+            raise click.UsageError(f"no such command '{args[0]}': {_INSTEAD[args[0]]}.", ctx=ctx)
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one block per section, each command with its `short_help`."""
