@@ -112,3 +112,67 @@ def test_the_width_of_an_mlp_that_no_layer_has_is_not_compared() -> None:
     del flags["--moe-ffn-hidden-size"]
     with pytest.raises(InputError, match="--moe-ffn-hidden-size 12288 without it contradicts the model"):
         MEGATRON_LM.check({**flags, "--ffn-hidden-size": "12288"}, model)
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "extra", "sentence"),
+    [
+        ("llama-3-70b", "--swiglu", "", "no gated mlp, and --model has gated mlp; correct --model or --swiglu"),
+        ("llama-3-70b", "--normalization", "", "norm layernorm, and --model has norm rmsnorm"),
+        ("llama-3-70b", "--disable-bias-linear", "", "qkv bias, and --model has no qkv bias"),
+        ("llama-3-70b", "--untie-embeddings-and-output-weights", "", "tied embeddings, and --model has no tied"),
+        ("llama-3-70b", "--position-embedding-type", "", "positions learned, and --model has positions rotary"),
+        ("llama-3-70b", "--rotary-base", "", "rotary base 10000, and --model has rotary base 500000"),
+        ("llama-3-70b", "--attention-dropout", "", "attention dropout 0.1, and --model has attention dropout 0"),
+        ("llama-3-70b", "", "--qk-layernorm", "qk norm, and --model has no qk norm"),
+        ("llama-3-70b", "", "--apply-layernorm-1p", "norm offset, and --model has no norm offset"),
+        ("llama-3-70b", "", "--use-rope-scaling", "--command has --use-rope-scaling, unlike the model"),
+        ("qwen3-235b-a22b", "--qk-layernorm", "", "no qk norm, and --model has qk norm"),
+        ("mixtral-8x7b", "--swiglu", "", "no gated mlp"),
+    ],
+)
+def test_arguments_of_another_model_are_refused(name: str, without: str, extra: str, sentence: str) -> None:
+    """What Megatron-LM assumes for missing flags counts: the jobs would measure it, and an export train the model."""
+    flags = arguments_of(name, *without.split())
+    with pytest.raises(InputError, match=sentence):
+        MEGATRON_LM.check({**flags, **dict.fromkeys(extra.split(), "")}, hugging_face_run(name).workload.model)
+
+
+@pytest.mark.parametrize(
+    ("flag", "size", "refused"),
+    [
+        ("--vocab-size", "128256", False),
+        ("--vocab-size", "128255", False),
+        ("--vocab-size", "128200", False),
+        ("--vocab-size", "128257", True),
+        ("--vocab-size", "5000", True),
+        ("--padded-vocab-size", "129024", True),
+    ],
+)
+def test_vocabularies_are_compared_as_padded(flag: str, size: str, refused: bool) -> None:
+    """NullTokenizer has one token more than its size; 128,256 is a multiple of 128."""
+    model = hugging_face_run("llama-3-70b").workload.model
+    flags = arguments_of("llama-3-70b", "--vocab-size", "--padded-vocab-size")
+    with pytest.raises(InputError, match=f"{flag} {size} of --command contradicts") if refused else nullcontext():
+        MEGATRON_LM.check({**flags, flag: size}, model)
+
+
+def test_arguments_in_a_file_that_is_not_read_are_not_compared() -> None:
+    MEGATRON_LM.check({"--swiglu": "", "--qk-layernorm": ""}, Model(layers=2, hidden=64, heads=4, vocab=100, seq=32))
+
+
+def test_what_no_field_expresses_keeps_a_described_model_from_being_exported() -> None:
+    flags = dict.fromkeys(("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"), "8")
+    found = megatron_model(
+        {**flags, "--vocab-size": "8", "--padded-vocab-size": "256", "--optimizer": "sgd", "--eod-mask-loss": ""}
+    )
+    assert found.not_understood == ("--eod-mask-loss", "--optimizer sgd")
+    assert found.vocab == 256
+
+
+def test_a_ramp_of_the_command_is_that_of_the_study() -> None:
+    trainer = TrainerCommand.parse("megatron-lm", "python pretrain_gpt.py --rampup-batch-size 32 16 1000")
+    model = Model(layers=2, hidden=64, heads=4, vocab=100, seq=32)
+    assert trainer.completed({"model": model})["ramp"] == "32,16"
+    with pytest.raises(InputError, match="--ramp 8,8 contradicts --rampup-batch-size 32 16 1000 of --command"):
+        trainer.completed({"model": model, "ramp": "8,8"})

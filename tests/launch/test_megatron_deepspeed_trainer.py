@@ -26,7 +26,24 @@ COMMAND = (
     "--global-batch-size 64 --save /checkpoints --eval-interval 10 --data-path 0.5 /a 0.5 /b --rampup-batch-size 1 1 9"
 )
 TOPOLOGY = Topology(nodes=1, tp=2, pp=2, dp=2, micro_batch=2, zero=1, recompute="full")
-MODEL = Model(layers=24, hidden=2048, heads=16, kv_heads=4, vocab=50257, seq=2048, ffn=5440, gated_mlp=True)
+MODEL = Model(
+    layers=24,
+    hidden=2048,
+    heads=16,
+    kv_heads=4,
+    vocab=50257,
+    seq=2048,
+    ffn=5440,
+    gated_mlp=True,
+    norm="rmsnorm",
+    positions="rotary",
+    tied_embeddings=False,
+    qkv_bias=False,
+    attention_bias=False,
+    mlp_bias=False,
+    attention_dropout=0.1,
+    hidden_dropout=0.1,
+)
 WORKLOAD = Workload(model=MODEL, global_batch=64, precision="fp16", attention="flash2", framework="megatron-deepspeed")
 
 

@@ -7,6 +7,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,8 @@ from tuner.launch.program import program_of
 from tuner.launch.slurm.script import batch_script
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import KINDS, TrainerCommand
-from tuner.launch.trainers.megatron_lm import dense_model, megatron_flags
+from tuner.launch.trainers.megatron_arguments import dense_model, described
+from tuner.launch.trainers.megatron_lm import megatron_flags
 
 ARGUMENTS = """
 # GPT, as its authors train it
@@ -140,7 +142,10 @@ def test_contradictions_are_refused(command: str) -> None:
     trainer = TrainerCommand.parse("megatron-lm", command)
     with pytest.raises(InputError, match="--global-batch 512 contradicts --global-batch-size 256 of --command"):
         trainer.completed({"global_batch": 512})
-    trainer.check(replace(workload().model, kv_heads=4, ffn=5440))
+    llama: dict[str, Any] = {"gated_mlp": True, "norm": "rmsnorm", "positions": "rotary", "tied_embeddings": False}
+    llama |= dict.fromkeys(("qkv_bias", "attention_bias", "mlp_bias"), False)
+    llama |= dict.fromkeys(("attention_dropout", "hidden_dropout"), 0.1)
+    trainer.check(replace(workload().model, kv_heads=4, ffn=5440, **llama))
     with pytest.raises(InputError, match="--num-query-groups 4 of --command contradicts the model, whose value is 16"):
         trainer.check(workload().model)
     with pytest.raises(UnknownName):
@@ -362,7 +367,7 @@ def test_omitted_megatron_flags_have_their_defaults(flags: dict[str, str], field
     """
     sizes = {"--num-layers": "3", "--hidden-size": "128", "--num-attention-heads": "8", "--seq-length": "32"}
     given = {**sizes, "--vocab-size": "500", **flags}
-    model = dense_model(given, kv_heads="--kv", positions="rotary", norm="rmsnorm")
+    model = dense_model(given, kv_heads="--kv", fields=described(given, positions="rotary", norm="rmsnorm"))
     assert {name: getattr(model, name) for name in fields} == fields
     assert (model.layers, model.hidden, model.heads, model.seq, model.vocab) == (3, 128, 8, 32, 500)
     assert (model.positions, model.norm, model.kv_heads) == ("rotary", "rmsnorm", int(flags.get("--kv", 8)))

@@ -142,7 +142,10 @@ def minimax_m2(keys: Keys) -> Fields:
 
 
 def gpt_oss(keys: Keys) -> Fields:
-    """gpt-oss: biases everywhere, attention sinks, a window in every other layer, a clamped gate with an offset."""
+    """gpt-oss: biases everywhere, attention sinks, a window in every other layer, a clamped gate with an offset.
+
+    The published coefficient of the load-balancing loss, 0.9, is not in use: `output_router_logits` is off.
+    """
     keys.expects("swiglu_alpha", 1.702)  # quick_gelu's
     keys.repeats("experts_per_token", "num_experts_per_tok")
     layers = keys.sizes["layers"]
@@ -170,6 +173,7 @@ def gpt_oss(keys: Keys) -> Fields:
             router_linear_bias=True,
             expert_bias=True,
             aux_loss=0.001,
+            balanced=keys.flag("output_router_logits", default=False),
         ),
     }
 
@@ -332,14 +336,15 @@ def _experts(
     count: int,
     top_k: int,
     aux_loss: float,
+    balanced: bool = True,
     width: int = 0,
     dense: int = 0,
     **fields: Any,
 ) -> Fields:
     """Return the fields `experts` and `ffn`; `moe` lists the layers with experts.
 
-    `count`, `top_k` and `aux_loss` are the library's for missing keys. `width` is that of an expert and `dense` that of
-    an MLP; 0: the config's `intermediate_size`.
+    `count`, `top_k` and `aux_loss` are the library's for missing keys; if not `balanced`, there is no such loss.
+    `width` is that of an expert and `dense` that of an MLP; 0: the config's `intermediate_size`.
     """
     keys.expects("router_jitter_noise", 0, 0.0)
     groups = fields.pop("router_groups", 0)
@@ -347,6 +352,7 @@ def _experts(
     if groups != top_groups:
         fields |= {"router_groups": groups, "router_top_groups": top_groups, "router_group_scores": scores}
     width = width or keys.sizes["ffn"]
+    aux_loss = keys.number("router_aux_loss_coef", "aux_loss_alpha", default=aux_loss)
     experts = Experts(
         count=keys.size(
             _present(keys, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"), default=count
@@ -354,7 +360,7 @@ def _experts(
         top_k=keys.size(_present(keys, "num_experts_per_tok", "moe_k"), default=top_k),
         ffn=width,
         **_layout(keys, moe),
-        aux_loss=keys.number("router_aux_loss_coef", "aux_loss_alpha", default=aux_loss),
+        aux_loss=aux_loss if balanced else 0.0,
         aux_loss_per_sequence=keys.flag("seq_aux", default=False),
         z_loss=keys.number("router_z_loss_coef", default=0.0),
         **fields,

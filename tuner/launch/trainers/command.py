@@ -32,6 +32,8 @@ KINDS: Final[Mapping[str, TrainerKind]] = {
 
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
 _STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
+_RAMP: Final = "--rampup-batch-size"
+
 _OVERRIDE: Final = re.compile(r"[+~]{0,2}([A-Za-z_][\w.]*)=")
 
 
@@ -103,6 +105,11 @@ class TrainerCommand:
                         "remove one of them."
                     )
                 found[option] = value
+        if ramp := self.fixed.get(_RAMP):
+            start_and_step = ",".join(ramp.split()[:2])
+            if found.get("ramp") not in (None, start_and_step):
+                raise InputError(f"--ramp {found['ramp']} contradicts {_RAMP} {ramp} of --command; remove one of them.")
+            found["ramp"] = start_and_step
         if found.get("model") is None:
             found["model"] = kind.model(self.fixed)
         if found["model"] is None:

@@ -7,24 +7,23 @@ BLOOM, has others for stages, positions and recomputation and is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Positions
 from tuner.core.text import listed
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, refuse_unset
-from tuner.launch.trainers.megatron_lm import (
-    MEGATRON_SHARED,
+from tuner.launch.trainers.megatron_arguments import (
+    check_described,
     check_parts,
+    check_vocabulary,
     dense_model,
     dense_values,
-    half_precision,
-    one_connection,
-    short_run,
+    described,
 )
+from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, half_precision, one_connection, short_run
 
 _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
@@ -91,19 +90,24 @@ def _model(flags: Flags) -> Model:
         raise InputError(
             f"--trainer megatron-deepspeed does not understand {listed(unknown)}; describe the model with --model."
         )
+    return dense_model(flags, kv_heads=_KV_HEADS, fields=_described(flags))
+
+
+def _described(flags: Flags) -> dict[str, Any]:
     positions: Positions = "rotary" if "--use-rotary-position-embeddings" in flags else "learned"
-    model = dense_model(
+    found = described(
         flags,
-        kv_heads=_KV_HEADS,
         positions="none" if "--no-position-embedding" in flags else positions,
         norm="rmsnorm" if flags.get("--normalization") == "rmsnorm" else "layernorm",
     )
-    return replace(model, activation="gelu_tanh") if "--openai-gelu" in flags else model
+    return {**found, "activation": "gelu_tanh"} if "--openai-gelu" in flags else found
 
 
 def _check(flags: Flags, model: Model) -> None:
     check_parts(flags, model, {"--num-experts": model.experts is not None})
     check_sizes(flags, {**dense_values(model), _KV_HEADS: model.kv_heads})
+    check_vocabulary(flags, model)
+    check_described(flags, model, _described(flags))
 
 
 MEGATRON_DEEPSPEED: Final = TrainerKind(

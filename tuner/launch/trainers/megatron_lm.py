@@ -14,7 +14,17 @@ from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
-from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, real, refuse_unset
+from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
+from tuner.launch.trainers.megatron_arguments import (
+    check_described,
+    check_parts,
+    check_vocabulary,
+    dense_model,
+    dense_values,
+    described,
+    describes_model,
+    mlp_width,
+)
 
 MEGATRON_SHARED: Final = (
     *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"),
@@ -37,25 +47,6 @@ _CHANGES_MODEL: Final = (
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
 )
 """Flags of models that the arguments describe only in part."""
-_NOT_EXPRESSED: Final = (
-    *("--activation-func-clamp-value", "--apply-residual-connection-post-layernorm", "--attention-output-gate"),
-    *("--calculate-per-token-loss", "--embedding-init-method-std", "--enable-mhc-connections", "--glu-linear-offset"),
-    *("--experimental-attention-variant", "--init-method-xavier-uniform", "--mrope-section", "--no-rope-freq"),
-    *("--qk-clip", "--qk-l2-norm", "--rotary-seq-len-interpolation-factor", "--softmax-type", "--use-mup"),
-    *("--use-rope-scaling", "--window-attn-skip-freq"),
-)
-"""Flags that change what is trained and that no field of the model is read from: it is not exported."""
-_NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
-    "--norm-epsilon": ("norm_epsilon", 1e-5),
-    "--layernorm-epsilon": ("norm_epsilon", 1e-5),
-    "--rotary-base": ("rotary_base", 10_000.0),
-    "--rotary-position-embeddings-theta": ("rotary_base", 10_000.0),
-    "--rotary-percent": ("rotary_fraction", 1.0),
-    "--attention-dropout": ("attention_dropout", 0.1),
-    "--hidden-dropout": ("hidden_dropout", 0.1),
-    "--init-method-std": ("init_std", 0.02),
-}
-"""Fields of the model that a flag sets, with Megatron's defaults; forks have other names for some of the flags."""
 
 
 def one_connection(flags: Flags) -> dict[str, str]:
@@ -70,8 +61,6 @@ def one_connection(flags: Flags) -> dict[str, str]:
 FIRST_LOSS_SCALE: Final = "4096"
 """Also the scale of DeepSpeed's jobs (`initial_scale_power` 12)."""
 _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolute": "learned", "none": "none"}
-_VOCABULARY_MULTIPLE: Final = 128
-"""Default of `--make-vocab-size-divisible-by`."""
 
 
 def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
@@ -210,78 +199,19 @@ def megatron_model(flags: Flags) -> Model:
         raise InputError(
             f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model with --model."
         )
-    default = "rope" if "--use-rotary-position-embeddings" in flags else "learned_absolute"
-    positions = flags.get("--position-embedding-type", default)
+    positions = flags.get("--position-embedding-type", "rope")
     if positions not in _POSITIONS:
         raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
-    model = dense_model(
-        flags,
-        kv_heads="--num-query-groups",
-        positions=_POSITIONS[positions],
-        norm="rmsnorm" if flags.get("--normalization") == "RMSNorm" else "layernorm",
-    )
+    model = dense_model(flags, kv_heads="--num-query-groups", fields=_described(flags))
     # without the first flag Megatron-LM ignores the second
-    grouped = model if "--group-query-attention" in flags else replace(model, kv_heads=model.heads)
-    return replace(grouped, qkv_bias=grouped.qkv_bias or "--add-qkv-bias" in flags)
+    return model if "--group-query-attention" in flags else replace(model, kv_heads=model.heads)
 
 
-def dense_model(flags: Flags, *, kv_heads: str, positions: Positions, norm: Norm) -> Model:
-    """Return the model of the flags that all descendants of Megatron have; raise for missing ones."""
-    needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
-    if missing := [flag for flag in needed if flag not in flags]:
-        raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
-    hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
-    channels = number(flags, "--kv-channels")
-    gated = "--swiglu" in flags or "--quick-geglu" in flags
-    biased = "--disable-bias-linear" not in flags
-    return Model(
-        name="megatron-arguments",
-        layers=number(flags, "--num-layers"),
-        hidden=hidden,
-        heads=heads,
-        kv_heads=number(flags, kv_heads),
-        head_size=channels if channels * heads != hidden else 0,
-        ffn=mlp_width(flags),
-        gated_mlp=gated,
-        vocab=number(flags, "--vocab-size"),
-        vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
-        seq=number(flags, "--seq-length"),
-        tied_embeddings="--untie-embeddings-and-output-weights" not in flags,
-        positions=positions,
-        norm=norm,
-        qkv_bias=biased,
-        attention_bias=biased,
-        mlp_bias=biased,
-        **_identity(flags),
-    )
-
-
-def mlp_width(flags: Flags) -> int:
-    """Return the width of the MLP, by default 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that."""
-    hidden = number(flags, "--hidden-size")
-    return number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if "--swiglu" in flags else 4 * hidden)
-
-
-def _identity(flags: Flags) -> dict[str, Any]:
-    """Return the fields that determine what is trained besides its sizes, with Megatron's defaults for missing flags.
-
-    Megatron approximates GELU by tanh where bias and activation are fused.
-    """
-    numbers = dict(_NUMBERS.values()) | {
-        field: real(flags, flag) for flag, (field, _) in _NUMBERS.items() if flag in flags
-    }
-    exact = "--no-bias-gelu-fusion" in flags or "--disable-bias-linear" in flags
-    named = {"--swiglu": "silu", "--quick-geglu": "quick_gelu", "--squared-relu": "relu2"}
-    return {
-        **numbers,
-        "embedding_dropout": numbers["hidden_dropout"],
-        "activation": next((name for flag, name in named.items() if flag in flags), "gelu" if exact else "gelu_tanh"),
-        "max_positions": number(flags, "--max-position-embeddings"),
-        "norm_offset": "--apply-layernorm-1p" in flags,
-        "qk_norm": "--qk-layernorm" in flags,
-        "rotary_interleaved": "--rotary-interleaved" in flags,
-        "not_understood": tuple(flag for flag in _NOT_EXPRESSED if flag in flags),
-    }
+def _described(flags: Flags) -> dict[str, Any]:
+    default = "rope" if "--use-rotary-position-embeddings" in flags else "learned_absolute"
+    positions: Any = flags.get("--position-embedding-type", default)
+    norm: Norm = "rmsnorm" if flags.get("--normalization") == "RMSNorm" else "layernorm"
+    return described(flags, positions={**_POSITIONS, "yarn": "rotary"}.get(positions, positions), norm=norm)
 
 
 _RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
@@ -324,6 +254,7 @@ def _check(flags: Flags, model: Model) -> None:
         sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
         sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
     check_sizes(flags, sizes)
+    check_vocabulary(flags, model)
     for flag, default in _defaults(flags).items():
         if flag in sizes and default != sizes[flag]:
             lacking = "--group-query-attention" if flag in flags else flag
@@ -331,17 +262,14 @@ def _check(flags: Flags, model: Model) -> None:
                 f"--command lacks {lacking}, and Megatron-LM's {flag} {default} without it contradicts the model, "
                 f"whose value is {sizes[flag]}; correct --model or the command."
             )
-    if experts and model.dense_mlp_layers and _describes_model(flags):
+    if experts and model.dense_mlp_layers and describes_model(flags):
         check_parts(flags, model, {"--moe-layer-freq": True})
-
-
-def _describes_model(flags: Flags) -> bool:
-    return {"--num-layers", "--hidden-size", "--num-attention-heads"} <= flags.keys()
+    check_described(flags, model, _described(flags))
 
 
 def _defaults(flags: Flags) -> dict[str, int]:
     """Return the sizes that Megatron-LM assumes for missing arguments; none where they do not describe a model."""
-    if not _describes_model(flags):
+    if not describes_model(flags):
         return {}
     hidden, heads, width = number(flags, "--hidden-size"), number(flags, "--num-attention-heads"), mlp_width(flags)
     sizes = {"--ffn-hidden-size": width, "--moe-ffn-hidden-size": width, "--kv-channels": hidden // max(1, heads)}
@@ -349,29 +277,6 @@ def _defaults(flags: Flags) -> dict[str, int]:
     missing = {flag: size for flag, size in sizes.items() if flag not in flags}
     # without the first flag Megatron-LM ignores the second
     return missing if "--group-query-attention" in flags else {**missing, "--num-query-groups": heads}
-
-
-def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
-    """Raise if the command has a flag of a part that the model lacks, or the reverse."""
-    for flag, needed in parts.items():
-        if "--num-layers" in flags and needed != (flag in flags):
-            raise InputError(
-                f"--command {'lacks' if needed else 'has'} {flag}, unlike the model {shown(model.name)}; "
-                "correct --model or the command."
-            )
-
-
-def dense_values(model: Model) -> dict[str, float]:
-    """Return the values of the flags of a model's numbers that all descendants of Megatron have."""
-    numbers = {flag: float(getattr(model, field)) for flag, (field, _) in _NUMBERS.items()}
-    unused = () if model.positions == "rotary" else [flag for flag in numbers if "rotary" in flag]
-    return {
-        **{flag: value for flag, value in numbers.items() if flag not in unused},
-        "--num-layers": model.layers,
-        "--hidden-size": model.hidden,
-        "--num-attention-heads": model.heads,
-        **({"--ffn-hidden-size": model.ffn} if model.dense_mlp_layers else {}),
-    }
 
 
 MEGATRON_LM: Final = TrainerKind(

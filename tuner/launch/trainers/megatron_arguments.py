@@ -1,0 +1,200 @@
+"""The model that arguments of Megatron and its forks describe, and whether it is the one that a study searches for.
+
+Flags were read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from tuner.core.errors import InputError
+from tuner.core.model import Model, Norm, Positions
+from tuner.core.text import listed, shown
+from tuner.launch.trainers.kind import Flags, check_sizes, number, real
+
+_NOT_EXPRESSED: Final = (
+    *("--activation-func-clamp-value", "--apply-residual-connection-post-layernorm", "--apply-wd-to-qk-layernorm"),
+    *("--attention-output-gate", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
+    *("--enable-mhc-connections", "--eod-mask-loss", "--experimental-attention-variant", "--glu-linear-offset"),
+    *("--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--mrope-section", "--no-rope-freq"),
+    *("--qk-l2-norm", "--reset-attention-mask", "--reset-position-ids", "--rotary-seq-len-interpolation-factor"),
+    *("--softmax-type", "--use-mup", "--use-rope-scaling", "--window-attn-skip-freq"),
+)
+"""Flags that change what is trained and that no field of the model is read from: it is not exported."""
+
+_NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
+    "--norm-epsilon": ("norm_epsilon", 1e-5),
+    "--layernorm-epsilon": ("norm_epsilon", 1e-5),
+    "--rotary-base": ("rotary_base", 10_000.0),
+    "--rotary-position-embeddings-theta": ("rotary_base", 10_000.0),
+    "--rotary-percent": ("rotary_fraction", 1.0),
+    "--attention-dropout": ("attention_dropout", 0.1),
+    "--hidden-dropout": ("hidden_dropout", 0.1),
+    "--init-method-std": ("init_std", 0.02),
+}
+"""Fields of the model that a flag sets, with Megatron's defaults; forks have other names for some of the flags."""
+
+_FLAGS_OF: Final[Mapping[str, str]] = {
+    "positions": "--position-embedding-type",
+    "norm": "--normalization",
+    "gated_mlp": "--swiglu",
+    "activation": "--swiglu, --quick-geglu, --squared-relu and --no-bias-gelu-fusion",
+    "tied_embeddings": "--untie-embeddings-and-output-weights",
+    "qkv_bias": "--add-qkv-bias and --disable-bias-linear",
+    "attention_bias": "--disable-bias-linear",
+    "mlp_bias": "--disable-bias-linear",
+    "norm_offset": "--apply-layernorm-1p",
+    "qk_norm": "--qk-layernorm",
+    "rotary_interleaved": "--rotary-interleaved",
+    **{field: flag for flag, (field, _) in reversed(list(_NUMBERS.items()))},
+}
+"""What sets each field by which the model of the arguments is compared with another one."""
+
+_ROTARY: Final = ("rotary_base", "rotary_fraction", "rotary_interleaved")
+
+_PARTS: Final[Mapping[str, Callable[[Model], bool]]] = {
+    "--use-rope-scaling": lambda model: model.rotary_scaling is not None and model.rotary_scaling.kind == "llama3",
+    "--rotary-seq-len-interpolation-factor": lambda model: (
+        model.rotary_scaling is not None and model.rotary_scaling.kind == "linear"
+    ),
+    "--no-rope-freq": lambda model: model.rotary_skip > 0,
+    "--window-size": lambda model: model.window > 0,
+    "--glu-linear-offset": lambda model: model.glu_offset > 0,
+    "--activation-func-clamp-value": lambda model: model.glu_clamp > 0,
+}
+"""Flags that a command has exactly if its model has the part that they set."""
+
+_VOCABULARY_MULTIPLE: Final = 128
+"""Default of `--make-vocab-size-divisible-by`."""
+
+
+def describes_model(flags: Flags) -> bool:
+    """Return whether the arguments, rather than a file or script that they name, describe the model."""
+    return {"--num-layers", "--hidden-size", "--num-attention-heads"} <= flags.keys()
+
+
+def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any]) -> Model:
+    """Return the model of the flags that all descendants of Megatron have; raise for missing ones.
+
+    `fields` are those that `described` returns.
+    """
+    needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
+    if missing := [flag for flag in needed if flag not in flags]:
+        raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
+    hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
+    channels, padded = number(flags, "--kv-channels"), number(flags, "--padded-vocab-size")
+    vocab = number(flags, "--vocab-size")
+    return Model(
+        name="megatron-arguments",
+        layers=number(flags, "--num-layers"),
+        hidden=hidden,
+        heads=heads,
+        kv_heads=number(flags, kv_heads),
+        head_size=channels if channels * heads != hidden else 0,
+        ffn=mlp_width(flags),
+        vocab=padded if padded and _padded(padded) != _padded(vocab) else vocab,
+        vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
+        seq=number(flags, "--seq-length"),
+        max_positions=number(flags, "--max-position-embeddings"),
+        not_understood=tuple(
+            [flag for flag in _NOT_EXPRESSED if flag in flags]
+            + [f"--optimizer {name}" for name in [flags.get("--optimizer", "adam")] if name not in ("adam", "adamw")]
+        ),
+        **fields,
+    )
+
+
+def mlp_width(flags: Flags) -> int:
+    """Return the width of the MLP, by default 4 hidden, or for SwiGLU the multiple of 64 below two thirds of that."""
+    hidden = number(flags, "--hidden-size")
+    return number(flags, "--ffn-hidden-size") or (hidden * 8 // 3 // 64 * 64 if "--swiglu" in flags else 4 * hidden)
+
+
+def described(flags: Flags, *, positions: Positions, norm: Norm) -> dict[str, Any]:
+    """Return the fields that determine what is trained besides its sizes, with Megatron's defaults for missing flags.
+
+    Megatron approximates GELU by tanh where bias and activation are fused.
+    """
+    numbers = dict(_NUMBERS.values()) | {
+        field: real(flags, flag) for flag, (field, _) in _NUMBERS.items() if flag in flags
+    }
+    biased = "--disable-bias-linear" not in flags
+    exact = "--no-bias-gelu-fusion" in flags or not biased
+    named = {"--swiglu": "silu", "--quick-geglu": "quick_gelu", "--squared-relu": "relu2"}
+    return {
+        "positions": positions,
+        "norm": norm,
+        "gated_mlp": "--swiglu" in flags or "--quick-geglu" in flags,
+        "activation": next((name for flag, name in named.items() if flag in flags), "gelu" if exact else "gelu_tanh"),
+        "tied_embeddings": "--untie-embeddings-and-output-weights" not in flags,
+        "qkv_bias": biased or "--add-qkv-bias" in flags,
+        "attention_bias": biased,
+        "mlp_bias": biased,
+        **numbers,
+        "embedding_dropout": numbers["hidden_dropout"],
+        "norm_offset": "--apply-layernorm-1p" in flags,
+        "qk_norm": "--qk-layernorm" in flags,
+        "rotary_interleaved": "--rotary-interleaved" in flags,
+    }
+
+
+def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> None:
+    """Raise if the arguments describe a model, and another one than `model`; `fields` are those of `described`."""
+    if not describes_model(flags):
+        return
+    skipped = {"embedding_dropout"}
+    # latent attention has norms that the flag sets too, and pairs of its own
+    skipped |= {"qk_norm", "rotary_interleaved"} if model.latent else set()
+    skipped |= set() if model.positions == "rotary" else set(_ROTARY)
+    for field, value in fields.items():
+        own = model.mlp_activation if field == "activation" else getattr(model, field)
+        if field not in skipped and value != own:
+            raise InputError(
+                f"the arguments of --command describe a model with {_words(field, value)}, and --model has "
+                f"{_words(field, own)}; correct --model or {_FLAGS_OF[field]}."
+            )
+    check_parts(flags, model, {flag: has(model) for flag, has in _PARTS.items()})
+
+
+def _words(field: str, value: object) -> str:
+    name = field.replace("_", " ")
+    if isinstance(value, bool):
+        return name if value else f"no {name}"
+    return f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+
+
+def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
+    """Raise if the command has a flag of a part that the model lacks, or the reverse."""
+    for flag, needed in parts.items():
+        if "--num-layers" in flags and needed != (flag in flags):
+            raise InputError(
+                f"--command {'lacks' if needed else 'has'} {flag}, unlike the model {shown(model.name)}; "
+                "correct --model or the command."
+            )
+
+
+def check_vocabulary(flags: Flags, model: Model) -> None:
+    """Raise if the arguments have another vocabulary, padding and one more token (NullTokenizer's) left out."""
+    size = number(flags, "--padded-vocab-size") or number(flags, "--vocab-size")
+    rows = {_padded(size), _padded(size + 1)}
+    if size and _padded(model.vocab) not in rows:
+        flag = "--padded-vocab-size" if "--padded-vocab-size" in flags else "--vocab-size"
+        check_sizes(flags, {flag: model.vocab})
+
+
+def _padded(size: int) -> int:
+    return -(-size // _VOCABULARY_MULTIPLE)
+
+
+def dense_values(model: Model) -> dict[str, float]:
+    """Return the values of the flags of a model's numbers that all descendants of Megatron have."""
+    numbers = {flag: float(getattr(model, field)) for flag, (field, _) in _NUMBERS.items()}
+    unused = () if model.positions == "rotary" else [flag for flag in numbers if "rotary" in flag]
+    return {
+        **{flag: value for flag, value in numbers.items() if flag not in unused},
+        "--num-layers": model.layers,
+        "--hidden-size": model.hidden,
+        "--num-attention-heads": model.heads,
+        **({"--ffn-hidden-size": model.ffn} if model.dense_mlp_layers else {}),
+    }
