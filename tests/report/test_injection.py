@@ -27,7 +27,7 @@ HTML = "<script>alert(1)</script> ![x](http://host/x) [y](http://host)"
 def crashed_with(evidence: str) -> StudyResult:
     """Return a study whose last job crashed with this line in its log."""
     study = opened("replayed")
-    result = JobResult(outcome=Outcome.CRASHED, failure=Failure(kind="", evidence=evidence, meaning="crashed"))
+    result = JobResult(outcome=Outcome.CRASHED, failure=Failure(kind="", evidence=evidence))
     return replace(study, trials=(*study.trials[:-1], replace(study.trials[-1], result=result)), ranking=())
 
 

@@ -111,11 +111,25 @@ def test_a_result_line_has_the_error_of_the_estimate(seconds: float, words: str)
     assert result_text(trial(seconds)).startswith(f"{seconds:.2f} s per iteration, ")
 
 
-@pytest.mark.parametrize(("evidence", "more"), [("", ""), ("stacks of 2", "; stacks of 2")])
+@pytest.mark.parametrize(("evidence", "more"), [("", ""), ("stacks of 2", ": stacks of 2")])
 def test_a_hung_job_has_the_reason_before_its_stacks(evidence: str, more: str) -> None:
     failure = Failure(kind="", evidence=evidence, meaning="no progress for 31 s")
     hung = replace(trial(), result=JobResult(outcome=Outcome.HUNG, failure=failure))
     assert result_text(hung) == f"HUNG no progress for 31 s{more}"
+
+
+@pytest.mark.parametrize(
+    ("meaning", "line"),
+    [
+        ("the loss is not a number", "CRASHED the loss is not a number: iteration 2 | loss nan"),
+        ("", "CRASHED iteration 2 | loss nan"),
+        ("CRASHED", "CRASHED iteration 2 | loss nan"),
+        ("iteration 2 | loss nan", "CRASHED iteration 2 | loss nan"),
+    ],
+)
+def test_a_crashed_job_has_what_its_line_means_before_it(meaning: str, line: str) -> None:
+    failure = Failure(kind="", evidence="iteration 2 | loss nan", meaning=meaning)
+    assert result_text(ended(Outcome.CRASHED, failure=failure)) == line
 
 
 @pytest.mark.parametrize(("length", "shown"), [(90, "x" * 90), (91, "x" * 87 + "...")])

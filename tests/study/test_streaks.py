@@ -6,6 +6,7 @@ import pytest
 
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult
+from tuner.logs.signature import NOT_A_NUMBER
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.study.streaks import Streaks
 
@@ -48,6 +49,30 @@ def test_an_exception_with_varying_figures_does_not_end_the_search() -> None:
     assert not any(streaks.after(crashed(RAISED, f"{heads} heads are not divisible by 3")) for heads in (4, 8, 16, 32))
     assert not any(streaks.after(crashed(RAISED, "")) for _ in range(4))
     assert not any(streaks.after(crashed(MISSING, outcome=Outcome.OOM)) for _ in range(4))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"2026-11-26 15:38:{second},123 ERROR unknown dataset my-data" for second in (10, 20, 30)],
+        [f"[rank0]:[W1126 15:3{second}:48.123 pid={second}41] cannot connect" for second in range(3)],
+        [f"ERROR [pid {number}] object at 0x7f{number}a4 has no loss" for number in (31, 412, 5513)],
+    ],
+    ids=["logging", "glog", "pid"],
+)
+def test_time_stamps_and_process_ids_do_not_make_a_failure_another_one(lines: list[str]) -> None:
+    streaks = Streaks(keep_going=False)
+    ends = [streaks.after(crashed("exit code 1", line)) for line in lines]
+    assert ends[:2] == ["", ""]
+    assert "the last 3 jobs failed in the same way" in ends[2]
+
+
+def test_losses_that_are_not_numbers_are_the_same_failure_until_a_job_is_measured() -> None:
+    lines = [f"iteration 2 | loss nan | elapsed {milliseconds} ms" for milliseconds in (101.5, 202.25, 303.125)]
+    streaks = Streaks(keep_going=False)
+    assert [bool(streaks.after(crashed(NOT_A_NUMBER, line))) for line in lines] == [False, False, True]
+    streaks = Streaks(keep_going=False)
+    assert not any(streaks.after(result) for result in [crashed(""), *[crashed(NOT_A_NUMBER, "nan")] * 4])
 
 
 def test_keep_going_ends_only_a_search_that_measures_nothing() -> None:

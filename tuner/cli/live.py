@@ -171,9 +171,7 @@ def result_text(trial: Trial) -> str:
     if result is None:
         return "running"
     if result.seconds is None:
-        line = (result.evidence or result.reason).removeprefix("SIMULATED ")
-        if result.outcome is Outcome.HUNG and result.evidence:
-            line = f"{result.reason}; {line}"
+        line = result.explanation.removeprefix("SIMULATED ")
         whole = len(line) <= MAX_EVIDENCE or result.outcome is Outcome.UNREADABLE  # its line is the remedy
         line = line if whole else line[: MAX_EVIDENCE - 3] + "..."
         return f"{result.outcome.value} {line}".strip()

@@ -141,6 +141,12 @@ class JobResult:
         """The log line, or file, that explains the failure."""
         return self.failure.evidence if self.failure else ""
 
+    @property
+    def explanation(self) -> str:
+        """The evidence of the failure, after its reason where a log line may not tell it; the reason without any."""
+        tells = self.outcome not in (Outcome.CRASHED, Outcome.HUNG) or self.reason in ("", self.outcome, self.evidence)
+        return (self.evidence or self.reason) if tells or not self.evidence else f"{self.reason}: {self.evidence}"
+
 
 class Launcher(Protocol):
     """Starts jobs and watches them."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.atomic_write import open_regular
 from tuner.logs.arguments import argument, opens_arguments
@@ -17,7 +18,8 @@ from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import MAX_LINE_CHARS, visible
 from tuner.logs.named_figures import LiveFigures
 from tuner.logs.readers import RecordReader
-from tuner.logs.records import SOURCES, LogRecord, Source
+from tuner.logs.records import SOURCES, Iteration, LogRecord, Source
+from tuner.logs.timing import COARSE_CLOCK
 
 _MICROBATCH: Final = re.compile(
     r"microbatch\s+([0-9]{1,9})/\s*([0-9]{1,9}) of iteration\s+([0-9]{1,9}) \| elapsed \(s\): ([0-9.]{1,20})"
@@ -25,6 +27,9 @@ _MICROBATCH: Final = re.compile(
 
 MAX_SKIPPED_LINES: Final = 50
 """Consecutive lines without an optimizer step after which a job is ended: its loss scale does not settle."""
+
+FINEST_UNUSABLE: Final = 10.0
+"""Seconds; a clock with this resolution, such as one of minutes, is not waited for."""
 
 _NOT_FOLLOWED: Final = ("flops profiler", "training summary")
 """The flops profiler prints a running total after each microbatch, and the summary is printed once at the end."""
@@ -81,12 +86,20 @@ class LogProgress:
     """Iterations from one line to the next, according to the arguments that the job has printed."""
     overflows: int = 0
     """Optimizer steps that DeepSpeed has skipped since the source's last line."""
+    clock_from: float | None = None
+    """The clock at the source's first line, if only clocks tell how long its iterations take."""
+    clock_error: float = 0.0
+    """Error of the mean time since that line, as a share, due to the clock's resolution."""
     megatron: bool = False
     """Whether the job has printed Megatron's arguments, so that its lines can be expected."""
 
     def complete(self, last: int) -> bool:
-        """Whether the job has shown all iterations to be measured, or skips every optimizer step."""
-        return self.iterations >= last or self.skipped >= MAX_SKIPPED_LINES
+        """Whether the job has shown all iterations to be measured, or skips every optimizer step.
+
+        Where a clock of whole seconds is the only one, iterations go on until it is precise enough.
+        """
+        is_precise = self.clock_error <= COARSE_CLOCK
+        return (self.iterations >= last and is_precise) or self.skipped >= MAX_SKIPPED_LINES
 
 
 class LogTail:
@@ -230,6 +243,7 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
         source=source,
         lines=lines,
         iterations=lines if before == "named figures" and first else max(progress.iterations, lines),
+        **_clocked(record.iteration, None if first else progress.clock_from),
         number=number,
         interval=interval,
         skipped=progress.skipped + 1 if skips else 0,
@@ -237,6 +251,17 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
         finished=now,
         share=None,
     )
+
+
+def _clocked(found: Iteration, since: float | None) -> dict[str, Any]:
+    """Return the fields of clocks after an iteration; `since` is the clock at the source's first line."""
+    timed = found.seconds or found.samples_per_second or found.tokens_per_second or found.tokens_per_second_per_gpu
+    if timed or found.clock is None or found.clock_digit >= FINEST_UNUSABLE:
+        return {"clock_from": None, "clock_error": 0.0}
+    if since is None:
+        return {"clock_from": found.clock, "clock_error": 0.0}
+    span = found.clock - since
+    return {"clock_from": since, "clock_error": found.clock_digit / span if span > 0 else math.inf}
 
 
 def lines_of(path: Path) -> list[str]:

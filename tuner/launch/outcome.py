@@ -17,7 +17,18 @@ from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.core.text import counted
 from tuner.launch.contract import Job, JobResult
 from tuner.launch.log_tail import OUTPUTS, JobTail, lines_of, output_size, size_of, unread_part
-from tuner.logs import StepPattern, StepSize, averaging, contradiction, of_job, precision, read_log, timed
+from tuner.logs import (
+    StepPattern,
+    StepSize,
+    averaging,
+    contradiction,
+    derived_error,
+    of_job,
+    over_all,
+    precision,
+    read_log,
+    timed,
+)
 from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
@@ -46,6 +57,24 @@ TIMEOUT_EXIT_CODE: Final = 124
 _TOO_LONG: Final = (
     "its measured iterations took {took:.4g} s, and the whole job only {elapsed:.4g} s: a unit or the size of a step "
     "is misread; give the unit with --step-pattern, or the right --global-batch"
+)
+
+MAX_DERIVED_ERROR: Final = 0.2
+"""Error of a time, as a share, above which it is not a measurement."""
+
+_OWN_SIGNALS: Final[Mapping[int, str]] = {
+    signal.SIGSEGV: "a segmentation fault",
+    signal.SIGBUS: "a bus error: often too little shared memory",
+    signal.SIGILL: "a rank crashed with an illegal instruction",
+    signal.SIGFPE: "a rank crashed with an arithmetic error",
+    signal.SIGABRT: "a rank aborted",
+    signal.SIGXFSZ: "a file grew beyond the limit of its size (ulimit -f)",
+}
+"""What a process did that the kernel ended with one of these signals."""
+
+_IMPRECISE: Final = (
+    "its times can only be derived from {source}, precise to about {error:.0%}; log the time of an iteration or finer "
+    "time stamps, let the job run for longer, or call tuner.step in the training loop"
 )
 
 
@@ -181,7 +210,10 @@ def _from_log(
         if misread := contradiction(entries):
             reasons.append((True, misread.rstrip(".")))
             continue
-        chosen = [entry for entry in entries if entry.number in numbers]
+        chosen = over_all(run, [entry for entry in entries if entry.number in numbers])
+        if (error := derived_error(chosen)) > MAX_DERIVED_ERROR:
+            reasons.append((True, _IMPRECISE.format(source=chosen[0].derived, error=error)))
+            continue
         if (took := sum(entry.seconds or 0.0 for entry in chosen)) > longest:
             reasons.append((True, _TOO_LONG.format(took=took, elapsed=longest - MAX_CLOCK_ERROR)))
             continue
@@ -232,7 +264,7 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
         return Outcome.CRASHED, "killed from outside", "its supervisor was killed"
     if isinstance(code, int) and code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return Outcome.CRASHED, "killed from outside", f"ended by {name}"
+        return Outcome.CRASHED, _OWN_SIGNALS.get(-code, "killed from outside"), f"ended by {name}"
     if code == TIMEOUT_EXIT_CODE:
         return Outcome.TIMED_OUT, "its time limit expired", f"exit code {code}, as from timeout(1)"
     how = f"exit code {code}" if code else NO_RESULT

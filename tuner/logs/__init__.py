@@ -6,7 +6,7 @@ from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log, read_log
 from tuner.logs.records import Iteration
 from tuner.logs.runs import LogRun
-from tuner.logs.timing import StepSize, contradiction, precision, timed
+from tuner.logs.timing import StepSize, contradiction, derived_error, over_all, precision, timed
 from tuner.logs.workload import LoggedWorkload, described, framework_of
 
 __all__ = [
@@ -21,10 +21,12 @@ __all__ = [
     "averaging",
     "chosen_run",
     "contradiction",
+    "derived_error",
     "described",
     "first_steady",
     "framework_of",
     "of_job",
+    "over_all",
     "parse_iterations",
     "precision",
     "read_log",

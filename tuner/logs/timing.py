@@ -18,6 +18,9 @@ _MOST_BELOW: Final = 30.0
 checkpoint. A misread unit changes times by a factor of 60 or more, and a rate of one GPU taken for that of all GPUs by
 their number."""
 
+COARSE_CLOCK: Final = 0.05
+"""Error, as a share of an iteration's time, above which a clock is too coarse for one iteration."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSize:
@@ -95,9 +98,7 @@ def precision(chosen: list[Iteration]) -> str:
     derived = [entry for entry in chosen if entry.derived and entry.seconds]
     if not derived:
         return ""
-    worst = max(derived, key=lambda entry: entry.seconds_digit / (entry.seconds or 1.0))
-    error = worst.seconds_digit / 2 / (worst.seconds or 1.0)
-    return f"seconds are derived from {worst.derived}, precise to about {_percent(error)}"
+    return f"seconds are derived from {derived[0].derived}, precise to about {_percent(derived_error(derived))}"
 
 
 def _percent(error: float) -> str:
@@ -107,3 +108,23 @@ def _percent(error: float) -> str:
 def means(run: LogRun) -> bool:
     """Whether a line that covers several iterations has their mean."""
     return (run.interval or 1) > 1 and run.source not in LAST_ITERATION_ONLY
+
+
+def over_all(run: LogRun, chosen: list[Iteration]) -> list[Iteration]:
+    """Return a chosen iteration with the mean time of all from it on if the clock is too coarse for it alone."""
+    if len(chosen) != 1 or derived_error(chosen) <= COARSE_CLOCK or chosen[0].clock is None:
+        return chosen
+    before = [entry for entry in run.iterations if entry.number < chosen[0].number and entry.clock is not None][-1:]
+    last = [entry for entry in run.iterations if entry.clock is not None][-1]
+    if not before or last.clock is None or before[0].clock is None or last.clock <= before[0].clock:
+        return chosen
+    steps = last.number - before[0].number
+    digit = 2 * max(last.clock_digit, before[0].clock_digit) / steps
+    return [replace(chosen[0], seconds=(last.clock - before[0].clock) / steps, seconds_digit=digit)]
+
+
+def derived_error(chosen: list[Iteration]) -> float:
+    """Return the largest error of derived times as a share, due to the resolution of what they are derived from."""
+    return max(
+        (entry.seconds_digit / 2 / entry.seconds for entry in chosen if entry.derived and entry.seconds), default=0.0
+    )

@@ -140,7 +140,7 @@ def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:
         "mem_gib": f"{ending.peak_memory / GIB:.6g}" if ending.peak_memory else "",
         "mem_kind": "smi" if ending.peak_memory else "",
         "status": _STATUS.get(ending.outcome, "FAIL"),
-        "note": ending.evidence or ending.reason,
+        "note": ending.explanation,
         "source": f"{'SIMULATED, ' if ending.simulated else ''}study {study.name}",
         "audit": f"exclude: {_EXCLUDED[ending.outcome]}" if ending.outcome in _EXCLUDED else "",
         "era": period or "1",

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobResult
+from tuner.logs.signature import NOT_A_NUMBER
 from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SEE_LOGS
 
 MAX_ALIKE: Final = 3
 """Consecutive jobs with the same failure after which the study ends."""
 
 _MAX_EVIDENCE_CHARS: Final = 200
+
+_STAMP: Final = re.compile(
+    r"\b[0-9]{4}-[0-9]{2}-[0-9]{2}T?|[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?(?:[.,][0-9]+)?|\bpid\W{0,2}[0-9]+"
+    r"|\b[IWEF][0-9]{4}\b|\b0x[0-9a-f]+",
+    re.IGNORECASE,
+)
+"""What differs between the same messages of two jobs: time stamps, process ids, addresses."""
 
 
 class Streaks:
@@ -44,11 +53,14 @@ class Streaks:
     def _cause(self, result: JobResult) -> str:
         """Return the reason for which other topologies would fail too; empty if one may not.
 
-        An unknown failure counts where its message names nothing of the topology: it is the same in each job, and no
-        job has been measured.
+        An unknown failure counts where its message names nothing of the topology: it is the same in each job, but for
+        time stamps and process ids, and no job has been measured.
         """
         if result.outcome is not Outcome.CRASHED:
             return ""
         if result.reason in NOT_TOPOLOGICAL:
             return result.reason
-        return f"{result.reason}: {result.evidence}" if result.evidence and not self._any_measured else ""
+        if self._any_measured or not result.evidence:
+            return ""
+        message = "" if result.reason == NOT_A_NUMBER else _STAMP.sub("", result.evidence)
+        return f"{result.reason}: {message}"
