@@ -6,6 +6,7 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import pytest
 import tuner
 from tests.studies import kept, optimize, run_tuner, url_of
 from tuner.core.errors import InputError, StudyError, TunerWarning
-from tuner.study.store.recover import RecoveredStudy
+from tuner.study.store.recover import RecoveredStudy, write_study_file
 from tuner.study.store.storage import refuse_lost
 from tuner.study.store.trial import Trial
 
@@ -151,3 +152,16 @@ def test_a_job_file_with_the_number_of_another_trial_is_damaged(lost: Path, numb
     assert [trial.number for trial in found.trials] == [
         json.loads(file.read_text())["number"] for file in before + after
     ]
+
+
+def test_a_study_stored_elsewhere_is_not_called_lost(begun: Path, tmp_path: Path) -> None:
+    """A second database in its folder would fork it; the URL is kept without its password."""
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(begun / "runs/lost", copy)
+    for file in copy.glob("study.db*"):
+        file.unlink()
+    store: Any = SimpleNamespace(name="elsewhere", settings={}, attributes={})
+    write_study_file(copy, store, {}, storage="postgresql://me:secret@host/studies")
+    assert "secret" not in (copy / "study.json").read_text()
+    with pytest.raises(StudyError, match=r"is stored in 'postgresql://me:\*\*\*@host/studies': pass --storage"):
+        refuse_lost(copy / "study.db")

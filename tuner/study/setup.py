@@ -81,7 +81,7 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         if tracker is not None:
             settings = replace(settings, on_event=_tracked(settings.on_event, tracker, store))
         loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store, tally=tally)
-        write_study_file(settings.folder, store, loop.state.space.distributions)
+        write_study_file(settings.folder, store, loop.state.space.distributions, storage=settings.storage)
         yield loop
 
 

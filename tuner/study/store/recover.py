@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, distribution_to_json, json_to_distribution
@@ -19,12 +19,11 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.core.text import shown
-from tuner.study.store.storage import MIN_SQLITE_BYTES, sqlite_url
+from tuner.study.store.storage import MIN_SQLITE_BYTES, STORED_AT, STUDY_FILE, sqlite_url
+from tuner.study.store.storage_url import masked
 from tuner.study.store.stored import settings_of, trial_of
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore, state_of
-
-STUDY_FILE: Final = "study.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +40,17 @@ class RecoveredStudy:
         return tuple(trial for trial in self.trials if trial.result is None)
 
 
-def write_study_file(folder: Path, store: TrialStore, distributions: Mapping[str, BaseDistribution]) -> None:
-    """Write the settings that otherwise only the database has, readable by the owner only."""
+def write_study_file(
+    folder: Path, store: TrialStore, distributions: Mapping[str, BaseDistribution], *, storage: str | None = None
+) -> None:
+    """Write the settings that otherwise only the database has, readable by the owner only.
+
+    `storage` is the URL of a database elsewhere, which is written without its password.
+    """
     document = {
         "schema": "tuner/recovery/1",
         "name": store.name,
+        **({STORED_AT: masked(storage)} if storage else {}),
         "settings": store.settings,
         "site": store.attributes.get("site", ""),
         "distributions": {name: distribution_to_json(found) for name, found in distributions.items()},

@@ -22,6 +22,7 @@ import sqlalchemy
 import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 
+from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted, shown
 from tuner.study.store.outages import Patient, wait_out_outages
@@ -55,21 +56,30 @@ MIN_SQLITE_BYTES: Final = 512
 """Size of the smallest database that SQLite writes; it takes a shorter file for an empty database."""
 
 
+STUDY_FILE: Final = "study.json"
+"""The file in a study's folder from which its database can be rebuilt."""
+
+STORED_AT: Final = "storage"
+"""Its entry that names a database elsewhere."""
+
+
 def refuse_lost(file: Path) -> None:
-    """Raise a `StudyError` if a study's database is missing or empty while the folder beside it has jobs."""
-    jobs = len(list((file.parent / "jobs").glob("*/job.json")))
-    if jobs and (not file.exists() or (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES)):
+    """Raise a `StudyError` if a study's database is elsewhere, or is missing or empty beside a folder with jobs."""
+    if file.exists() and not (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES):
+        return
+    runs, jobs = file.parent.parent, len(list((file.parent / "jobs").glob("*/job.json")))
+    there = [] if runs.absolute() == Path("runs").absolute() else ["--runs", str(runs)]
+    remedy = shlex.join(["tuner", "recover", file.parent.name, *there])
+    if elsewhere := read_object(file.parent / STUDY_FILE).get(STORED_AT):
+        raise StudyError(
+            f"study {shown(file.parent.name)} is stored in {shown(str(elsewhere))}: pass --storage with that URL. "
+            f"If that database is lost, rebuild it with '{remedy}'."
+        )
+    if jobs:
         lost = "is empty" if file.exists() else "is missing"
-        runs = file.parent.parent
-        words = [
-            "tuner",
-            "recover",
-            file.parent.name,
-            *([] if runs.absolute() == Path("runs").absolute() else ["--runs", str(runs)]),
-        ]
         raise StudyError(
             f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: rebuild the "
-            f"database with '{shlex.join(words)}', or move the folder away to start the study again."
+            f"database with '{remedy}', or move the folder away to start the study again."
         )
 
 
