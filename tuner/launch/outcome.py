@@ -62,6 +62,11 @@ _TOO_LONG: Final = (
 MAX_DERIVED_ERROR: Final = 0.2
 """Error of a time, as a share, above which it is not a measurement."""
 
+_BEHIND: Final = (
+    "its first process exited after {elapsed:,.1f} s while others ran, which ended with it: run the trainer in the "
+    "foreground"
+)
+
 _OWN_SIGNALS: Final[Mapping[int, str]] = {
     signal.SIGSEGV: "a segmentation fault",
     signal.SIGBUS: "a bus error: often too little shared memory",
@@ -109,7 +114,8 @@ def outcome_of(
         found = Outcome.UNREADABLE, NOT_MEASURABLE, unreadable
     found = found or _reported(ended) or _cause(folder, ended, on_host=on_host)
     if by_log and found[1] == NO_RESULT:
-        found = Outcome.UNREADABLE, NOT_MEASURABLE, unreadable
+        why = _BEHIND.format(elapsed=elapsed) if ended.get("left_running") else unreadable
+        found = Outcome.UNREADABLE, NOT_MEASURABLE, why
     outcome, meaning, evidence = found
     return JobResult(
         outcome=outcome,

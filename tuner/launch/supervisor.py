@@ -71,6 +71,7 @@ def supervise(folder: Path) -> None:
     why, code = _watch(child.pid, result, signals)
     if why in ("cancelled", "abandoned"):
         _ask(child.pid, start.get("grace", 0.0))
+    left_running = len(members(start["tag"], os.getpid())) if why == "exited" else 0
     left = _end(start["tag"])
     ended = began + time.monotonic() - started  # the clock may have been set meanwhile
     document = {
@@ -79,6 +80,7 @@ def supervise(folder: Path) -> None:
         "began": began,
         "ended": ended,
         "oom_kills": _oom_kills() - kills,
+        "left_running": left_running,
         "left": left,
     }
     _write_end(folder, reserved, {**document, "disk_left": _disk_left(folder)})
