@@ -12,7 +12,8 @@ from tuner.space.rules import current_name
 def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the first difference between two settings, in words; empty if they agree."""
     begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
-    for name in sorted({*begun, *asked} - {"schema"}, key=lambda name: (name not in _FIRST, name)):
+    names = {*begun, *asked} - {"schema"}
+    for name in (*_FIRST, *sorted(names.difference(_FIRST))):
         if begun.get(name) != asked.get(name):
             return _first_difference(name, begun.get(name), asked.get(name))
     return ""
@@ -53,8 +54,8 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
     return known
 
 
-_FIRST: Final = ("cluster", "workload", "rules")
-"""Settings that the axes follow from, and that are therefore named first."""
+_FIRST: Final = ("launcher", "trainer", "command", "cluster", "rules", "workload")
+"""Settings from which others follow, in the order in which they are named."""
 
 
 def _first_difference(name: str, begun: Any, asked: Any) -> str:
