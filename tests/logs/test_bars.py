@@ -50,8 +50,21 @@ def test_the_smoothing_of_tqdm_is_inverted_exactly(each: int, inverted: bool) ->
     )
 
 
+LIGHTNING = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+
+
 @pytest.mark.parametrize(
-    ("description", "smooths"), [("Epoch 0", False), ("Epoch 0", True), ("", True), ("steps", False), ("steps", True)]
+    ("description", "smooths", "options"),
+    [
+        ("Epoch 0", False, {"bar_format": LIGHTNING}),
+        ("Epoch 0", False, {"postfix": "loss=2.3, v_num=0"}),
+        ("Epoch 0", False, {"postfix": "loss=2.3"}),
+        ("Epoch 0", True, {}),
+        ("Epoch 1/3", True, {"postfix": "loss=2.3"}),
+        ("", True, {}),
+        ("steps", False, {"postfix": "avr_loss=2.3"}),
+        ("steps", True, {}),
+    ],
 )
 @given(
     each=st.floats(0.2, 10.0),
@@ -60,7 +73,13 @@ def test_the_smoothing_of_tqdm_is_inverted_exactly(each: int, inverted: bool) ->
     luck=st.lists(st.floats(0.95, 1.05), min_size=26, max_size=26),
 )
 def test_step_times_of_a_bar_are_as_precise_as_stated(
-    description: str, smooths: bool, each: float, slow: float, start: int, luck: list[float]
+    description: str,
+    smooths: bool,
+    options: dict[str, str],
+    each: float,
+    slow: float,
+    start: int,
+    luck: list[float],
 ) -> None:
     """Step times recovered from real tqdm bars are within the stated precision.
 
@@ -74,11 +93,62 @@ def test_step_times_of_a_bar_are_as_precise_as_stated(
         elapsed += took[-1]
         rate = steps(1) / seconds(took[-1])
         if number >= start:
-            lines.append(tqdm.format_meter(number, 96, elapsed, prefix=description, rate=rate if smooths else None))
+            shown = rate if smooths else None
+            lines.append(tqdm.format_meter(number, 96, elapsed, prefix=description, rate=shown, **options))
     for iteration in read(lines)[1:]:
         if iteration.seconds:
-            error = abs(iteration.seconds - took[iteration.number])
-            assert error <= max(0.1 * took[iteration.number], 0.75 * iteration.seconds_digit), iteration
+            which = took[iteration.number % 96]
+            assert abs(iteration.seconds - which) <= max(0.1 * which, 0.75 * iteration.seconds_digit), iteration
+
+
+@pytest.mark.parametrize("description", ["Epoch 0", "Epoch 1/3", "Epoch 1: ", "steps", "Training", ""])
+@pytest.mark.parametrize("postfix", ["", "loss=2.31"])
+def test_a_loop_over_epochs_is_smoothed(description: str, postfix: str) -> None:
+    """A slow first step of 1.4 s, then 0.4 s: by a mean since the beginning, the second step would take 0.23 s."""
+    steps, seconds = EMA(0.3), EMA(0.3)
+    lines, elapsed = [], 0.0
+    for number in range(1, 9):
+        took = 1.4 if number == 1 else 0.4
+        elapsed += took
+        rate = steps(1) / seconds(took)
+        lines.append(tqdm.format_meter(number, 30, elapsed, prefix=description, postfix=postfix, rate=rate))
+    assert lines[0].endswith("1.40s/it" + ", " * bool(postfix) + postfix + "]")
+    found = read(lines)
+    assert [one.seconds for one in found] == pytest.approx([1.4, *[0.4] * 7], abs=0.01)
+    assert postfix or all(one.seconds_digit < 0.03 for one in found)
+
+
+def test_the_header_of_lightning_marks_a_mean() -> None:
+    """Without a logger, Lightning's bar has neither `v_num` nor, at more than one step per second, a rate below 1."""
+    lines = [
+        tqdm.format_meter(number, 30, 0.6 + 0.3 * number, prefix="Epoch 0", bar_format=LIGHTNING)
+        for number in range(1, 9)
+    ]
+    header = "Training: |          | 0/? [00:00<?, ?it/s]"
+    found = read([header, *lines])
+    assert [one.seconds for one in found] == pytest.approx([0.9, *[0.3] * 7], abs=0.03)
+    second = read(lines)[1]
+    assert second.seconds is not None
+    assert abs(second.seconds - 0.3) <= second.seconds_digit / 2
+
+
+@pytest.mark.parametrize("each", [0.15, 0.4, 1.2, 1.9, 3.1, 12.0, 40.0])
+@pytest.mark.parametrize("slow", [1.0, 3.0])
+def test_the_rate_of_a_rich_bar_excludes_its_first_step(each: float, slow: float) -> None:
+    """rich's rate is the mean of the last 30 s without the steps before its first sample; two steps of 1.2 s print
+    `1/20 0:00:01 0.00it/s` and `2/20 0:00:02 0.83it/s`."""
+    ends = list(accumulate([each * slow, *[each] * 19]))
+    lines = ["Epoch 0/-2 ━━━━ 0/20 0:00:00 • -:--:-- 0.00it/s"]
+    for number, end in enumerate(ends, start=1):
+        sampled = [sample for sample in ends[:number] if sample >= end - 30]
+        rate = (len(sampled) - 1) / (end - sampled[0]) if len(sampled) > 1 else 0.0
+        clock = f"0:{int(end) // 60:02}:{int(end) % 60:02}"
+        lines.append(f"Epoch 0/-2 ━━━━ {number}/20 {clock} • 0:00:22 {rate:.2f}it/s v_num: 0")
+    second, *others = read(lines)[-19:]
+    assert second.number == 2
+    assert second.seconds == pytest.approx(each, abs=min(1.0, 0.04 * each))
+    for one in others:
+        assert one.seconds == pytest.approx(each, abs=max(0.05 * each, 0.5 * one.seconds_digit))
 
 
 def ema_rate(seconds: list[float], each: int) -> float:

@@ -44,7 +44,7 @@ FRAMEWORKS = {
     "accelerate": ("progress bar", 2, 0.42, 0.02),
     "axolotl": ("progress bar", 2, 2.52, 0.02),
     "lightning": ("progress bar", 2, 0.44, 0.03),
-    "lightning-rich": ("progress bar", 2, 0.44, 0.03),
+    "lightning-rich": ("progress bar", 2, 1 / 2.27, 1e-9),
     "deepspeed-timer-2021": ("throughput timer", 20, 64 / 127.5, 0.0),
 }
 """Reader of each log, and number, seconds and precision of its second iteration."""

@@ -6,8 +6,9 @@ and s = 0.3,
     ema = s * x + (1 - s) * ema, divided by 1 - (1 - s)^prints, for x = n and x = t; rate = ema(n) / ema(t)
 
 so that two successive rates give back the time between their prints. Lightning switches the smoothing off: its rate is
-the mean since the bar began, and the difference of two totals is the time between them. A bar of an epoch is taken for
-Lightning's until its rate contradicts its clock; rich prints the rate of the last half minute.
+the mean since the bar began, and the difference of two totals is the time between them. The rate of a bar of an epoch
+is such a mean if the log shows a trainer without smoothing, until the rate contradicts the clock. rich prints the mean
+of the last half minute, without the steps before its first rate.
 """
 
 from __future__ import annotations
@@ -25,12 +26,24 @@ _CLOCK_SLACK: Final = 1.5
 
 _CLOCK_ERROR: Final = 0.05
 """Maximum difference in seconds between a bar's clock and the time of its rate, besides the truncated fraction."""
+_WINDOW: Final = 30.0
+"""Seconds over which rich averages its rate."""
+RATE: Final = "the progress bar's rate"
+"""Source of a time from a rate of these steps alone."""
 _COARSE: Final = 10.0
 """Seconds between two clocks below which an agreeing printed rate is more precise."""
 _FAR: Final = 100
 """Number of prints after which a mean since the beginning approximates the time of the last steps."""
 _COARSE_DIGIT: Final = 0.2
-"""Share of a step above which the digits of two totals may be less precise than the rate itself."""
+"""Share of a step above which the digits of two totals, or of a clock, may be less precise than the rate itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unrated:
+    """A print of a rich bar before its first rate, which the time up to this print does not affect."""
+
+    done: int
+    clock: float
 
 
 @dataclass(slots=True)
@@ -52,6 +65,10 @@ class Bar:
     """Whether its rate was the mean since its beginning so far."""
     mean_total: float = 0.0
     """Seconds since its beginning by its mean rate."""
+    smooths: bool = False
+    """Whether its rate cannot be a mean, by its unit."""
+    unrated: Unrated | None = None
+    """The last print of a rich bar without a rate."""
 
 
 BarPrint = tuple[str, str, str, str | None]
@@ -96,7 +113,7 @@ def follow(bar: Bar, lines: Sequence[int], prints: Sequence[BarPrint], at: int, 
         if inverse and agrees and (between <= 0 or steps * digit <= 2.0):
             iteration.seconds = of_steps / steps
             iteration.seconds_digit = digit
-            iteration.derived = "the progress bar's rate"
+            iteration.derived = RATE
         elif inverse and not agrees and between <= 0 and count > 1:
             iteration.seconds = inverse
             iteration.seconds_digit = inverse / 4
@@ -121,13 +138,13 @@ def _follow_cut(bar: Bar, line: int, printed: BarPrint) -> Iteration:
         done = (number - 1) % bar.total + 1 if bar.total else number
         bar.cut = CutBar(done=done, rate=inverse or 0.0, clock=now)
         if inverse:
-            found = inverse, error, "the progress bar's rate"
+            found = inverse, error, RATE
     elif inverse and bar.cut.rate:
         took, apart = bar.cut.take(steps, inverse, now)
         digit = error * (1 + KEPT) / SMOOTHING
         is_better = steps * digit <= 2.0 and (steps == 1 or apart <= 1.0)
         if took > 0 and abs(took - between) <= _CLOCK_SLACK and (between <= 0 or is_better):
-            found = took / steps, max(digit, 2 * apart / steps), "the progress bar's rate"
+            found = took / steps, max(digit, 2 * apart / steps), RATE
         if state := bar.cut.settled(took, apart):
             _go_on(bar, state)
     bar.number, bar.elapsed, bar.prints = number, now, bar.prints + 1
@@ -143,16 +160,20 @@ def _go_on(bar: Bar, state: Course) -> None:
 def since_beginning(
     bar: Bar, *, steps: int, between: float, first: bool, rate: str | None
 ) -> tuple[float | None, float, str] | None:
-    """Return seconds per step from a mean since the start of the bar, with precision and source; None if not a mean."""
+    """Return seconds per step from a mean since the start of the bar, with precision and source; None if not a mean.
+
+    A rich bar's mean starts at its last print without a rate.
+    """
     inverse, error = inverse_of(rate)
     if not inverse:
         return None
-    before = bar.number - steps
-    done = (before % bar.total if bar.total else before) + steps
+    start = bar.unrated or Unrated(0, 0.0)
+    done = _done(bar, steps) - start.done
     of_steps = done * inverse - bar.mean_total
     bar.mean_total += of_steps
-    off = done * error / 2 + _CLOCK_ERROR
-    bar.is_mean &= of_steps > -2 * done * error and -off <= done * inverse - bar.elapsed <= 1 + off
+    off = done * error + _CLOCK_ERROR
+    least = -off - (bar.unrated is not None)  # both clocks are truncated
+    bar.is_mean &= of_steps > -2 * done * error and least <= done * inverse - (bar.elapsed - start.clock) <= 1 + off
     if not bar.is_mean:
         return None
     digit = 2 * error * done / steps
@@ -161,12 +182,57 @@ def since_beginning(
         share = digit * steps / of_steps
         nearer = beyond(of_steps, between) - digit * steps / 2 <= beyond(steps * inverse, between)
         if first or share <= _COARSE_DIGIT or (share <= 1 and nearer):
-            return of_steps / steps, digit, "the progress bar's rate"
+            return of_steps / steps, digit, RATE
     found, digit, derived = by_rate(inverse, between=between, steps=steps, first=first)
     if found and done < _FAR * steps:  # a slow first step has a large weight
         most = max(found - (between - 1) / steps, (between + 1) / steps - found)
         digit = max(digit, 2 * min(most, found))
     return found, digit, derived
+
+
+def since_first(
+    bar: Bar, *, steps: int, between: float, first: bool, rate: str | None
+) -> tuple[float | None, float, str] | None:
+    """Return seconds per step from the rate of a rich bar, with precision and source; None without a rate.
+
+    The rate is the mean of the last half minute and starts at the end of the first step, so that `1/20 ... 0.00it/s`
+    and `2/20 ... 0.83it/s` give 1.2 s for the second step.
+    """
+    inverse, error = inverse_of(rate)
+    if not inverse:
+        bar.unrated, bar.mean_total, bar.is_mean = Unrated(_done(bar, steps), bar.elapsed), 0.0, True
+        return None
+    if bar.unrated is not None and bar.elapsed - bar.unrated.clock <= _WINDOW:
+        by_mean = since_beginning(bar, steps=steps, between=between, first=first, rate=rate)
+        if by_mean is not None:
+            return by_mean
+    bar.is_mean = False
+    if first and 2.0 / steps > _COARSE_DIGIT * inverse:
+        return inverse, error, RATE
+    return by_rate(inverse, steps=steps, between=between, first=first)
+
+
+def _done(bar: Bar, steps: int) -> int:
+    """Return the steps of a bar up to its last print, which advanced it by so many."""
+    before = bar.number - steps
+    return (before % bar.total if bar.total else before) + steps
+
+
+def choose(
+    iteration: Iteration, by_mean: tuple[float | None, float, str], bar: Bar, *, first: bool, is_mean: bool
+) -> None:
+    """Set the time of an iteration, read from a smoothed rate, to that from a mean rate if it is one or the likelier.
+
+    If both are possible, they bound the precision.
+    """
+    smoothed = iteration.seconds
+    if is_mean or first or not smoothed or not by_mean[0]:
+        iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
+    elif not bar.smooths:
+        digit = by_mean[1] + 2 * abs(by_mean[0] - smoothed)
+        if iteration.derived != RATE:
+            iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
+        iteration.seconds_digit = max(iteration.seconds_digit, digit)
 
 
 def without_evaluation(iteration: Iteration, evaluated: float, rate: float | None) -> None:

@@ -14,11 +14,12 @@ from typing import Final
 from tuner.logs.bar_times import (
     Bar,
     BarPrint,
-    by_rate,
+    choose,
     clock_of,
     follow,
     inverse_of,
     since_beginning,
+    since_first,
     without_evaluation,
 )
 from tuner.logs.cut_bars import KEPT, SMOOTHING
@@ -86,6 +87,8 @@ class Bars:
         self._bars: dict[str, Bar] = {}
         self._inner: set[str] = set()
         """Descriptions of bars within a step."""
+        self._is_unsmoothed = False
+        """Whether the log is that of a trainer that disables smoothing."""
         self._done = False
         self._evaluated = 0.0
         """Seconds of evaluations since the last print."""
@@ -124,20 +127,21 @@ class Bars:
         if "%" in text or "/? [" in text:
             text = text[:_MAX_TEXT]
             for found in _BAR.finditer(text):
+                self._is_unsmoothed |= found[2] == "?"
                 start = found.start()
                 head = text[max(0, start - _MAX_HEAD) : start].rpartition("]")[2]
                 name, epoch = _head(head)
                 if name is None or self._is_inner(name, head, found) or _counts_others(head, found):
                     continue
-                if record := self._advance(line, name, epoch, found[5], _print(found)):
+                if record := self._advance(line, name, epoch, found):
                     yield record
         if ": : " in text:
             for found in _UNBOUNDED.finditer(text[:_MAX_TEXT]):
-                if record := self._advance(line, "", _head(found[0][:20])[1], found[5], _print(found)):
+                if record := self._advance(line, "", _head(found[0][:20])[1], found):
                     yield record
         if " • " in text:
             for found in _RICH.finditer(text[:_MAX_TEXT]):
-                if record := self._advance(line, "", _head(found[0])[1], found[5], _print(found), is_rich=True):
+                if record := self._advance(line, "", _head(found[0])[1], found):
                     yield record
 
     def _is_inner(self, name: str, head: str, found: re.Match[str]) -> bool:
@@ -147,9 +151,8 @@ class Bars:
             self._inner.add(name)
         return name in self._inner
 
-    def _advance(
-        self, line: int, name: str, epoch: int | None, rest: str, printed: BarPrint, *, is_rich: bool = False
-    ) -> LogRecord | None:
+    def _advance(self, line: int, name: str, epoch: int | None, match: re.Match[str]) -> LogRecord | None:
+        printed, rest, is_rich = _print(match), match[5], match.re is _RICH
         bar = self._moved(name, epoch, printed)
         if bar is None:
             return None
@@ -162,15 +165,14 @@ class Bars:
         iteration, steps = found[0], number - earlier
         if epoch is not None:
             between, first = bar.elapsed - clock, prints == 0
-            by_mean = since_beginning(bar, steps=steps, between=between, first=first, rate=printed[3])
-            if by_mean is None and is_rich and (inverse := inverse_of(printed[3])[0]):
-                by_mean = by_rate(inverse, steps=steps, between=between, first=first)
+            if is_rich:
+                by_mean = since_first(bar, steps=steps, between=between, first=first, rate=printed[3])
+            else:
+                by_mean = since_beginning(bar, steps=steps, between=between, first=first, rate=printed[3])
+                self._is_unsmoothed |= _is_unsmoothed(match)
+                bar.smooths |= not self._is_unsmoothed and _is_inverted(match)
             if by_mean is not None:
-                smoothed = iteration.seconds
-                iteration.seconds, iteration.seconds_digit, iteration.derived = by_mean
-                a_mean = "v_num=" in rest or "avr_loss=" in rest  # Lightning, sd-scripts; others may smooth
-                if by_mean[0] and smoothed and not a_mean and not first:
-                    iteration.seconds_digit = max(by_mean[1], 2 * abs(by_mean[0] - smoothed))
+                choose(iteration, by_mean, bar, first=first, is_mean=is_rich or self._is_unsmoothed)
         inverse = inverse_of(printed[3])[0]
         if name.startswith("Iteration") and iteration.seconds and inverse and rate_before:  # tqdm's mean until 2020
             older = (inverse - KEPT * rate_before) / SMOOTHING / steps
@@ -209,6 +211,19 @@ class Bars:
         return bar if number > bar.number else None
 
 
+def _is_unsmoothed(match: re.Match[str]) -> bool:
+    """Whether a bar is that of a trainer that disables smoothing: Lightning, whose format never inverts a rate, NeMo
+    and sd-scripts."""
+    if match.re is _UNBOUNDED or "v_num=" in match[5] or "avr_loss=" in match[5]:
+        return True
+    return (match[4] or "").endswith("it/s") and match[4].startswith("0.")
+
+
+def _is_inverted(match: re.Match[str]) -> bool:
+    """Whether a bar has seconds per step; Lightning before 2.0 has them beside a loss."""
+    return (match[4] or "").endswith("s/it") and "loss=" not in match[5]
+
+
 def _counts_others(head: str, found: re.Match[str]) -> bool:
     """Whether a bar counts something other than steps or batches: `2.42example/s`, or epochs."""
     return counts_epochs(head, found[1], found[2]) or (found[4] is None and _OTHER_UNIT.match(found[5]) is not None)
@@ -244,10 +259,10 @@ def _rate(found: re.Match[str]) -> str | None:
     left = found[0].partition("<")[2].partition(",")[0]
     if not seconds or steps <= 0 or "?" in left or not (to_go := clock_of(left) if ":" in left else 0.0):
         return found[4]
-    by_left = to_go / steps
-    is_coarse = _COARSE_RATE < digit / seconds > 1 / to_go and abs(by_left - seconds) <= digit
+    by_left, places = (to_go + 0.5) / steps, len(str(steps)) - 1  # a truncated time
+    is_coarse = _COARSE_RATE < digit / seconds > 1 / to_go and digit > 10**-places and abs(by_left - seconds) <= digit
     is_upside_down = abs(by_left * seconds - 1) < _SAME_RATE and not 0.5 < by_left / seconds < 2
-    return f"{by_left:.{len(str(steps)) - 1}f}s/it" if is_coarse or is_upside_down else found[4]
+    return f"{by_left:.{places}f}s/it" if is_coarse or is_upside_down else found[4]
 
 
 @lru_cache(4096)
