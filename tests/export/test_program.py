@@ -246,13 +246,6 @@ def test_a_command_that_lacks_the_flags_of_its_trainer_is_not_exported(format_na
     check_program(study, run, FORMATS[format_name], command="torchrun hf.py")
 
 
-def test_accelerate_starts_the_ranks_once() -> None:
-    run = example("accelerate")
-    with pytest.raises(InputError, match="torchrun of --command would start them again"):
-        exported(run, "accelerate", command="torchrun train.py {key}")
-    assert "train.py" in exported(run, "accelerate", command="train.py {key}")["launch.sh"]
-
-
 @pytest.mark.parametrize(("nodes", "refused"), [(1, False), (2, True)])
 def test_deepspeeds_launcher_passes_only_plain_values_to_other_machines(nodes: int, refused: bool) -> None:
     run = bloom("tp8-pp1-mbs2-z1", model="gpt-1.3b", nodes=nodes, global_batch=64)

@@ -21,7 +21,7 @@ from tuner.export.formats import (
     trains_only,
 )
 from tuner.export.production import ProductionRun
-from tuner.export.program import program_of_export
+from tuner.export.program import override_treatments, program_of_export
 from tuner.export.rendering import as_yaml, rendered
 from tuner.launch.trainers.accelerate import PRECISIONS
 
@@ -100,6 +100,11 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 }
 
 
+def _treatments(options: ExportOptions) -> Mapping[str, Treatment]:
+    """Return the treatments of the config, and of the model and the batch that a command passes to its program."""
+    return _TREATMENTS if options.command is None else {**_TREATMENTS, **override_treatments(options.command)}
+
+
 ACCELERATE: Final = Format(
     name="accelerate",
     title="accelerate",
@@ -107,6 +112,6 @@ ACCELERATE: Final = Format(
     framework="fsdp2",
     launch_files=("launch.sh",),
     render=_render,
-    treatments=lambda _: _TREATMENTS,
+    treatments=_treatments,
     runs_command=True,
 )

@@ -19,10 +19,9 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import either, listed
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
-from tuner.export.accelerate import ACCELERATE
 from tuner.export.bundle import FORMATS, bundle
 from tuner.export.flag_table import Difference
-from tuner.export.formats import ExportOptions, Fork, Format, ZeroPlusPlus, find
+from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Fork, Format, ZeroPlusPlus, find
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ExpectedPerformance, ProductionRun
@@ -135,8 +134,11 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
             f"The study measured its --command, and these files start {chosen.title} instead; --format slurm exports a "
             "command."
         ]
-    given = [axis for axis, usual in _USUAL.items() if getattr(run.topology, axis) != usual]
-    missing = [] if command is None or chosen is ACCELERATE else axes_not_passed(command, given)
+    if command is None:
+        return []
+    treatments = chosen.treatments(ExportOptions(command=command))
+    by_program = [axis for axis in _USUAL if treatments[axis] is BY_THE_PROGRAM[axis]]  # no file of the format sets it
+    missing = axes_not_passed(command, [axis for axis in by_program if getattr(run.topology, axis) != _USUAL[axis]])
     if not missing:
         return []
     variables = listed(f"TUNER_{axis.upper()}" for axis in missing)

@@ -152,19 +152,28 @@ def _trained(name: str) -> Callable[[ProductionRun], bool]:
 
 def _of_command(command: str) -> Mapping[str, Treatment]:
     """Return the treatments of the user's program, which gets the topology through the template."""
-    fields = (name for word in _parsed(command) for _, name, _, _ in string.Formatter().parse(word))
-    names = {name for name in fields if name}
-    found = dict(BY_THE_PROGRAM)
-    if "key" in names:
-        return found
+    names = _fields(command)
+    found = {**BY_THE_PROGRAM, **override_treatments(command)}
     for name in _DEGREES:
-        if name not in names:
+        if not names & {name, "key"}:
             found[name] = trains_only("1", _has(name, 1), f"--command has no {{{name}}}")
+    return found
+
+
+def override_treatments(command: str) -> Mapping[str, Treatment]:
+    """Return the treatments of the model and the batch that a study may choose and a command does not pass."""
+    names = _fields(command)
+    found = {}
     for name, axis in _OVERRIDES.items():
-        if name not in names:
+        if not names & {name, "key"}:
             because = f"an axis of the study, and --command has no {{{name}}}"
             found[name] = trains_only("the model's own", _has(axis, None), because)
     return found
+
+
+def _fields(command: str) -> set[str]:
+    """Return the names of the fields of a command."""
+    return {name for word in _parsed(command) for _, name, _, _ in string.Formatter().parse(word) if name}
 
 
 def _parsed(command: str) -> tuple[str, ...]:
