@@ -53,3 +53,12 @@ def test_the_ranks_are_started_once() -> None:
     with pytest.raises(InputError, match="torchrun of --command would start them again"):
         exported(run, "accelerate", command="torchrun train.py {key}")
     assert "train.py" in exported(run, "accelerate", command="train.py {key}")["launch.sh"]
+
+
+@pytest.mark.parametrize("words", ["--config {ds_config}", "--config={ds_config}", "{folder}/ds_config.json"])
+def test_a_config_that_is_not_exported_is_not_passed(words: str) -> None:
+    """Only the formats of DeepSpeed have a ds_config.json."""
+    run = example("accelerate")
+    with pytest.raises(InputError, match=r"exports no ds_config\.json, which --command passes"):
+        exported(run, "accelerate", command=f"train.py {words}")
+    assert "ds_config.json" in exported(run, "slurm", command=f"train.py {words} {{tp}}")

@@ -70,6 +70,11 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
             f"--format accelerate starts the ranks with accelerate launch, and {program.words[0]} of --command would "
             "start them again: give the training program alone, or choose another --format."
         )
+    if not program.worker and program.reads_config:
+        raise InputError(
+            "--format accelerate shards with FSDP 2 and exports no ds_config.json, which --command passes to the "
+            "program: leave it out, or choose another --format."
+        )
     return {
         "accelerate.yaml": as_yaml(accelerate_document(run)),
         "launch.sh": rendered("accelerate.launch.sh", run, program=program, site=options.site, one_connection=False),
