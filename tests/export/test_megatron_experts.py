@@ -18,9 +18,10 @@ from tuner.core.domain import DISPATCHERS
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.bundle import FORMATS, bundle
 from tuner.export.flag_table import flag_table
-from tuner.export.formats import ExportOptions
+from tuner.export.formats import ExportOptions, Format
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.megatron_experts import layer_pattern
 from tuner.export.production import ProductionRun
@@ -219,6 +220,34 @@ def test_other_formats_refuse_experts_by_name(name: str) -> None:
         InputError, match="expert parallelism 8" if name == "accelerate" else "128 experts, 8 per token"
     ):
         bundle(run, name)
+
+
+@pytest.mark.parametrize("chosen", [MEGATRON_CORE, MEGATRON_BRIDGE])
+@pytest.mark.parametrize(
+    ("name", "part", "changes", "reason"),
+    [
+        ("glm-4.5-air", "experts", {"normalized": False}, "(sigmoid weights that are not normalised)"),
+        ("mixtral-8x7b", "experts", {"router_bias": True}, "(a balancing bias under softmax)"),
+        ("deepseek-v3", "", {"rotary_interleaved": False}, "(rotary pairs that are not neighbours)"),
+        ("deepseek-v3", "", {"qkv_bias": True}, "(biases of queries, keys and values)"),
+        ("deepseek-v3", "latent", {"norm_epsilon": 1e-5}, "epsilon 1e-05 and others with 1e-06)"),
+    ],
+)
+def test_refused_experts_and_latent_attention_have_a_reason(
+    chosen: Format, name: str, part: str, changes: dict[str, Any], reason: str
+) -> None:
+    run = hugging_face_run(name)
+    model = run.workload.model
+    model = replace(model, **({part: replace(getattr(model, part), **changes)} if part else changes))
+    changed = replace(run, workload=replace(run.workload, model=model))
+    assert reason in "; ".join(chosen.refusals(changed, ExportOptions()))
+
+
+def test_bridge_refuses_what_megatron_lm_refuses_for_the_same_reason() -> None:
+    core, bridge = MEGATRON_CORE.treatments(ExportOptions()), MEGATRON_BRIDGE.treatments(ExportOptions())
+    same = [name for name in core if bridge[name].accepts is core[name].accepts]
+    assert {"experts", "latent", "sliding_window"} <= set(same)
+    assert [name for name in same if bridge[name].because is not core[name].because] == []
 
 
 def test_tensor_parallelism_with_experts_needs_sequence_parallelism() -> None:

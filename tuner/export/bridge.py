@@ -11,6 +11,7 @@ yarn from attributes that GPTModelProvider has no fields for. What neither has i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 from tuner.core.domain import Topology
@@ -151,7 +152,7 @@ def _from_flags(name: str) -> Treatment:
         return [(_RENAMED.get(field, field), repr(value)) for field, value in values.items()]
 
     fields = ", ".join(f"`{word.replace('--', 'model.').replace('-', '_')}`" for word in core.by.split(", "))
-    return expressed(fields, settings, only=core.only, accepts=core.accepts)
+    return replace(core, by=fields, settings=settings)
 
 
 _CORE: Final = MEGATRON_CORE.treatments(ExportOptions())
@@ -301,8 +302,7 @@ def _split(model: Model, topology: Topology) -> Settings:
 
 
 def _accepted_as_in_core(name: str) -> Treatment:
-    mine, core = _FIELDS[name], _CORE[name]
-    return expressed(mine.by, mine.settings, only=core.only, accepts=core.accepts)
+    return replace(_CORE[name], by=_FIELDS[name].by, settings=_FIELDS[name].settings)
 
 
 _EXPERTS: Final = ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")

@@ -173,23 +173,27 @@ def _latent(run: ProductionRun) -> Settings:
     return flags
 
 
-def _has_latent(run: ProductionRun) -> bool:
+def _unlike_latent(run: ProductionRun) -> str:
+    """Return the properties of a run's latent attention that Megatron does not support."""
     model = run.workload.model
     if model.latent is None:
-        return True
-    return all(
-        (
-            *(model.positions == "rotary", model.rotary_interleaved, model.rotary_fraction == 1),
-            *(
-                model.norm == "rmsnorm",
-                model.latent.norm_epsilon == model.norm_epsilon,
-                not model.qk_norm,
-                not model.qkv_bias,
-                not model.rotary_skip,
-            ),
-            *(not model.attention_sinks, model.norm_bias, run.topology.cp == 1 or run.workload.attention != "eager"),
-        )
-    )
+        return ""
+    refused = {
+        "positions other than rotary": model.positions != "rotary",
+        "rotary pairs that are not neighbours": model.positions == "rotary" and not model.rotary_interleaved,
+        f"rotary fraction {model.rotary_fraction:g}": model.rotary_fraction != 1,
+        "layers without a rotary embedding": model.rotary_skip,
+        "norms other than RMSNorm": model.norm != "rmsnorm",
+        "norms without biases": not model.norm_bias,
+        f"norms of latent vectors with epsilon {model.latent.norm_epsilon:g} and others with {model.norm_epsilon:g}": (
+            model.latent.norm_epsilon != model.norm_epsilon
+        ),
+        "a norm of queries and keys": model.qk_norm,
+        "biases of queries, keys and values": model.qkv_bias,
+        "attention sinks": model.attention_sinks,
+        "context parallelism under eager attention": run.topology.cp > 1 and run.workload.attention == "eager",
+    }
+    return listed(name for name, found in refused.items() if found)
 
 
 def _axis(flag: str, axis: str) -> Treatment:
@@ -251,7 +255,8 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--rope-type",
         _latent,
         only="RMSNorm with one epsilon everywhere, rotary pairs of neighbours, no biases",
-        accepts=_has_latent,
+        accepts=lambda run: not _unlike_latent(run),
+        because=_unlike_latent,
     ),
     "mtp_layers": expressed(
         "--mtp-num-layers, --mtp-loss-scaling-factor",
