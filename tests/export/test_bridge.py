@@ -17,7 +17,8 @@ from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import DENSE, HUGGING_FACE, hugging_face_run
 from tuner.core.domain import Stack
 from tuner.core.errors import InputError
-from tuner.export.bridge import MEGATRON_BRIDGE, mixed_precision
+from tuner.export.bridge import MEGATRON_BRIDGE
+from tuner.export.bridge_precision import mixed_precision
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import megatron_core_flags
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
@@ -84,6 +85,15 @@ def test_a_llama_has_these_fields() -> None:
 )
 def test_properties_without_a_field_in_bridge_are_refused(name: str, refused: str) -> None:
     assert refused in "; ".join(MEGATRON_BRIDGE.refusals(hugging_face_run(name), ExportOptions()))
+
+
+@pytest.mark.parametrize("name", ["olmoe-1b-7b", "gemma-2-27b", "gemma-3-1b"])
+def test_what_bridge_has_in_another_provider_is_refused_by_the_recipe(name: str) -> None:
+    """Bridge 0.3.1 trains OLMoE and Gemma with providers of their own, which the recipe does not fill."""
+    with pytest.raises(InputError) as refused:
+        exported(hugging_face_run(name), "megatron-bridge")
+    assert str(refused.value).startswith("tuner's recipe for Megatron Bridge does not support ")
+    assert "(the recipe fills GPTModelProvider or MLAModelProvider, which do not have it)" in str(refused.value)
 
 
 def test_the_exported_vocabulary_is_padded_because_bridge_does_not_pad_it() -> None:

@@ -16,12 +16,12 @@ from typing import Final
 
 from tuner.core.domain import Topology
 from tuner.core.model import Model
-from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
+from tuner.core.precision import recipe_of
+from tuner.export.bridge_precision import PRECISIONS, mixed_precision, precision_fields
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import (
     BASE_TREATMENTS,
-    LOSS_SCALE_WINDOW,
     YARN_FACTORS,
     has_yarn,
     is_llama3,
@@ -30,11 +30,11 @@ from tuner.export.megatron_common import (
     position_type,
     training_flags,
 )
-from tuner.export.megatron_core import DELAYED_SCALING, MEGATRON_CORE, RECIPE_FORMATS, attention_backend
+from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE, core_exchange, stage_layout
+from tuner.launch.trainers.megatron_lm import core_exchange, stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -43,13 +43,6 @@ _FUNCTIONS: Final = {
     "quick_gelu": "quick_gelu",
     "relu": "F.relu",
     "relu2": "squared_relu",
-}
-_PRECISIONS: Final = {
-    "delayed": "bf16_with_fp8_delayed_scaling_mixed",
-    "tensorwise": "bf16_with_fp8_current_scaling_mixed",
-    "blockwise": "bf16_with_fp8_subchannel_scaling_mixed",
-    "mxfp8": "bf16_with_mxfp8_mixed",
-    "nvfp4": "bf16_with_nvfp4_mixed",
 }
 
 
@@ -250,7 +243,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         "`mixed_precision`",
         only="bf16, fp16, fp4, and fp8 but for rowwise scaling",
         accepts=lambda r: (
-            r.workload.precision != "fp32" and (not r.workload.is_quantized or recipe_of(r.workload) in _PRECISIONS)
+            r.workload.precision != "fp32" and (not r.workload.is_quantized or recipe_of(r.workload) in PRECISIONS)
         ),
     ),
     "attention": expressed(
@@ -307,41 +300,27 @@ def _accepted_as_in_core(name: str) -> Treatment:
 
 _EXPERTS: Final = ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
 
-_TREATMENTS: Final[Mapping[str, Treatment]] = {
+_OF_RECIPE: Final[Mapping[str, Treatment]] = {
     **BASE_TREATMENTS,
     **_FIELDS,
     **{name: _from_flags(name) for name in _EXPERTS},
     **{name: _accepted_as_in_core(name) for name in _SAME},
 }
 
+_OF_OTHER_PROVIDERS: Final = (
+    *("norm_placement", "qk_norm", "rotary_local_base", "attention_softcap", "logit_softcap", "embedding_scale"),
+)
+"""Properties that Bridge's own providers of OLMoE and Gemma have."""
 
-def precision_fields(run: ProductionRun) -> dict[str, object]:
-    """Return the fields that make Bridge's precision recipes equal to the Megatron-LM export.
-
-    In FP8 and FP4, all layers are quantized but those that the run keeps in bf16, and weights are in bf16 unless the
-    run stores them in fp8. In fp16, Bridge's first loss scale is 2^32.
-    """
-    recipe = recipe_of(run.workload)
-    if run.workload.precision == "fp16":
-        return {"initial_loss_scale": float(FIRST_LOSS_SCALE), "loss_scale_window": float(LOSS_SCALE_WINDOW)}
-    if recipe is None:
-        return {}
-    name = run.workload.precision
-    kept = bf16_layers(run.workload)
-    fields: dict[str, object] = {name: RECIPE_FORMATS[recipe], "first_last_layers_bf16": any(kept)}
-    if any(kept):
-        fields["num_layers_at_start_in_bf16"], fields["num_layers_at_end_in_bf16"] = kept
-    fields[f"{name}_param_gather"] = stored = stores_fp8_weights(run.workload)
-    if name == "fp8":
-        fields["reuse_grad_buf_for_mxfp8_param_ag"] = stored and recipe == "mxfp8"
-    return {**fields, **(DELAYED_SCALING if recipe == "delayed" else {})}
-
-
-def mixed_precision(run: ProductionRun) -> str:
-    """Return the name of Bridge's mixed precision recipe."""
-    if recipe := recipe_of(run.workload):
-        return _PRECISIONS[recipe]
-    return f"{run.workload.precision}_mixed"
+_TREATMENTS: Final[Mapping[str, Treatment]] = {
+    **_OF_RECIPE,
+    **{
+        name: replace(
+            _OF_RECIPE[name], because="the recipe fills GPTModelProvider or MLAModelProvider, which do not have it"
+        )
+        for name in _OF_OTHER_PROVIDERS
+    },
+}
 
 
 _OPTIMIZER: Final = ("optimizer", "lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps")
@@ -392,6 +371,7 @@ MEGATRON_BRIDGE: Final = Format(
     name="megatron-bridge",
     aliases=("nemo",),
     title="Megatron Bridge",
+    subject="tuner's recipe for Megatron Bridge",
     summary="a recipe for Megatron Bridge (NeMo), under Slurm",
     framework="megatron-core",
     launch_files=("launch.sbatch",),

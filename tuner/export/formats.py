@@ -86,7 +86,7 @@ class Format:
 
     name: str
     title: str
-    """Its name in refusals."""
+    """The framework or trainer that its files start."""
     summary: str
     """One line for help and documentation."""
     framework: Framework
@@ -95,6 +95,8 @@ class Format:
     """Return the files by name, without topology.json, which every format has."""
     treatments: Callable[[ExportOptions], Mapping[str, Treatment]]
     """How the format treats each property of `PROPERTIES`."""
+    subject: str = ""
+    """What supports less than the framework does, for refusals; empty: the title."""
     aliases: tuple[str, ...] = ()
     resolve: Callable[[ProductionRun, ExportOptions], ExportOptions] = lambda _, options: options
     """Fill in unset options for a run."""
@@ -150,7 +152,7 @@ class Format:
             )
         found = self.refusals(run, options)
         if found:
-            program = self.title if options.command is None else "your program"
+            program = (self.subject or self.title) if options.command is None else "your program"
             raise InputError(f"{program} does not support {listed(found, last='or')}; {self.remedy}.")
 
     def settings(self, run: ProductionRun, options: ExportOptions) -> Settings:

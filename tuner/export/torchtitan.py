@@ -229,7 +229,9 @@ _QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
 _SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embeddings")
 
 
-_REGISTERED: Final = f"torchtitan registers Llama 3 {', '.join(FLAVORS)} and Qwen3 {', '.join(MIXTURES)}"
+_EXPORTED: Final = f"Llama 3 {', '.join(FLAVORS)} and Qwen3 {', '.join(MIXTURES)}"
+"""The registered sizes that tuner exports; torchtitan registers more."""
+
 _ROUTER: Final = "experts of Qwen3: softmax, normalised weights, no shared experts, no load-balancing loss, dropless"
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
@@ -241,7 +243,10 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         for name, value in _LLAMA.items()
     },
     **WITHOUT_EXPERTS,
-    **dict.fromkeys(_SIZES, expressed("model_registry", only=_REGISTERED, accepts=_registered, because=_REGISTERED)),
+    **dict.fromkeys(
+        _SIZES,
+        expressed("model_registry", only=_EXPORTED, accepts=_registered, because=f"tuner exports {_EXPORTED}"),
+    ),
     "activation": trains_only(
         "SwiGLU", lambda run: run.workload.model.gated_mlp and run.workload.model.mlp_activation == "silu"
     ),
@@ -307,6 +312,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 TORCHTITAN: Final = Format(
     name="torchtitan",
     title="torchtitan",
+    subject="tuner's recipe for torchtitan",
     summary="a recipe for pytorch/torchtitan",
     framework="torchtitan",
     launch_files=("launch.sh", "recipe.py"),
