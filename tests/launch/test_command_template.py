@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,38 @@ def test_every_field_of_a_template_has_a_value_and_is_documented(tmp_path: Path)
 def test_an_invalid_template_is_refused_in_one_sentence(text: str, complaint: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=complaint):
         CommandTemplate.parse(text, configure=lambda _: {}, cwd=tmp_path)
+
+
+@pytest.mark.parametrize(
+    "operator", ["&&", "||", "|", "|&", ";", "&", ">", ">>", "<", "<<", "2>", "2>&1", "1>&2", "&>", "&>>"]
+)
+def test_what_only_a_shell_understands_is_refused(operator: str, tmp_path: Path) -> None:
+    """The words around it would be arguments of the first command; quoted, the operator is an argument itself."""
+    with pytest.raises(InputError, match=rf"without a shell, which {re.escape(operator)} needs.*bash -c"):
+        CommandTemplate.parse(f"cd /x {operator} python t.py", cwd=tmp_path)
+    for quoted in (f"'{operator}'", f'"{operator}"', *([rf"\{operator}"] if len(operator) == 1 else [])):
+        made = CommandTemplate.parse(f"python t.py {quoted} {{tp}}", cwd=tmp_path)
+        assert made.words == ("python", "t.py", operator, "{tp}")
+    made = CommandTemplate.parse(f"bash -c 'cd /x {operator} python t.py {{tp}}'", cwd=tmp_path)
+    assert made.words[-1] == f"cd /x {operator} python t.py {{tp}}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["t.py --pattern='a | b && c'", 't.py x"a > b"', "t.py https://a/?b=1&c=2;d", r"t.py a\ \&&b", "t.py it\\'s '&&'"],
+)
+def test_words_that_contain_a_shells_operators_are_arguments(text: str, tmp_path: Path) -> None:
+    assert CommandTemplate.parse(text, cwd=tmp_path).words == tuple(shlex.split(text))
+
+
+@pytest.mark.parametrize("text", ["OMP_NUM_THREADS=4 python t.py", "A='b c' python t.py"])
+def test_a_variable_before_a_command_is_refused(text: str, tmp_path: Path) -> None:
+    """After the first word it is an argument, such as an override of Hydra."""
+    name = text.partition("=")[0]
+    with pytest.raises(InputError, match=rf"without a shell, so {name}=\.\.\. .*write env {name}=\.\.\. before it"):
+        CommandTemplate.parse(text, cwd=tmp_path)
+    for legal in (f"env {text}", f"python t.py {text}", "'A=b' --flag"):
+        assert CommandTemplate.parse(legal, cwd=tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,7 @@ class CommandTemplate:
             raise InputError(f"--command {shown(text)} is not a valid shell command: {error}.") from None
         if not words:
             raise InputError("--command is empty; pass for example --command 'torchrun train.py --tp {tp}'.")
+        _check_shell_syntax(text)
         for word in words:
             _check_fields(word)
         if log is not None:
@@ -331,6 +332,28 @@ def _link(link: Path, log: Path, number: int) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(log.resolve())
+
+
+_WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
+"""A word of a command, with its quotes."""
+_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
+_OPERATOR: Final = re.compile(r"&&|\|\|?|\|&|;|&|&?>>?|\d*(?:<<?<?|>>?)(?:&\d*)?")
+"""A word by which a shell joins or redirects commands."""
+
+
+def _check_shell_syntax(text: str) -> None:
+    """Raise `InputError` for unquoted words that only a shell understands."""
+    words = _WORD.findall(text)
+    if words and _ASSIGNMENT.fullmatch(words[0]):
+        name = words[0].partition("=")[0]
+        raise InputError(
+            f"--command runs without a shell, so {name}=... would be the program: write env {name}=... before it."
+        )
+    if operator := next((word for word in words if _OPERATOR.fullmatch(word)), None):
+        raise InputError(
+            f"--command runs without a shell, which {operator} needs: put the commands into a script, write bash -c "
+            f"'...', or quote '{operator}' if it is an argument."
+        )
 
 
 def _check_fields(word: str, option: str = "--command") -> None:
