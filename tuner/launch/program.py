@@ -366,8 +366,10 @@ def _check_fields(word: str, option: str = "--command") -> None:
     for _, name, spec, conversion in parts:
         if name is None:
             continue
-        if name not in FIELDS or spec or conversion:
+        if name not in FIELDS:
             raise InputError(f"{option}: unknown field {{{name}}}; the fields are {listed(FIELDS, limit=40)}.")
+        if spec or conversion:
+            raise InputError(f"{option}: fields take no format or conversion; write {{{name}}} in {shown(word)}.")
 
 
 def program_of(
