@@ -56,6 +56,7 @@ class Example:
     perhaps: int | None = None
     share: float = 0.0
     figure: float | None = None
+    rotary_fraction: float = 1.0
     on: bool = False
     maybe: bool | None = None
     word: Literal["a", "b"] = "a"
@@ -69,6 +70,7 @@ class Example:
         ("count", [1, 1_000_000], [0, 1_000_001, None, 1.0, True]),
         ("perhaps", [1, None], [0, 1_000_001, 1.0, False]),
         ("share", [0, 0.0, 9.9e29], [-1e-9, 1e30, float("nan"), None, True, "1"]),
+        ("rotary_fraction", [0.25, 1], [0, 1.5, -0.5, None]),
         ("figure", [0.0, None], [-1.0, 1e30, "1"]),
         ("on", [True, False], [None, 0, 1]),
         ("maybe", [True, None], [0, 1]),

@@ -39,6 +39,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     **dict.fromkeys(("attention_dropout", "hidden_dropout", "embedding_dropout"), (0.0, 1.0)),
     "rotary_base": (1.0, _ANY[1]),
     "factor": (1e-6, _ANY[1]),
+    "rotary_fraction": (1e-6, 1.0),
 }
 """Ranges of numbers; a number without an entry has the range `_ANY`, whose end is excluded."""
 _LONGEST_TEXT: Final = 200

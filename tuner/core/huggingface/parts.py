@@ -72,11 +72,13 @@ def rotary(
     base = number_of(_given(table, "rope_theta", keys.number(spellings[0], default=theta)), f"{keys.name}: rope_theta")
     if base <= 0:
         raise InputError(f"{keys.name}: rope_theta must be positive, not {base:g}.")
-    label = f"{keys.name}: partial_rotary_factor"
+    label = f"{keys.name}: {spellings[1]}"
     share = number_of(_given(table, "partial_rotary_factor", keys.get(spellings[1], default=fraction or 1.0)), label)
     if fraction is None and share != 1:
         keys.not_expressed[f"partial_rotary_factor={share:g}"] = None
         share = 1.0
+    if not 0 < share <= 1:
+        raise InputError(f"{label} must be above 0 and at most 1, not {share:g}.")
     scaling = rotary_scaling(keys, table)
     return {"positions": "rotary", "rotary_base": base, "rotary_fraction": share, "rotary_scaling": scaling}
 
