@@ -139,6 +139,17 @@ def test_a_value_that_no_model_has_is_refused_by_its_key(family: str, key: str, 
         read({"model_type": family, **BARE}, **{key: value})
 
 
+@pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox", "phi3", "deepseek_v3"])
+def test_a_scaling_without_a_type_is_not_understood(family: str, key: str) -> None:
+    """transformers warns and does not scale; a null factor, a base or a type `default` scales nothing."""
+    bare = {"model_type": family, **BARE}
+    found = read(bare, **{key: {"factor": 4.0, "original_max_position_embeddings": 8192}})
+    assert (found.rotary_scaling, found.not_understood) == (None, ("rope_scaling.factor",))
+    for table in ({"factor": None, "rope_theta": 5e5}, {"rope_type": "default", "factor": 1.0}):
+        assert read(bare, **{key: table}).not_understood == ()
+
+
 def test_layer_types_that_are_not_known_are_not_read_as_full_attention() -> None:
     bare = {"model_type": "gpt_oss", **BARE}
     assert read(bare, layer_types=["sliding_attention", "full_attention"] * 3).not_understood == ()

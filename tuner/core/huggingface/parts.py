@@ -28,10 +28,13 @@ _ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "xielu": "xielu",
 }
 
-_SCALING_KEYS: Final = {
-    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "factor", "original_max_position_embeddings"),
-    *("low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"),
-    *("short_factor", "long_factor", "truncate"),
+_FACTORS: Final = {
+    *("factor", "low_freq_factor", "high_freq_factor", "beta_fast", "beta_slow", "attention_factor", "mscale"),
+    *("mscale_all_dim", "short_factor", "long_factor", "truncate"),
+}
+"""Keys that scale a rotary embedding, if the table has a type."""
+_SCALING_KEYS: Final = _FACTORS | {
+    *("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"),
 }
 
 
@@ -85,9 +88,11 @@ def rotary(
 
 def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None:
     """Return the scaling that a table `rope_scaling` or `rope_parameters` describes."""
-    kind = _given(table, "rope_type", _given(table, "type", "default"))
+    given = _given(table, "rope_type", table.get("type"))
+    kind = "default" if given is None else given
     for key in table:
-        if key not in _SCALING_KEYS and kind != "default":
+        ignored = given is None and key in _FACTORS and table[key] is not None  # as in transformers, which warns of it
+        if ignored or (key not in _SCALING_KEYS and kind != "default"):
             keys.not_expressed[f"rope_scaling.{key}"] = None
     longest = keys.sizes["max_positions"]
     original = _given(table, "original_max_position_embeddings", keys.get("original_max_position_embeddings"))
