@@ -150,6 +150,26 @@ def test_a_scaling_without_a_type_is_not_understood(family: str, key: str) -> No
         assert read(bare, **{key: table}).not_understood == ()
 
 
+@pytest.mark.parametrize(
+    ("family", "key", "neutral", "other"),
+    [
+        ("phi3", "lm_head_bias", False, True),
+        ("phi3", "mlp_bias", False, True),
+        ("qwen2_moe", "mlp_bias", False, True),
+        ("starcoder2", "scale_attn_weights", True, False),
+        ("starcoder2", "mlp_bias", True, False),
+        ("gemma2", "lm_head_bias", False, True),
+        ("mistral", "attention_bias", False, True),
+    ],
+)
+def test_a_key_of_another_family_is_understood_if_it_says_what_the_model_has(
+    family: str, key: str, neutral: bool, other: bool
+) -> None:
+    bare = {"model_type": family, **BARE}
+    assert read(bare, **{key: neutral}) == read(bare)
+    assert read(bare, **{key: other}).not_understood in ((key,), (f"{key}={other}",))
+
+
 def test_layer_types_that_are_not_known_are_not_read_as_full_attention() -> None:
     bare = {"model_type": "gpt_oss", **BARE}
     assert read(bare, layer_types=["sliding_attention", "full_attention"] * 3).not_understood == ()

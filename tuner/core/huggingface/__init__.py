@@ -10,8 +10,9 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -106,6 +107,13 @@ _HYBRID_KEYS: Final = re.compile(
     r"|linear_(conv_kernel_dim|num_.*_heads|attn_config)|lru_width|conv_L_cache|full_attention_interval"
 )
 
+_REDUNDANT: Final[Mapping[str, tuple[str, ...]]] = {
+    "lm_head_bias": ("head_bias",),
+    "mlp_bias": ("mlp_bias",),
+    "attention_bias": ("qkv_bias", "attention_bias"),
+}
+"""Switches that some families read and configs of others repeat, with the fields that they describe."""
+
 _GEMMA3_SIZES: Final = {
     "hidden_size": 2304,
     "num_hidden_layers": 26,
@@ -134,7 +142,8 @@ def model_from(config: Config, *, name: str) -> Model:
         "init_std": keys.number("initializer_range", default=0.02),
         **reader.read(keys),
     }
-    keys.not_expressed.update(dict.fromkeys(keys.unread()))
+    unread = (key for key in keys.unread() if not _is_redundant(key, config[key], fields))
+    keys.not_expressed.update(dict.fromkeys(unread))
     if not exact:
         fields["read_as"] = family
         keys.not_expressed[f"model_type={shown(config.get('model_type'))}"] = None
@@ -162,6 +171,15 @@ def name_of(path: Path) -> str:
     if folder.parent.name == "snapshots":
         folder = folder.parent.parent
     return folder.name.removeprefix("models--").rpartition("--")[2] or path.stem
+
+
+def _is_redundant(key: str, value: Any, fields: Fields) -> bool:
+    """Return whether a key that the family does not read says what its models have anyway."""
+    if key == "scale_attn_weights":
+        return value is True and not fields.get("attention_scale")
+    defaults = {field.name: field.default for field in dataclass_fields(Model)}
+    described = _REDUNDANT.get(key, ())
+    return bool(described) and all(fields.get(name, defaults[name]) is value for name in described)
 
 
 def _text_model(config: Config, name: str) -> Config:
