@@ -10,6 +10,9 @@ import pytest
 
 from tests import hostile
 from tests.conftest import Run
+from tests.launch.test_local import ended, job, launched
+from tuner.core.outcomes import Outcome
+from tuner.launch.program import CommandTemplate
 
 JOB = ("--launcher", "local", "--gpus-per-node", "1", "--model", "tiny", "--set", "tp=1", "--budget", "2", "--json")
 
@@ -36,3 +39,13 @@ def test_a_job_that_tampers_with_its_files_does_not_end_the_search(
     assert [trial["outcome"] for trial in trials] == [outcome] * 2
     assert all(reason in f"{trial['ended']}: {trial['evidence']}" for trial in trials)
     assert run("report", "tampered", "--runs", str(tmp_path)).code == 0
+
+
+def test_a_trainer_in_the_background_ends_with_its_first_process_and_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "start.sh"
+    script.write_text("nohup sleep 300 >train.log 2>&1 &\necho started\n")
+    program = CommandTemplate(words=("bash", str(script)), cwd=tmp_path)
+    with launched(program, job(tmp_path)) as (launcher, handle):
+        result = ended(launcher, handle)
+    assert result.outcome is Outcome.UNREADABLE
+    assert "while others ran, which ended with it: run the trainer in the foreground" in result.evidence

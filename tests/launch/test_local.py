@@ -116,16 +116,6 @@ FAILURES: dict[str, tuple[Outcome, str, str]] = {
 """For each behaviour: the outcome, its meaning, and the start of the evidence."""
 
 
-def test_a_trainer_in_the_background_ends_with_its_first_process_and_is_named(tmp_path: Path) -> None:
-    script = tmp_path / "start.sh"
-    script.write_text("nohup sleep 300 >train.log 2>&1 &\necho started\n")
-    program = CommandTemplate(words=("bash", str(script)), cwd=tmp_path)
-    with launched(program, job(tmp_path)) as (launcher, handle):
-        result = ended(launcher, handle)
-    assert result.outcome is Outcome.UNREADABLE
-    assert "while others ran, which ended with it: run the trainer in the foreground" in result.evidence
-
-
 @pytest.mark.parametrize("behaviour", FAILURES)
 def test_a_failure_is_reported_at_once_with_its_kind_and_line(behaviour: str, tmp_path: Path) -> None:
     one = job(tmp_path)

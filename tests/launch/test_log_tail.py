@@ -12,9 +12,7 @@ from tuner.core.outcomes import Outcome
 from tuner.launch.log_tail import LogProgress, LogTail, after_line, lines_of, size_of
 from tuner.launch.outcome import CANCELLED, outcome_of
 from tuner.launch.slurm.commands import PollInterval
-from tuner.logs import StepSize, read_log
-from tuner.logs.named_figures import LiveFigures
-from tuner.logs.readers import RecordReader
+from tuner.logs import read_log
 from tuner.sizing.fit import BatchResult, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import throughput_of
 
@@ -335,38 +333,3 @@ def test_a_log_is_read_from_its_first_character(tmp_path: Path) -> None:
     tail = LogTail(tmp_path / "log")
     tail.read(7.0)
     assert (tail.progress.share, tail.progress.moved) == (0.25, 7.0)
-
-
-def test_a_job_goes_on_until_a_clock_of_whole_seconds_is_precise() -> None:
-    """Steps of 0.7 s: 20 s after the first line, the mean is precise to 5%."""
-    progress, reader = LogProgress(), RecordReader()
-    figures = LiveFigures()
-    complete = []
-    for step in range(1, 40):
-        seconds = int(0.7 * step)
-        line = f"2026-11-26 15:38:{seconds:02d} INFO step {step} loss 2.31"
-        progress = after_line(progress, line, 0.7 * step, reader, figures)
-        complete.append((seconds, progress.complete(2)))
-    assert not any(done for seconds, done in complete if seconds < 20)
-    assert complete[-1] == (27, True)
-
-
-def test_a_clock_of_minutes_is_not_waited_for() -> None:
-    progress, reader, figures = LogProgress(), RecordReader(), LiveFigures()
-    for step in range(1, 4):
-        line = f"15:3{step} step {step} loss 2.31"
-        progress = after_line(progress, line, 60.0 * step, reader, figures)
-    assert progress.clock_error == 0.0
-
-
-@pytest.mark.parametrize(("steps", "seconds"), [(40, 0.7), (16, 0.7), (6, None)])
-def test_whole_second_time_stamps_are_averaged_or_refused(tmp_path: Path, steps: int, seconds: float | None) -> None:
-    """A single difference would be 0 or 1 s; a mean that is not precise to 20% is no measurement."""
-    lines = [f"2026-11-26 15:38:{int(0.7 * step):02d} INFO step {step} loss 2.31" for step in range(1, steps + 1)]
-    (tmp_path / "stdout.log").write_text("\n".join(lines) + "\n")
-    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=StepSize())
-    if seconds is None:
-        assert result.outcome is Outcome.UNREADABLE
-        assert "its times can only be derived from time stamps, precise to about" in result.evidence
-    else:
-        assert result.seconds == pytest.approx(seconds, rel=0.08)

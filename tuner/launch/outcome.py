@@ -32,6 +32,7 @@ from tuner.logs import (
 from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
+from tuner.logs.runs import of_batches
 from tuner.logs.signature import HOST_MEMORY
 
 Cause = tuple[Outcome, str, str]
@@ -61,6 +62,11 @@ _TOO_LONG: Final = (
 
 MAX_DERIVED_ERROR: Final = 0.2
 """Error of a time, as a share, above which it is not a measurement."""
+
+_STEP_OR_BATCH: Final = (
+    "a step of its bar may be an optimizer step or one of its {count} micro-batches; call step() of tuner.step after "
+    "each optimizer step"
+)
 
 _BEHIND: Final = (
     "its first process exited after {elapsed:,.1f} s while others ran, which ended with it: run the trainer in the "
@@ -133,6 +139,7 @@ def size_note(job: Job) -> dict[str, int]:
     """Return a note on the size of a job's iteration."""
     batch = job.workload.as_in(job.topology).global_batch
     note = {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
+    note["microbatches"] = batch // (job.topology.micro_batch * job.topology.dp)
     return {**note, "batches": len(job.batches)} if job.batches else note
 
 
@@ -144,7 +151,7 @@ def noted_batches(note: Mapping[str, Any]) -> int:
 
 def noted_size(note: Mapping[str, Any]) -> StepSize:
     """Return the size of a job's iteration from its note."""
-    sizes = {name: note.get(name) for name in ("global_batch", "seq", "gpus")}
+    sizes = {name: note.get(name) for name in ("global_batch", "seq", "gpus", "microbatches")}
     return StepSize(**{name: size if isinstance(size, int) else None for name, size in sizes.items()})
 
 
@@ -203,7 +210,7 @@ def _from_log(
     Iterations that took more than `longest` seconds together are misread. One line per iteration is assumed, because a
     line of several may have the time of its last iteration only.
     """
-    reasons = []
+    reasons, microbatches = [], size.microbatches or 1
     runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
     for run in runs:
         argument = run.arguments.get("train_batch_size", "")
@@ -226,6 +233,11 @@ def _from_log(
         if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
             return (_outcome(run.failure), run.failure.meaning, run.failure.failure.evidence), ""
         rates, (memory, kind) = [entry.tflops for entry in chosen if entry.tflops], run.peak.figure
+        if microbatches > 1:
+            if any(entry.counts_batches is None for entry in chosen):
+                reasons.append((True, _STEP_OR_BATCH.format(count=microbatches)))
+                continue
+            chosen = [of_batches(entry, microbatches) if entry.counts_batches else entry for entry in chosen]
         measurement = Measurement(
             seconds=median(entry.seconds for entry in chosen if entry.seconds),
             iterations=numbers,

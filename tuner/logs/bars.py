@@ -171,6 +171,7 @@ class Bars:
                 by_mean = since_beginning(bar, steps=steps, between=between, first=first, rate=printed[3])
                 self._is_unsmoothed |= _is_unsmoothed(match)
                 bar.smooths |= not self._is_unsmoothed and _is_inverted(match)
+            iteration.counts_batches = False if name else _counts_batches(match)
             if by_mean is not None:
                 choose(iteration, by_mean, bar, first=first, is_mean=is_rich or self._is_unsmoothed)
         inverse = inverse_of(printed[3])[0]
@@ -217,6 +218,13 @@ def _is_unsmoothed(match: re.Match[str]) -> bool:
     if match.re is _UNBOUNDED or "v_num=" in match[5] or "avr_loss=" in match[5]:
         return True
     return (match[4] or "").endswith("it/s") and match[4].startswith("0.")
+
+
+def _counts_batches(match: re.Match[str]) -> bool | None:
+    """Whether a bar over epochs counts batches, as Lightning's does but for NeMo's strategies; None: unknown."""
+    if "global_step=" in match[5] or "consumed_samples=" in match[5] or _NEMO_SECONDS.search(match[5]):
+        return False
+    return True if match.re in (_RICH, _UNBOUNDED) or "v_num=" in match[5] else None
 
 
 def _is_inverted(match: re.Match[str]) -> bool:

@@ -91,6 +91,8 @@ class Iteration:
     loss: float | None = None
     memory_share: float | None = None
     """Fraction of the GPU's memory in use."""
+    counts_batches: bool | None = False
+    """Whether a step of its bar is a batch of the data loader and not an optimizer step; None: unknown."""
     skipped: int | None = None
     """Number of iterations without an optimizer step, if the line has it."""
     spread: float = 0.0

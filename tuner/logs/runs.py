@@ -96,7 +96,7 @@ def run_of(part: RunPart, batches: int) -> LogRun:
     source = _source(part)
     iterations = tuple(iteration for _, iteration in sorted(part.by_source[source].items())) if source else ()
     if batches > 1 and source in _OF_BATCHES:
-        iterations = tuple(_of_batches(iteration, batches) for iteration in iterations)
+        iterations = tuple(of_batches(iteration, batches) for iteration in iterations)
     if source == "flops profiler":
         iterations = iterations[-1:]  # it prints the accumulated time after each microbatch
     failures = [
@@ -118,7 +118,7 @@ def run_of(part: RunPart, batches: int) -> LogRun:
     )
 
 
-def _of_batches(iteration: Iteration, batches: int) -> Iteration:
+def of_batches(iteration: Iteration, batches: int) -> Iteration:
     """Return a batch as an iteration with the time of a step."""
     if not iteration.seconds:
         return iteration
@@ -128,6 +128,7 @@ def _of_batches(iteration: Iteration, batches: int) -> Iteration:
         seconds=iteration.seconds * batches,
         seconds_digit=iteration.seconds_digit * batches,
         stamp=None,  # the time between lines is that of batches
+        counts_batches=False,
         derived=f"{iteration.derived}, of {derived}" if iteration.derived else f"the time of {derived}",
     )
 

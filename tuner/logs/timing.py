@@ -29,6 +29,7 @@ class StepSize:
     global_batch: int | None = None
     seq: int | None = None
     gpus: int | None = None
+    microbatches: int | None = None
 
 
 def timed(run: LogRun, usual: StepSize) -> list[Iteration]:
