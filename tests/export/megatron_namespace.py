@@ -84,7 +84,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
         else None,
         "rotary_kernel": ns.apply_rope_fusion if rotary and (ns.rotary_interleaved or latent) else None,
         "scaling": scaling,
-        "window": (left + 1, ns.window_attn_skip_freq and int(ns.window_attn_skip_freq)) if ns.window_size else None,
+        "window": (left + 1, _windowed(ns)) if ns.window_size else None,
         "lookahead": right,
         "dropouts": (ns.attention_dropout, ns.hidden_dropout),
         "tied": not ns.untie_embeddings_and_output_weights,
@@ -229,6 +229,15 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
     }
 
 
+def _windowed(ns: Namespace) -> list[bool]:
+    """Return the layers with a window (megatron/core/transformer/utils.py: is_layer_window_attention)."""
+    frequency = str(ns.window_attn_skip_freq or "")
+    if "[" in frequency:
+        assert not re.search(r"[^,\d\[\]()+*]", frequency)  # arguments.py: _eval_pattern
+        return [bool(windowed) for windowed in eval(frequency)]  # noqa: S307
+    return [not frequency or layer % int(frequency) != 0 for layer in range(1, ns.num_layers + 1)]
+
+
 def asked(run: ProductionRun) -> dict[str, Any]:
     """Return what a run requests, in the terms of `trained`."""
     model, workload, topology = run.workload.model, run.workload, run.topology
@@ -280,7 +289,9 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         else None,
         "rotary_kernel": False if rotary and model.rotary_interleaved else None,
         "scaling": scaling,
-        "window": (model.sliding_window, model.window_skip or None) if 0 < model.sliding_window < model.seq else None,
+        "window": (model.sliding_window, [model.is_windowed_layer(layer) for layer in range(model.layers)])
+        if 0 < model.sliding_window < model.seq
+        else None,
         "lookahead": 0,
         "dropouts": (model.attention_dropout, model.hidden_dropout),
         "tied": model.tied_embeddings,

@@ -57,6 +57,7 @@ IDENTITIES: dict[str, Any] = {
     "attention_dropout": st.sampled_from([0.0, 0.1]),
     "sliding_window": st.sampled_from([0, 256, 4096]),
     "window_skip": st.sampled_from([0, 6]),
+    "window_start": st.sampled_from([0, 0, 3]),
     "attention_softcap": st.sampled_from([0.0, 50.0]),
     "logit_softcap": st.sampled_from([0.0, 30.0]),
     "embedding_scale": st.sampled_from([1.0, 55.4]),
@@ -344,6 +345,9 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
         assert config["softmax_scale"] is None
         bounded = 0 < model.sliding_window < model.seq
         assert config["window_size"] == ([model.sliding_window - 1, 0] if bounded else None)
+        windows = [model.is_windowed_layer(layer) for layer in range(model.layers)]
+        frequency = windows if model.window_start else model.window_skip or None
+        assert config["window_attn_skip_freq"] == (frequency if bounded else None)
         pattern = ([0] * (model.rotary_skip - 1) + [1]) * (model.layers // max(1, model.rotary_skip))
         assert config["no_rope_freq"] == (pattern if model.rotary_skip else None)
         built = answer["model"]

@@ -102,7 +102,10 @@ def _window(run: ProductionRun) -> Settings:
     model = run.workload.model
     if not is_windowed(run):
         return []
-    skipped = [("window_attn_skip_freq", repr(model.window_skip))] * bool(model.window_skip)
+    layers: int | list[int] = model.window_skip
+    if model.window_start:
+        layers = [int(model.is_windowed_layer(layer)) for layer in range(model.layers)]
+    skipped = [("window_attn_skip_freq", repr(layers))] * bool(layers)
     return [("window_size", repr((model.sliding_window - 1, 0))), *skipped]
 
 

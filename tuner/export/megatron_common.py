@@ -46,6 +46,13 @@ def is_windowed(run: ProductionRun) -> bool:
     return 0 < run.workload.model.sliding_window < run.workload.model.seq
 
 
+def has_window(run: ProductionRun) -> bool:
+    """Return whether megatron-core trains a run's window: with flash attention, and in any layers but of prediction."""
+    model = run.workload.model
+    placed = not (model.window_start and model.mtp_layers)  # these layers are numbered from one again
+    return not is_windowed(run) or (placed and run.workload.attention in ("flash1", "flash2"))
+
+
 def is_llama3(scaling: RotaryScaling, *, factor: float | None = None) -> bool:
     """Return whether a scaling has the constants of Llama 3.1, which are fixed in Megatron."""
     same = (scaling.low_frequency, scaling.high_frequency, scaling.original_seq) == (1.0, 4.0, 8192)

@@ -9,6 +9,7 @@ What the flags mean was read from Megatron's code at that commit, where a name a
 - `--disable-bias-linear` removes the biases of MLP and attention together; `--add-qkv-bias` brings those of queries,
   keys and values back.
 - `--window-size` counts the tokens before a position, itself excluded.
+- An integer `--window-attn-skip-freq` N means full attention in layers N, 2N ...; a list has 1 for a windowed layer.
 - `--position-embedding-type yarn` rotates whole heads, whatever `--rotary-percent` says, and halves only.
 - Experts know no fused GELU.
 - Without `--padded-vocab-size`, the embedding has the rows of the tokenizer, whatever `--vocab-size` says. Qwen3's and
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.core.domain import layout_chunks
+from tuner.core.model import Model
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import (
@@ -37,6 +39,7 @@ from tuner.export.megatron_common import (
     YARN_FACTORS,
     flash_in_half_precision,
     half_precision,
+    has_window,
     has_yarn,
     is_llama3,
     is_rotary,
@@ -161,7 +164,17 @@ def _window(run: ProductionRun) -> Settings:
     if not is_windowed(run):
         return []
     flags: Settings = [("--window-size", f"{model.sliding_window - 1},0")]
+    if model.window_start:
+        return [*flags, ("--window-attn-skip-freq", _windowed_layers(model))]
     return flags + [("--window-attn-skip-freq", str(model.window_skip))] * bool(model.window_skip)
+
+
+def _windowed_layers(model: Model) -> str:
+    """Return the layers with a window in Megatron's notation: `([0]*21+[1]*7)`."""
+    start = min(model.window_start, model.layers)
+    periods, rest = divmod(model.layers - start, model.window_skip) if model.window_skip else (0, model.layers - start)
+    parts = [f"[0]*{start}", f"([1]*{model.window_skip - 1}+[0])*{periods}" * (periods > 0), f"[1]*{rest}" * (rest > 0)]
+    return f"({'+'.join(filter(None, parts))})"
 
 
 def _vocabulary(run: ProductionRun) -> Settings:
@@ -297,10 +310,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "sliding_window": expressed(
         "--window-size, --window-attn-skip-freq",
         _window,
-        only="from the first layer on, with flash attention",
-        accepts=lambda r: (
-            not is_windowed(r) or (not r.workload.model.window_start and r.workload.attention in ("flash1", "flash2"))
-        ),
+        only="with flash attention, and from a later layer on without multi-token prediction",
+        accepts=has_window,
     ),
     "tied_embeddings": switch("--untie-embeddings-and-output-weights", "tied_embeddings", on=False),
     "vocab": expressed("--padded-vocab-size", _vocabulary),
