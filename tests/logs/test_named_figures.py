@@ -344,3 +344,19 @@ def test_time_stamps_without_a_date_continue_across_midnight() -> None:
     clocks = ["23:59:30", "23:59:40", "23:59:50", "00:00:00", "00:00:10"]
     lines = [f"[{clock}] step {10 * number} loss 2.0" for number, clock in enumerate(clocks, start=1)]
     assert [each.seconds for each in read(*lines)] == [1.0] * 4
+
+
+@pytest.mark.parametrize("left", ["{}s", "1:0{}", "{}.5 sec"])
+@pytest.mark.parametrize(
+    ("rate", "seconds"), [("400ms/step", 0.4), ("3s/step", 3.0), ("2.50 it/s", 0.4), ("0.4 s/batch", 0.4)]
+)
+def test_a_time_before_that_of_a_step_is_the_remaining_time(left: str, rate: str, seconds: float) -> None:
+    """Keras prints the time until the end of the epoch and the mean time of its steps."""
+    bars = (
+        f"\r\x1b[1m{n}/14\x1b[0m ━━━━ \x1b[1m{left.format(6 - n)}\x1b[0m {rate} - loss: 2.3{n}" for n in range(2, 6)
+    )
+    assert times("Epoch 1/3", "".join(bars)) == [seconds] * 4
+
+
+def test_a_time_without_a_name_is_that_of_a_step_unless_one_follows() -> None:
+    assert times(*(f"step {n} loss 3.2 1.2s, mean 1.5 s/it" for n in (1, 2, 3))) == [1.2] * 3

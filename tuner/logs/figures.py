@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import isfinite
 from typing import Final, Literal
@@ -246,7 +246,7 @@ def figures(text: str) -> list[Figure]:
         name = name_of(text[max(end, match.start() - _MAX_NAME) : match.start()])
         if match["not_finite"] and not name:
             continue
-        end = match.end()
+        before, end = end, match.end()
         if match["not_finite"]:
             found.append(Figure(name=name, text=match["not_finite"], start=match.start()))
             continue
@@ -271,9 +271,16 @@ def figures(text: str) -> list[Figure]:
         if _is_misleading(match, name, unit, text):
             unit = OTHER_UNIT
         name = name or (FRACTION if total else _FIRST if not text[: match.start()].strip() else "")
+        if found and "/" in unit and _is_remaining(found[-1]) and not text[before : match.start()].strip():
+            found[-1] = replace(found[-1], unit=OTHER_UNIT)
         value = match["value"].replace(",", "")
         found.append(Figure(name=name, text=value, start=match.start(), total=total, unit=unit))
     return found
+
+
+def _is_remaining(figure: Figure) -> bool:
+    """Whether a figure directly before seconds per step is the time of all remaining steps: `4s 400ms/step`."""
+    return not figure.name and figure.unit in _UNITS
 
 
 def name_of(before: str) -> str:
