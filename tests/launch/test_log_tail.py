@@ -12,7 +12,7 @@ from tuner.core.outcomes import Outcome
 from tuner.launch.log_tail import LogProgress, LogTail, after_line, lines_of, size_of
 from tuner.launch.outcome import CANCELLED, outcome_of
 from tuner.launch.slurm.commands import PollInterval
-from tuner.logs import read_log
+from tuner.logs import StepPattern, read_log
 from tuner.sizing.fit import BatchResult, fitted, pressures, ratio_at
 from tuner.sizing.max_batch import throughput_of
 
@@ -263,6 +263,27 @@ def test_iterations_that_took_longer_than_the_job_are_misread(seconds: float, me
         assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True).outcome is Outcome.MEASURED
         (tmp_path / "stdout.log.before-1").touch()  # Slurm restarted it, and a log may have earlier iterations
         assert outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True).outcome is Outcome.MEASURED
+
+
+FIVE_STEPS = r"step (?P<iteration>\d+): 5 steps in (?P<seconds>[\d.]+)s"
+
+
+@pytest.mark.parametrize(("seconds", "measured"), [(6.9, True), (7.1, False)])
+def test_a_line_of_five_iterations_counts_five_times(seconds: float, measured: bool, tmp_path: Path) -> None:
+    """A pattern that reads the time of five iterations as that of one gives more than the job's 30 s, and 5 s more."""
+    (tmp_path / "stdout.log").write_text("".join(f"step {n}: 5 steps in {seconds}s\n" for n in (5, 10, 15)))
+    ended, pattern = {"exit": 0, "began": 100.0, "ended": 130.0}, StepPattern.parse(FIVE_STEPS)
+    found = outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True, pattern=pattern)
+    assert found.seconds == (seconds if measured else None)
+    assert measured or "took 35.5 s, and the whole job only 30 s: a unit" in found.evidence
+
+
+def test_a_line_with_the_time_of_its_last_iteration_counts_once(tmp_path: Path) -> None:
+    """nanoGPT prints the time of the last iteration, before which it may have evaluated."""
+    lines = "".join(f"iter {n}: loss 4.2, time 7100.00ms, mfu 1.00%\n" for n in (0, 5, 10))
+    (tmp_path / "stdout.log").write_text(lines)
+    ended = {"exit": 0, "began": 100.0, "ended": 130.0}
+    assert outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True).seconds == pytest.approx(7.1)
 
 
 def test_several_measured_iterations_are_added_up(tmp_path: Path) -> None:

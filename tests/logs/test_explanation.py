@@ -47,6 +47,47 @@ def test_no_pattern_is_suggested_for_a_time_in_another_unit_or_of_several_steps(
     assert explained([f"step 1 loss: 3.2 step time {time}"]).pattern == ""
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step {n}: loss 2.31 | 5 steps in 2.00s",
+        "step {n}: loss 2.31, 5 iterations took 2.00 s",
+        "[{n}] loss 2.31, 20 batches: 2.00s",
+    ],
+)
+def test_no_pattern_is_suggested_for_the_time_after_a_number_of_steps(line: str) -> None:
+    assert explained([line.format(n=5)]).pattern == ""
+    assert explained([line.format(n=n) for n in (5, 10, 15)]).pattern == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "seconds"),
+    [
+        ("| step {n} | loss 2.31 | elapsed_time 2.00s |", None),
+        ("Iter {n}: loss 2.31, time 3.50s", None),
+        ("iter {n} took 400 ms", None),
+        ("[packed] update {n} | 0.40 s/update", 0.4),
+        ("iteration {n} loss 3.1 step_time: 0.75", 0.75),
+    ],
+)
+@pytest.mark.parametrize("apart", [1, 5])
+def test_between_lines_of_several_iterations_only_a_time_per_step_is_suggested(
+    line: str, seconds: float | None, apart: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Five iterations of 0.4 s may be printed as 2.00 s."""
+    monkeypatch.setattr("tuner.logs.explanation.Interpretation.of", lambda _: None)
+    lines = [line.format(n=apart * n) for n in (6, 7, 8)]
+    pattern = explained(lines).pattern
+    assert bool(pattern) == (apart == 1 or seconds is not None)
+    if seconds is not None:
+        (run,) = read_log(lines, StepPattern.parse(pattern)).runs
+        assert [(one.number, one.seconds) for one in run.iterations] == [(apart * n, seconds) for n in (6, 7, 8)]
+
+
+def test_tokens_per_second_are_suggested_whatever_the_interval() -> None:
+    assert "tokens_per_sec" in explained([f"step {n} loss 3.2 tok/s 341" for n in (5, 10)]).pattern
+
+
 LONE = {
     "step 1 loss: 4.9 step_time: 0.3": 1,
     "2026-03-04 05:00:01 step 7/9, loss: 4.9, 250 ms/step": 7,

@@ -34,6 +34,7 @@ from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
 from tuner.logs.runs import of_batches
 from tuner.logs.signature import HOST_MEMORY
+from tuner.logs.timing import means
 
 Cause = tuple[Outcome, str, str]
 """Outcome, meaning and evidence."""
@@ -207,8 +208,8 @@ def _from_log(
 ) -> tuple[Measurement | Cause | None, str]:
     """Return the measurement of the requested iterations, a failure if a loss is NaN, or the reason for neither.
 
-    Iterations that took more than `longest` seconds together are misread. One line per iteration is assumed, because a
-    line of several may have the time of its last iteration only.
+    Iterations that took more than `longest` seconds together are misread. A line of several iterations counts once for
+    each of them, unless it has the time of the last one only.
     """
     reasons, microbatches = [], size.microbatches or 1
     runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
@@ -227,7 +228,8 @@ def _from_log(
         if (error := derived_error(chosen)) > MAX_DERIVED_ERROR:
             reasons.append((True, _IMPRECISE.format(source=chosen[0].derived, error=error)))
             continue
-        if (took := sum(entry.seconds or 0.0 for entry in chosen)) > longest:
+        each = (run.interval or 1) if means(run) else 1
+        if (took := each * sum(entry.seconds or 0.0 for entry in chosen)) > longest:
             reasons.append((True, _TOO_LONG.format(took=took, elapsed=longest - MAX_CLOCK_ERROR)))
             continue
         if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:

@@ -6,10 +6,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, islice, pairwise
 from typing import Final
 
-from tuner.logs.figures import MAX_TEXT, OTHER_UNIT, WITH_COUNT, figures, is_name, name_of, words_of
+from tuner.logs.figures import AFTER_COUNT, MAX_TEXT, OTHER_UNIT, WITH_COUNT, figures, is_name, name_of, words_of
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.lines import visible
 from tuner.logs.named_figures import Interpretation
@@ -101,10 +101,11 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
         ReaderExplanation(source=source, lines=counts[source], examples=tuple(examples[source])) for source in counts
     )
     likely = [] if readers else sorted(candidates, key=lambda one: -one[0])[:_MAX_EXAMPLES]
+    texts, apart = [text for _, _, text in likely], _apart(text for _, _, text in candidates)
     return LogExplanation(
         readers=readers,
         likely=tuple((number, text) for _, number, text in sorted(likely, key=lambda one: one[1])),
-        pattern=next((found for _, _, text in likely if (found := _suggested(text))), ""),
+        pattern=next((found for text in texts if (found := _suggested(text, apart[_shape(text)]))), ""),
     )
 
 
@@ -146,11 +147,24 @@ def _score(text: str) -> int:
     return 2 * (_STEP.search(text) is not None) + 3 * has_time + (_LOSS.search(text) is not None)
 
 
-def _suggested(text: str) -> str:
-    """Return a step pattern that matches a line, or an empty string if it has no time."""
+def _apart(lines: Iterable[str]) -> dict[str, int]:
+    """Return the least number of iterations between the lines of each shape, 1 if they do not show it."""
+    numbers: dict[str, list[int]] = {}
+    for text in lines:
+        step = _STEP.search(text)
+        numbers.setdefault(_shape(text), []).extend([int(step[1])] if step else [])
+    gaps = {shape: [after - before for before, after in pairwise(found)] for shape, found in numbers.items()}
+    return {shape: min((gap for gap in found if gap > 0), default=1) for shape, found in gaps.items()}
+
+
+def _suggested(text: str, apart: int) -> str:
+    """Return a step pattern that matches a line, or an empty string if it has no time of one step.
+
+    If lines are several iterations `apart`, only a name or unit shows that a time is not that of all of them.
+    """
     step = _STEP.search(text)
     after = step.end() if step else 0
-    time = _time(text, after)
+    time = _time(text, after, apart)
     if time is None:
         return ""
     start = time.start("value")
@@ -176,13 +190,17 @@ def _group(text: str, time: re.Match[str]) -> str:
     return {None: "seconds", 1.0: "seconds", 1e-3: "ms"}.get(figure.scale, "")
 
 
-def _time(text: str, after: int) -> re.Match[str] | None:
+def _time(text: str, after: int, apart: int) -> re.Match[str] | None:
     """Return the first time or rate after a position of a line that may be that of a whole step."""
+    per_step = {figure.start for figure in figures(text) if figure.is_per_step}
     for time in chain(_TIME.finditer(text, after), _NAMED_TIME.finditer(text, after)):
         name = name_of(_NUMBER_WITH_UNIT.split(text[after : time.start("value")])[-1])
         printed = time.groupdict().get("unit") or ""
-        if WITH_COUNT.search(text, after, time.start("value")):
+        start = time.start("value")
+        if WITH_COUNT.search(text, after, start) or AFTER_COUNT.search(text[after:start]):
             continue  # the time of several steps
+        if apart > 1 and "tok" not in time[0].casefold() and start not in per_step:
+            continue
         if not is_name(printed, name, text[time.end() :]) and _PARTS.isdisjoint(words_of(name)):
             return time
     return None

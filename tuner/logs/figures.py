@@ -67,6 +67,12 @@ WITH_COUNT: Final = re.compile(
     rf"(?:(?<![a-z])(?:per|last|every)[\s_-]?|/)[0-9]{{1,9}}[\s_-]?{_STEPS}(?![a-z])", re.IGNORECASE
 )
 """Names around a number of steps: `time per 10 steps`, `time_per_10_steps`."""
+AFTER_COUNT: Final = re.compile(
+    rf"(?<![\w.])(?!0*1\b)[0-9]{{1,9}}[\s-]?{_STEPS}\s*(?:(?:done|finished|completed)\s*)?"
+    r"(?:in|took|after|within|[:=(@,])?[\s:=(]*$",
+    re.IGNORECASE,
+)
+"""A number of steps directly before their time: `5 steps in 2.00s`."""
 _DELIMITER: Final = re.compile(r"[,;|{}\[\]\t]|\s-\s|\s{2,}")
 _MEAN: Final = r"(?:average|avg\.?|mean|median)"
 _PART: Final = r"(?!(?:average|avg|mean|median|max|maximum|std)\b)[a-z]+"
@@ -210,7 +216,12 @@ class Figure:
     @property
     def is_of_a_step(self) -> bool:
         """Whether name or unit marks the figure as the time of one step."""
-        return self.names_a_step or "dt" in self.words or self.scale in (1e-3, 1e-6, 1e-9)
+        return self.is_per_step or self.scale in (1e-3, 1e-6, 1e-9)
+
+    @property
+    def is_per_step(self) -> bool:
+        """The same, regardless of the size of its unit."""
+        return self.names_a_step or "dt" in self.words
 
     @property
     def names_a_step(self) -> bool:
