@@ -88,6 +88,31 @@ def test_tokens_per_second_are_suggested_whatever_the_interval() -> None:
     assert "tokens_per_sec" in explained([f"step {n} loss 3.2 tok/s 341" for n in (5, 10)]).pattern
 
 
+NO_TIME = (
+    "none of these lines has a figure that is clearly the seconds or milliseconds of one whole iteration, or its "
+    "tokens per second"
+)
+OF_ALL = "the lines are several iterations apart, and their time may be that of all of them"
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{{"step": {n}, "loss": 2.31, "dur_ms": 400.0}}', NO_TIME),
+        ("step {n} | loss 2.31 | 1.28K tok/s", NO_TIME),
+        ("step {n} loss=2.31 samples/s=20.00", NO_TIME),
+        ("step {n}: loss 2.31 | 5 steps in 2.00s", NO_TIME),
+        ("Iter {n}: loss 2.31, time 3.50s", OF_ALL),
+    ],
+)
+def test_the_reason_for_no_pattern_is_printed(line: str, why: str, run: Run, tmp_path: Path) -> None:
+    log = tmp_path / "job.log"
+    log.write_text("".join(line.format(n=n) + "\n" for n in (5, 10, 15)))
+    out = run("measure", str(log), "--explain").out
+    assert "likely line 1: " in out
+    assert out.endswith(f"\nno --step-pattern is suggested: {why}\n")
+
+
 LONE = {
     "step 1 loss: 4.9 step_time: 0.3": 1,
     "2026-03-04 05:00:01 step 7/9, loss: 4.9, 250 ms/step": 7,

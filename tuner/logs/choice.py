@@ -16,8 +16,8 @@ from tuner.logs.runs import LogRun
 
 NO_LINE: Final = (
     "no line of its output has the time of an iteration; match its lines with --step-pattern, such as "
-    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms' (`tuner measure stdout.log --explain` suggests one), or call "
-    "step() of tuner.step in the trainer"
+    "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms' (`tuner measure stdout.log --explain` shows the likeliest "
+    "lines and may suggest a pattern), or call step() of tuner.step in the trainer"
 )
 
 ONE_LINE: Final = (

@@ -54,6 +54,13 @@ _NUMBER_WITH_UNIT: Final = re.compile(r"[0-9][\w.]*")
 _LOSS: Final = re.compile(r"\bloss\b", re.IGNORECASE)
 
 
+_NO_TIME: Final = (
+    "none of these lines has a figure that is clearly the seconds or milliseconds of one whole iteration, or its "
+    "tokens per second"
+)
+_OF_ALL: Final = "the lines are several iterations apart, and their time may be that of all of them"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderExplanation:
     """The lines that one reader recognises."""
@@ -73,6 +80,8 @@ class LogExplanation:
     """The lines of an unread log that are most likely about an iteration."""
     pattern: str
     """A step pattern for the likeliest of them; empty if none has a time."""
+    no_pattern: str = ""
+    """Why there is none, although lines are likely."""
 
 
 def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogExplanation:
@@ -102,10 +111,16 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
     )
     likely = [] if readers else sorted(candidates, key=lambda one: -one[0])[:_MAX_EXAMPLES]
     texts, apart = [text for _, _, text in likely], _apart(text for _, _, text in candidates)
+    suggested = [one for text in texts if (one := _suggested(text, apart[_shape(text)]))]
     return LogExplanation(
         readers=readers,
         likely=tuple((number, text) for _, number, text in sorted(likely, key=lambda one: one[1])),
-        pattern=next((found for text in texts if (found := _suggested(text, apart[_shape(text)]))), ""),
+        pattern=suggested[0] if suggested else "",
+        no_pattern=""
+        if suggested or not texts
+        else _OF_ALL
+        if any(_suggested(text, 1) for text in texts)
+        else _NO_TIME,
     )
 
 

@@ -33,7 +33,11 @@ _MAX_ROWS: Final = 12
 @click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
 @takes_step_pattern
 @takes_description_of_log
-@click.option("--explain", is_flag=True, help="Print which lines each reader recognises, or suggest a --step-pattern.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Print which lines each reader recognises, or else the likeliest lines and, if possible, a --step-pattern.",
+)
 @click.option("--csv", "as_csv", is_flag=True, help="Print the run as a CSV row of the measurement table.")
 @as_json
 def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) -> None:
@@ -94,7 +98,9 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
             print(f"  likely line {number}: {text}")
         if found.pattern:
             print(f"try: --step-pattern '{found.pattern}'")
-        elif not found.likely:
+        elif found.likely:
+            print(f"no --step-pattern is suggested: {found.no_pattern}")
+        else:
             print("no line looks like an iteration; print its number and seconds, or call tuner.step in the trainer")
 
 
