@@ -213,6 +213,34 @@ def test_frameworks_log_their_peak_memory(name: str) -> None:
     assert only_run(name).peak.reserved == pytest.approx(MEMORY[name] * 2**30)
 
 
+NEMO_2 = "Training epoch 0, iteration {0}/9 | lr: 1e-4 | global_step: {0} | {1} | train_step_timing in s: 0.4"
+
+
+@pytest.mark.parametrize(
+    ("printed", "reserved", "allocated"),
+    [
+        ("max_memory_reserved: 4831838208", 4831838208, None),
+        ("max_memory_reserved: 4831838208 | max_memory_allocated: 3221225472", 4831838208, 3221225472),
+        ("max_memory_allocated: 4.52 GB", None, None),
+        ("max_memory_allocated: 4831838 KB", None, None),
+    ],
+)
+def test_nemo_logs_its_peak_memory_in_bytes(printed: str, reserved: int | None, allocated: int | None) -> None:
+    (run,) = read_log(NEMO_2.format(step, printed) for step in range(4)).runs
+    assert (run.peak.reserved, run.peak.allocated) == (reserved, allocated)
+    assert [each.seconds for each in run.iterations] == [0.4] * 4
+
+
+@pytest.mark.parametrize("quote", ["", "'"])
+def test_axolotl_logs_its_memory_among_the_figures_of_hf_trainer(quote: str) -> None:
+    bar = "  {0}%|          | {0}/100 [00:0{1}<03:18,  2.00s/it]"
+    figures = "{{'loss': 2.3, 'memory/max_allocated (GiB)': {0}3.5{0}, 'memory/device_reserved (GiB)': {0}4.5{0}}}"
+    lines = [line for n in (1, 2, 3) for line in (bar.format(n, 2 * n), figures.format(quote))]
+    (run,) = read_log(lines).runs
+    assert (run.peak.reserved, run.peak.allocated) == (4.5 * 2**30, 3.5 * 2**30)
+    assert [each.seconds for each in run.iterations] == pytest.approx([2.0] * 3)
+
+
 @pytest.mark.parametrize("stamp", ["2024-02-28 23:59:58,250", "2023-12-31T23:59:58.250", "2026-03-04 11:00:00.250000"])
 def test_time_stamps_continue_across_days_and_years(stamp: str) -> None:
     moment = datetime.fromisoformat(stamp.replace(",", "."))

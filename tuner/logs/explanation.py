@@ -116,11 +116,7 @@ def explained(lines: Iterable[str], pattern: StepPattern | None = None) -> LogEx
         readers=readers,
         likely=tuple((number, text) for _, number, text in sorted(likely, key=lambda one: one[1])),
         pattern=suggested[0] if suggested else "",
-        no_pattern=""
-        if suggested or not texts
-        else _OF_ALL
-        if any(_suggested(text, 1) for text in texts)
-        else _NO_TIME,
+        no_pattern="" if suggested or not texts else _reason(texts),
     )
 
 
@@ -160,6 +156,11 @@ def _score(text: str) -> int:
     """Return how much a line looks like an iteration; 0 for not at all."""
     has_time = _TIME.search(text) is not None or _NAMED_TIME.search(text) is not None
     return 2 * (_STEP.search(text) is not None) + 3 * has_time + (_LOSS.search(text) is not None)
+
+
+def _reason(texts: Iterable[str]) -> str:
+    """Return why no pattern is suggested for likely lines."""
+    return _OF_ALL if any(_suggested(text, apart=1) for text in texts) else _NO_TIME
 
 
 def _apart(lines: Iterable[str]) -> dict[str, int]:

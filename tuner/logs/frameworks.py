@@ -173,7 +173,7 @@ _FORMATS: Final = (
 FRAMEWORK_WORDS: Final = (
     *(known.trigger for known in _FORMATS),
     *("[step=", "[batch=", "iter time: ", "throughput/", "train/", "Train "),
-    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: "),
+    *("GiB(", "cuda_max_memory_reserved", "memory/", "memory(GiB)", "data_time: ", "max_memory_"),
 )
 """Each line that this module and `blocks.py` read contains one of these words."""
 
@@ -184,6 +184,7 @@ _LOGGED_MEMORY: Final = re.compile(
 _SWIFT_MEMORY: Final = re.compile(rf"\bmemory\(GiB\)['\"]?: ['\"]?({NUMBER})\b")
 _TITAN_MEMORY: Final = re.compile(rf"  memory: {{1,8}}({NUMBER})GiB\([0-9.]{{1,8}}%\)  (?:tps|wps): ")
 _MMENGINE_MEMORY: Final = re.compile(rf"  data_time: {NUMBER}  memory: ([0-9]{{1,9}})\b")
+_BYTES: Final = re.compile(r"\bmax_memory_(allocated|reserved)['\"]?(?:: |=)([0-9]{7,15})(?![\w.]| ?[KMG]i?B)")
 _NANOTRON_MEMORY: Final = re.compile(r"cuda_max_memory_reserved: ([0-9.]{1,12})([KMBGT]?)(?: |\s*$)")
 
 
@@ -252,12 +253,15 @@ def lines_of_frameworks(line: int, text: str) -> Iterator[LogRecord]:
 
 
 def logged_memory(text: str) -> PeakMemory | None:
-    """Return the peak memory in a line of torchtitan, nanotron, ms-swift, MMEngine, Composer or Axolotl."""
+    """Return the peak memory in a line of torchtitan, nanotron, NeMo, ms-swift, MMEngine, Composer or Axolotl."""
     if "GiB(" in text and (found := _TITAN_MEMORY.search(text)):
         return _peak(reserved=figure_of(found[1]))
     if "cuda_max_memory_reserved" in text and (found := _NANOTRON_MEMORY.search(text)):
         figure = figure_of(found[1])
         return _peak(reserved=figure * _UNITS[found[2]] / GIB if figure else None)
+    if "max_memory_" in text and (of_torch := dict(_BYTES.findall(text))):
+        sizes = {name: (figure_of(figure) or 0.0) / GIB for name, figure in of_torch.items()}
+        return _peak(reserved=sizes.get("reserved"), allocated=sizes.get("allocated"))
     if "memory(GiB)" in text and (found := _SWIFT_MEMORY.search(text)):
         return _peak(reserved=figure_of(found[1]))
     if "data_time: " in text and (found := _MMENGINE_MEMORY.search(text)):
