@@ -275,6 +275,7 @@ MILLISECONDS = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) s")
             "3 lines add up to 0.006 s, and their time stamps span 6 s",
         ),
         (stamped(2e3, 2e3, 2e3, wall=2.0), SECONDS, "2 lines add up to 4000 s, and their time stamps span 4 s"),
+        (stamped(2e3, 2e3, wall=2.0), SECONDS, "times of 1 line add up to 2000 s, and their time stamps span 2 s"),
         (stamped(16.0, 16.0, 16.0, wall=2.0), SECONDS, "2 lines add up to 32 s, and their time stamps span 4 s"),
         (stamped(2.0, 2.0, 2.0, 2.0, wall=2.0, pause=600.0), SECONDS, ""),
         (stamped(0.2, 0.2, 0.2, wall=0.2), SECONDS, ""),

@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 from typing import Final
 
+from tuner.core.text import counted
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration
 from tuner.logs.runs import LogRun
 
@@ -89,8 +90,8 @@ def contradiction(timed: Sequence[Iteration]) -> str:
     if not (is_long or is_short):
         return ""
     return (
-        f"the times of {len(pairs)} lines add up to {printed:.4g} s, and their time stamps span {between:.4g} s: a "
-        "unit or the size of a step is misread; give the unit with --step-pattern, or the right --global-batch."
+        f"the times of {counted(len(pairs), 'line')} add up to {printed:.4g} s, and their time stamps span {between:.4g} s: "
+        "a unit or the size of a step is misread; give the unit with --step-pattern, or the right --global-batch."
     )
 
 
