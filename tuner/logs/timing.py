@@ -90,8 +90,9 @@ def contradiction(timed: Sequence[Iteration]) -> str:
     if not (is_long or is_short):
         return ""
     return (
-        f"the times of {counted(len(pairs), 'line')} add up to {printed:.4g} s, and their time stamps span {between:.4g} s: "
-        "a unit or the size of a step is misread; give the unit with --step-pattern, or the right --global-batch."
+        f"the times of {counted(len(pairs), 'line')} add up to {printed:.4g} s, and their time stamps span "
+        f"{between:.4g} s: a unit or the size of a step is misread; give the unit with --step-pattern, or the right "
+        "--global-batch."
     )
 
 
