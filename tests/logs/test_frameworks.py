@@ -281,7 +281,7 @@ MILLISECONDS = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) s")
         (stamped(0.2, 0.2, 0.2, wall=0.2), SECONDS, ""),
         (OWN_LINES, StepPattern.parse(OWN_PATTERN), ""),
     ],
-    ids=["seconds", "ms", "seconds for ms", "eight times", "checkpoint", "coarse stamps", "no stamps"],
+    ids=["seconds", "ms", "seconds for ms", "one line", "eight times", "checkpoint", "coarse stamps", "no stamps"],
 )
 def test_times_that_contradict_the_time_stamps_are_refused(lines: list[str], pattern: StepPattern, words: str) -> None:
     (run,) = read_log(lines, pattern).runs
