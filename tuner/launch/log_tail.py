@@ -28,8 +28,8 @@ _MICROBATCH: Final = re.compile(
 MAX_SKIPPED_LINES: Final = 50
 """Consecutive lines without an optimizer step after which a job is ended: its loss scale does not settle."""
 
-FINEST_UNUSABLE: Final = 10.0
-"""Seconds; a clock with this resolution, such as one of minutes, is not waited for."""
+MAX_CLOCK_DIGIT: Final = 10.0
+"""Resolution of a clock in seconds; a coarser one, such as one of minutes, is not waited for."""
 
 _NOT_FOLLOWED: Final = ("flops profiler", "training summary")
 """The flops profiler prints a running total after each microbatch, and the summary is printed once at the end."""
@@ -256,7 +256,7 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
 def _clocked(found: Iteration, since: float | None) -> dict[str, Any]:
     """Return the fields of clocks after an iteration; `since` is the clock at the source's first line."""
     timed = found.seconds or found.samples_per_second or found.tokens_per_second or found.tokens_per_second_per_gpu
-    if timed or found.clock is None or found.clock_digit >= FINEST_UNUSABLE:
+    if timed or found.clock is None or found.clock_digit > MAX_CLOCK_DIGIT:
         return {"clock_from": None, "clock_error": 0.0}
     if since is None:
         return {"clock_from": found.clock, "clock_error": 0.0}
