@@ -202,7 +202,9 @@ def test_nodes_are_excluded_once_and_recorded_beside_the_study(tmp_path: Path) -
 
 def test_the_first_note_has_what_a_later_process_needs(tmp_path: Path) -> None:
     note = first_note(job(tmp_path, nodes=2), "7")
-    sizes = {"global_batch": WORKLOAD.global_batch, "seq": WORKLOAD.model.seq, "gpus": 2 * TOPOLOGIES["good"].gpus}
+    good = TOPOLOGIES["good"]
+    sizes = {"global_batch": WORKLOAD.global_batch, "seq": WORKLOAD.model.seq, "gpus": 2 * good.gpus}
+    sizes["microbatches"] = WORKLOAD.global_batch // (2 * good.dp * good.micro_batch)
     assert note == {"tag": "t", "job": "7", "iterations": [3, 4], "nodes": 2, **sizes}
 
 
