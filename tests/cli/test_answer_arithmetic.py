@@ -20,6 +20,7 @@ from tuner.cli.optimize_output import (
     _outcomes,
     _ranked_document,
     _removed,
+    _unread,
     print_answer,
     trial_document,
 )
@@ -167,6 +168,17 @@ def test_the_table_of_an_answer_has_the_first_five_topologies(capsys: pytest.Cap
     assert "Jobs: 2 measured, 1 oom, 1 running." in printed
     assert "Slower. The table shows times at the present speed." in printed
     assert printed[-2:] == ["Saved to runs/s. Rerun with a larger --budget to continue.", "Next: report s or export s"]
+
+
+@pytest.mark.parametrize(
+    ("count", "line"),
+    [(0, ""), (2, "Not compared, because 2 jobs ran but could not be measured: call tuner.step.")],
+)
+def test_an_answer_says_which_jobs_are_not_compared(count: int, line: str) -> None:
+    """They may be better than the best one of those that were measured."""
+    failure = Failure(kind="", evidence="call tuner.step", meaning="no iteration could be measured")
+    jobs = [ended(Outcome.OOM), *[ended(Outcome.UNREADABLE, failure=failure)] * count, ended()]
+    assert _unread(study(ranked(3, 10.0), launched=jobs)) == line
 
 
 def test_a_trial_is_written_as_its_proposal_and_result() -> None:

@@ -48,6 +48,8 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     print_table(headers, rows, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
     print()
     print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
+    if unread := _unread(study):
+        print(f"{label}{unread}")
     for period in study.speed_periods:
         print(f"{label}{period.sentence()} The table shows times at the present speed.")
     print(_where(study, loop))
@@ -62,6 +64,20 @@ def _where(study: StudyResult, loop: StudyLoop) -> str:
     else:
         again = "Rerun the same command to see this again."
     return f"Saved to {study.folder}. {again}"
+
+
+def _unread(study: StudyResult) -> str:
+    """Return that topologies were left out of the comparison although their jobs ran; empty if none was."""
+    from tuner.core.outcomes import Outcome
+    from tuner.core.text import counted
+
+    results = [trial.result for trial in study.launched if trial.result is not None]
+    unread = [result for result in results if result.outcome is Outcome.UNREADABLE]
+    if not unread:
+        return ""
+    return (
+        f"Not compared, because {counted(len(unread), 'job')} ran but could not be measured: {unread[-1].explanation}."
+    )
 
 
 def _answer(study: StudyResult) -> list[str]:
