@@ -176,3 +176,13 @@ def test_a_ramp_of_the_command_is_that_of_the_study() -> None:
     assert trainer.completed({"model": model})["ramp"] == "32,16"
     with pytest.raises(InputError, match="--ramp 8,8 contradicts --rampup-batch-size 32 16 1000 of --command"):
         trainer.completed({"model": model, "ramp": "8,8"})
+
+
+@pytest.mark.parametrize(("window", "flag", "refused"), [(64, True, False), (64, False, False), (16, False, True)])
+def test_a_window_of_a_whole_sequence_need_not_be_given(window: int, flag: bool, refused: bool) -> None:
+    usual = Model(layers=2, hidden=64, heads=4, vocab=100, seq=32, ffn=256)
+    model = replace(usual, sliding_window=window, attention_dropout=0.1, hidden_dropout=0.1)
+    flags = {"--num-layers": "2", "--hidden-size": "64", "--num-attention-heads": "4"}
+    flags |= {"--window-size": f"{window - 1},0"} if flag else {}
+    with pytest.raises(InputError, match="--command lacks --window-size") if refused else nullcontext():
+        MEGATRON_LM.check(flags, model)

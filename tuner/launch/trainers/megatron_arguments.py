@@ -154,7 +154,10 @@ def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> No
                 f"the arguments of --command describe a model with {_words(field, value)}, and --model has "
                 f"{_words(field, own)}; correct --model or {_FLAGS_OF[field]}."
             )
-    check_parts(flags, model, {flag: has(model) for flag, has in _PARTS.items()})
+    parts = {flag: has(model) for flag, has in _PARTS.items()}
+    if model.sliding_window and not model.window:
+        del parts["--window-size"]  # a window of a whole sequence may be given or left out
+    check_parts(flags, model, parts)
 
 
 def _words(field: str, value: object) -> str:
