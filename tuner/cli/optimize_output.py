@@ -75,9 +75,7 @@ def _unread(study: StudyResult) -> str:
     unread = [result for result in results if result.outcome is Outcome.UNREADABLE]
     if not unread:
         return ""
-    return (
-        f"Not compared, because {counted(len(unread), 'job')} ran but could not be measured: {unread[-1].explanation}."
-    )
+    return f"Not compared, because {counted(len(unread), 'job')} ran but could not be measured: {unread[-1].evidence}."
 
 
 def _answer(study: StudyResult) -> list[str]:

@@ -8,7 +8,7 @@ import re
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from tuner.core.atomic_write import open_regular
 from tuner.logs.arguments import argument, opens_arguments
@@ -235,6 +235,7 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
     number = progress.number + 1 if record.counted and not first else record.iteration.number or int(record.counted)
     if not first and number <= progress.number:
         return progress  # another rank
+    clock_from, clock_error = _clocked(record.iteration, None if first else progress.clock_from)
     skips = bool(record.iteration.skipped if source == "megatron" else progress.overflows)
     lines = 1 if first else progress.lines + (not skips)
     interval = progress.announced or (1 if number == 1 else None) if first else number - progress.number
@@ -243,7 +244,8 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
         source=source,
         lines=lines,
         iterations=lines if before == "named figures" and first else max(progress.iterations, lines),
-        **_clocked(record.iteration, None if first else progress.clock_from),
+        clock_from=clock_from,
+        clock_error=clock_error,
         number=number,
         interval=interval,
         skipped=progress.skipped + 1 if skips else 0,
@@ -253,15 +255,15 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
     )
 
 
-def _clocked(found: Iteration, since: float | None) -> dict[str, Any]:
-    """Return the fields of clocks after an iteration; `since` is the clock at the source's first line."""
+def _clocked(found: Iteration, since: float | None) -> tuple[float | None, float]:
+    """Return `clock_from` and `clock_error` after an iteration; `since` is the former before it."""
     timed = found.seconds or found.samples_per_second or found.tokens_per_second or found.tokens_per_second_per_gpu
     if timed or found.clock is None or found.clock_digit > MAX_CLOCK_DIGIT:
-        return {"clock_from": None, "clock_error": 0.0}
+        return None, 0.0
     if since is None:
-        return {"clock_from": found.clock, "clock_error": 0.0}
+        return found.clock, 0.0
     span = found.clock - since
-    return {"clock_from": since, "clock_error": found.clock_digit / span if span > 0 else math.inf}
+    return since, found.clock_digit / span if span > 0 else math.inf
 
 
 def lines_of(path: Path) -> list[str]:

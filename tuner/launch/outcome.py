@@ -33,7 +33,7 @@ from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
 from tuner.logs.runs import of_batches
-from tuner.logs.signature import HOST_MEMORY
+from tuner.logs.signature import HOST_MEMORY, OWN_SIGNALS
 from tuner.logs.timing import means
 
 Cause = tuple[Outcome, str, str]
@@ -73,16 +73,6 @@ _BEHIND: Final = (
     "its first process exited after {elapsed:,.1f} s while others ran, which ended with it: run the trainer in the "
     "foreground"
 )
-
-_OWN_SIGNALS: Final[Mapping[int, str]] = {
-    signal.SIGSEGV: "a segmentation fault",
-    signal.SIGBUS: "a bus error: often too little shared memory",
-    signal.SIGILL: "a rank crashed with an illegal instruction",
-    signal.SIGFPE: "a rank crashed with an arithmetic error",
-    signal.SIGABRT: "a rank aborted",
-    signal.SIGXFSZ: "a file grew beyond the limit of its size (ulimit -f)",
-}
-"""What a process did that the kernel ended with one of these signals."""
 
 _IMPRECISE: Final = (
     "its times can only be derived from {source}, precise to about {error:.0%}; log the time of an iteration or finer "
@@ -284,7 +274,7 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
         return Outcome.CRASHED, "killed from outside", "its supervisor was killed"
     if isinstance(code, int) and code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return Outcome.CRASHED, _OWN_SIGNALS.get(-code, "killed from outside"), f"ended by {name}"
+        return Outcome.CRASHED, OWN_SIGNALS.get(name, "killed from outside"), f"ended by {name}"
     if code == TIMEOUT_EXIT_CODE:
         return Outcome.TIMED_OUT, "its time limit expired", f"exit code {code}, as from timeout(1)"
     how = f"exit code {code}" if code else NO_RESULT

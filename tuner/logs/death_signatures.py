@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, PEER, REPORT, SIGNAL, signature
+from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, OWN_SIGNALS, PEER, REPORT, SIGNAL, signature
 
 _CODE: Final = (
     r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)(?: is|\s*[:=])? ?|\bExit Code: {1,8}"
@@ -37,7 +37,7 @@ DEATH_SIGNATURES: Final = (
         r"\bBus error\b|\bUnexpected bus error encountered in worker|Signal 7 \(SIGBUS\)"
         r"|(?:with signal |<Signals\.)SIGBUS",
         Outcome.CRASHED,
-        "a bus error: often too little shared memory",
+        OWN_SIGNALS["SIGBUS"],
         "Linux",
         "enlarge the container's /dev/shm",
         words=("Bus error", "SIGBUS", "Unexpected bus error"),
@@ -47,7 +47,7 @@ DEATH_SIGNATURES: Final = (
         r"|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"
         r"|(?:with signal |<Signals\.)SIGSEGV",
         Outcome.CRASHED,
-        "a segmentation fault",
+        OWN_SIGNALS["SIGSEGV"],
         "Linux",
         "rebuild extensions for this torch; `tuner doctor`",
         words=("SIGSEGV", "Segmentation fault", "Unexpected segmentation fault", "on signal 11"),
@@ -57,7 +57,7 @@ DEATH_SIGNATURES: Final = (
         r"|^Illegal instruction\s*$|on signal 4\b|with signal SIGILL"
         r"|(?:S|Caught s)ignal 4 \((?:SIGILL|Illegal instruction)|Fatal Python error: Illegal instruction",
         Outcome.CRASHED,
-        "a rank crashed with an illegal instruction",
+        OWN_SIGNALS["SIGILL"],
         "Linux",
         "a package was built for another processor: install one built for this machine",
         words=("Illegal instruction", "on signal 4", "SIGILL"),
@@ -68,7 +68,7 @@ DEATH_SIGNATURES: Final = (
         r"|with signal SIGFPE|(?:S|Caught s)ignal 8 \((?:SIGFPE|Floating point exception)"
         r"|Fatal Python error: Floating point exception",
         Outcome.CRASHED,
-        "a rank crashed with an arithmetic error",
+        OWN_SIGNALS["SIGFPE"],
         "Linux",
         "often a division by zero in an extension; read the first error of the rank that ended first",
         words=("Floating point exception", "Unexpected floating-point exception", "on signal 8", "SIGFPE"),
@@ -96,7 +96,7 @@ DEATH_SIGNATURES: Final = (
         r"\bAssertion [`'][^`']{1,300}[`'] failed|F[0-9]{4,8} [0-9][^|]{0,120}\] {1,4}Check failed: "
         r"|^thread '[^']{0,80}' panicked at |(?:^|[:\]] ?)LLVM ERROR: ",
         Outcome.CRASHED,
-        "a rank aborted",
+        OWN_SIGNALS["SIGABRT"],
         "C++, Rust",
         weight=DEATH,
         words=("Assertion `", "Assertion '", "Check failed: ", "' panicked at ", "LLVM ERROR: "),
@@ -143,7 +143,7 @@ DEATH_SIGNATURES: Final = (
     signature(
         _ended_by(4, "SIGILL"),
         Outcome.CRASHED,
-        "a rank crashed with an illegal instruction",
+        OWN_SIGNALS["SIGILL"],
         "torchrun, srun",
         weight=SIGNAL,
         words=_END_WORDS,
@@ -151,7 +151,7 @@ DEATH_SIGNATURES: Final = (
     signature(
         _ended_by(8, "SIGFPE"),
         Outcome.CRASHED,
-        "a rank crashed with an arithmetic error",
+        OWN_SIGNALS["SIGFPE"],
         "torchrun, srun",
         weight=SIGNAL,
         words=_END_WORDS,
@@ -163,7 +163,7 @@ DEATH_SIGNATURES: Final = (
         r"|MPICH ERROR \[Rank|\bAbort\([0-9]+\) (?:on node|\(rank) |Fatal error in (?:internal_|P?MPI_)\w+: "
         r"|\*\*\* An error occurred in MPI_|Caught signal 6 \(Aborted",
         Outcome.CRASHED,
-        "a rank aborted",
+        OWN_SIGNALS["SIGABRT"],
         "torchrun, DeepSpeed, MPI, C++",
         _FIRST_ERROR,
         weight=PEER,

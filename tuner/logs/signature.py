@@ -20,6 +20,16 @@ NOT_A_NUMBER: Final = "the loss is not a number"
 DISK_FULL: Final = "the disk is full"
 NCCL: Final = "NCCL or gloo failed"
 
+OWN_SIGNALS: Final = {
+    "SIGSEGV": "a segmentation fault",
+    "SIGBUS": "a bus error: often too little shared memory",
+    "SIGILL": "a rank crashed with an illegal instruction",
+    "SIGFPE": "a rank crashed with an arithmetic error",
+    "SIGABRT": "a rank aborted",
+    "SIGXFSZ": "a file grew beyond the limit of its size (ulimit -f)",
+}
+"""What a process did that the kernel ended with one of these signals."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:

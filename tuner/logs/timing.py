@@ -101,7 +101,8 @@ def precision(chosen: list[Iteration]) -> str:
     derived = [entry for entry in chosen if entry.derived and entry.seconds]
     if not derived:
         return ""
-    return f"seconds are derived from {derived[0].derived}, precise to about {_percent(derived_error(derived))}"
+    worst = max(derived, key=_error)
+    return f"seconds are derived from {worst.derived}, precise to about {_percent(_error(worst))}"
 
 
 def _percent(error: float) -> str:
@@ -128,6 +129,8 @@ def over_all(run: LogRun, chosen: list[Iteration]) -> list[Iteration]:
 
 def derived_error(chosen: list[Iteration]) -> float:
     """Return the largest error of derived times as a share, due to the resolution of what they are derived from."""
-    return max(
-        (entry.seconds_digit / 2 / entry.seconds for entry in chosen if entry.derived and entry.seconds), default=0.0
-    )
+    return max((_error(entry) for entry in chosen if entry.derived and entry.seconds), default=0.0)
+
+
+def _error(entry: Iteration) -> float:
+    return entry.seconds_digit / 2 / (entry.seconds or 1.0)

@@ -330,9 +330,7 @@ class StudyLoop:
                 self._report("note", running.waiting, running.trial)
             return
         elapsed = 0.0 if running.watch.began is None else self.launcher.now() - running.watch.began
-        failure = Failure(kind="", evidence=evidence, meaning=decision.reason)
-        result = JobResult(outcome=decision.outcome, failure=failure, elapsed=elapsed)
-        self._end(running, replace(result, forecast=decision.forecast, least=decision.least))
+        self._end(running, decision.result(elapsed=elapsed, evidence=evidence))
 
     def _finished(self, running: RunningTrial, result: JobResult) -> None:
         if result.seconds is not None and not running.trial.reduced:

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from tuner.core.outcomes import Outcome
-from tuner.launch.contract import JobStatus
+from tuner.core.outcomes import Failure, Outcome
+from tuner.launch.contract import JobResult, JobStatus
 
 DEFAULT_MAX_START: Final = 900.0
 """Seconds that a job may take to show its first progress before any job was measured."""
@@ -118,6 +118,16 @@ class StopDecision:
     """Predicted seconds of the iteration under way."""
     least: float | None = None
     """Seconds that it takes at least."""
+
+    def result(self, *, elapsed: float, evidence: str) -> JobResult:
+        """Return the result of the job, which ran for so many seconds."""
+        return JobResult(
+            outcome=self.outcome,
+            failure=Failure(kind="", evidence=evidence, meaning=self.reason),
+            forecast=self.forecast,
+            least=self.least,
+            elapsed=elapsed,
+        )
 
 
 def verdict(

@@ -114,6 +114,8 @@ _REDUNDANT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Switches that some families read and configs of others repeat, with the fields that they describe."""
 
+_DEFAULTS: Final = {field.name: field.default for field in dataclass_fields(Model)}
+
 _GEMMA3_SIZES: Final = {
     "hidden_size": 2304,
     "num_hidden_layers": 26,
@@ -177,9 +179,8 @@ def _is_redundant(key: str, value: Any, fields: Fields) -> bool:
     """Return whether a key that the family does not read says what its models have anyway."""
     if key == "scale_attn_weights":
         return value is True and not fields.get("attention_scale")
-    defaults = {field.name: field.default for field in dataclass_fields(Model)}
     described = _REDUNDANT.get(key, ())
-    return bool(described) and all(fields.get(name, defaults[name]) is value for name in described)
+    return bool(described) and all(fields.get(name, _DEFAULTS[name]) is value for name in described)
 
 
 def _text_model(config: Config, name: str) -> Config:

@@ -53,17 +53,18 @@ _FLAGS_OF: Final[Mapping[str, str]] = {
 
 _ROTARY: Final = ("rotary_base", "rotary_fraction", "rotary_interleaved")
 
-_PARTS: Final[Mapping[str, Callable[[Model], bool]]] = {
+_PARTS: Final[Mapping[str, Callable[[Model], bool | None]]] = {
     "--use-rope-scaling": lambda model: model.rotary_scaling is not None and model.rotary_scaling.kind == "llama3",
     "--rotary-seq-len-interpolation-factor": lambda model: (
         model.rotary_scaling is not None and model.rotary_scaling.kind == "linear"
     ),
     "--no-rope-freq": lambda model: model.rotary_skip > 0,
-    "--window-size": lambda model: model.window > 0,
+    "--window-size": lambda model: None if model.sliding_window and not model.window else model.window > 0,
     "--glu-linear-offset": lambda model: model.glu_offset > 0,
     "--activation-func-clamp-value": lambda model: model.glu_clamp > 0,
 }
-"""Flags that a command has exactly if its model has the part that they set."""
+"""Flags that a command has exactly if its model has the part that they set; None: it may have them, as for a window of
+a whole sequence."""
 
 _VOCABULARY_MULTIPLE: Final = 128
 """Default of `--make-vocab-size-divisible-by`."""
@@ -141,6 +142,7 @@ def described(flags: Flags, *, positions: Positions, norm: Norm) -> dict[str, An
 
 def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> None:
     """Raise if the arguments describe a model, and another one than `model`; `fields` are those of `described`."""
+    _check_vocabulary(flags, model)
     if not describes_model(flags):
         return
     skipped = {"embedding_dropout"}
@@ -155,9 +157,7 @@ def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> No
                 f"{_words(field, own)}; correct --model or {_FLAGS_OF[field]}."
             )
     parts = {flag: has(model) for flag, has in _PARTS.items()}
-    if model.sliding_window and not model.window:
-        del parts["--window-size"]  # a window of a whole sequence may be given or left out
-    check_parts(flags, model, parts)
+    check_parts(flags, model, {flag: needed for flag, needed in parts.items() if needed is not None})
 
 
 def _words(field: str, value: object) -> str:
@@ -177,7 +177,7 @@ def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
             )
 
 
-def check_vocabulary(flags: Flags, model: Model) -> None:
+def _check_vocabulary(flags: Flags, model: Model) -> None:
     """Raise if the arguments have another vocabulary, padding and one more token (NullTokenizer's) left out."""
     size = number(flags, "--padded-vocab-size") or number(flags, "--vocab-size")
     rows = {_padded(size), _padded(size + 1)}

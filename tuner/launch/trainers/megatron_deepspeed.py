@@ -18,7 +18,6 @@ from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, refuse_u
 from tuner.launch.trainers.megatron_arguments import (
     check_described,
     check_parts,
-    check_vocabulary,
     dense_model,
     dense_values,
     described,
@@ -106,7 +105,6 @@ def _described(flags: Flags) -> dict[str, Any]:
 def _check(flags: Flags, model: Model) -> None:
     check_parts(flags, model, {"--num-experts": model.experts is not None})
     check_sizes(flags, {**dense_values(model), _KV_HEADS: model.kv_heads})
-    check_vocabulary(flags, model)
     check_described(flags, model, _described(flags))
 
 

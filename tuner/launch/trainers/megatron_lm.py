@@ -18,7 +18,6 @@ from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, n
 from tuner.launch.trainers.megatron_arguments import (
     check_described,
     check_parts,
-    check_vocabulary,
     dense_model,
     dense_values,
     described,
@@ -254,7 +253,6 @@ def _check(flags: Flags, model: Model) -> None:
         sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
         sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
     check_sizes(flags, sizes)
-    check_vocabulary(flags, model)
     for flag, default in _defaults(flags).items():
         if flag in sizes and default != sizes[flag]:
             lacking = "--group-query-attention" if flag in flags else flag
