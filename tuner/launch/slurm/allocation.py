@@ -13,7 +13,7 @@ from typing import IO
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.quantity import whole
 from tuner.core.text import listed, shown
-from tuner.launch.slurm.commands import ControllerUnreachable, SlurmCommands
+from tuner.launch.slurm.commands import ControllerUnreachable, SlurmCommands, no_answer
 from tuner.launch.slurm.site_profile import SiteProfile
 
 
@@ -76,7 +76,7 @@ def hostnames(nodes: str, commands: SlurmCommands, source: str) -> tuple[str, ..
     try:
         output = commands.run("scontrol", "show", "hostnames", nodes)
     except ControllerUnreachable as error:
-        raise LaunchError(f"Slurm does not answer ({error}); try again later, or check `scontrol ping`.") from None
+        raise no_answer(error) from None
     if output.code:
         raise LaunchError(f"Slurm cannot expand the nodes of {source}: {shown(output.err)}.")
     return tuple(output.out.split())

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.core.errors import MissingDependency, TunerError
+from tuner.core.errors import LaunchError, MissingDependency, TunerError
 from tuner.core.text import listed
 from tuner.launch.slurm.parsing import unreachable
 
@@ -21,6 +21,15 @@ COMMAND_TIMEOUT: Final = 60.0
 
 class ControllerUnreachable(TunerError):
     """The controller does not answer: the state of its jobs is unknown."""
+
+
+def no_answer(error: ControllerUnreachable) -> LaunchError:
+    """Return the error of a command that needs an answer of Slurm."""
+    if "configuration source" in str(error):
+        return LaunchError(
+            f"Slurm is not configured on this machine ({error}); run tuner on a login node, or set SLURM_CONF."
+        )
+    return LaunchError(f"Slurm does not answer ({error}); try again later, or check `scontrol ping`.")
 
 
 @dataclass(frozen=True, slots=True)

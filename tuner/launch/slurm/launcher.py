@@ -19,7 +19,7 @@ from tuner.core.text import counted, listed
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm import states
-from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands
+from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, no_answer
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob
 from tuner.launch.slurm.parsing import QueuedJob, largest_partition, printed_job_id, refusal, why_never_starts
 from tuner.launch.slurm.script import batch_script, job_name
@@ -86,7 +86,7 @@ class SlurmLauncher:
         try:
             found = self._queue.partitions()
         except ControllerUnreachable as error:
-            raise LaunchError(f"Slurm does not answer ({error}); try again later, or check `scontrol ping`.") from None
+            raise no_answer(error) from None
         absent = [name for name in wanted if name not in found]
         if found and absent:
             raise InputError(f"Slurm has no partition {listed(absent)} that is up; it has {listed(found)}.")
