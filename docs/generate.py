@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 LEVELS: dict[Level, str] = {
     "law": "Constraints of DeepSpeed, Megatron or arithmetic; they cannot be disabled.",
     "policy": "Choices of this site; `--allow NAME` disables one.",
-    "advice": "Training is slow if it is not followed; it never rejects a topology.",
+    "advice": "Guidelines that usually improve speed. Advice never rejects a topology, and the fastest topology may ignore it.",
 }
 
 
@@ -71,11 +71,9 @@ def formats_page() -> str:
     parts = [
         *("# Properties and formats", "", "Generated from the formats' declarations by `python docs/generate.py`.", ""),
         "Every property of a model, workload and topology, and how each format of [`tuner export`](export.md)",
-        "expresses it. A value that a format does not express is refused with the property named, never dropped.",
-        *(
-            "In a cell, *only* lists the values that are not refused; *program* means that your own program decides.",
-            "",
-        ),
+        "expresses it. If a format cannot express a value, the export fails with an error that names the property.",
+        "In a cell, *only* lists the supported values; *program* means that your own program decides.",
+        "",
     ]
     formats = [(one, options) for one in FORMATS.values() for options in one.variants]
     for subject in ("model", "workload", "topology"):
@@ -95,10 +93,11 @@ def formats_page() -> str:
 
 
 def _treated(treatment: Treatment) -> str:
+    if treatment.only == "none":
+        return "not supported"
     by = {"": "", "your program": "program"}.get(treatment.by, treatment.by)
     flags = ", ".join(f"`{part}`" if part.startswith("--") else part for part in by.split(", ") if part)
-    only = f"only {treatment.only}" if treatment.only and treatment.only != "none" else "refused"
-    return flags + (f"; {only}" if flags and treatment.only else "" if flags else only)
+    return "; ".join(filter(None, (flags, treatment.only and f"only {treatment.only}", treatment.limit)))
 
 
 def frameworks_page() -> str:

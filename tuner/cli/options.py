@@ -108,7 +108,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         "--model",
         metavar="NAME|FILE",
         shell_complete=completion.models,
-        help="Model preset, TOML file or Hugging Face config.json. [default: bloom-14336x72, heads searched]",
+        help="Model preset, TOML file or Hugging Face config.json. [default: bloom-14336x72 with heads searched; tiny "
+        "when jobs run on CPUs]",
     ),
     click.option(
         "--cluster",

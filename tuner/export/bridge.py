@@ -169,6 +169,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "hidden": _field("hidden_size", lambda m: m.hidden),
     "heads": _field("num_attention_heads", lambda m: m.heads),
     "kv_heads": _field("num_query_groups", lambda m: m.kv_heads),
+    "embedding_dropout": replace(_CORE["embedding_dropout"], by="`model.hidden_dropout`"),
     "head_size": _field("kv_channels", lambda m: m.latent.nope_size if m.latent else m.query_width // m.heads),
     "ffn": _field("ffn_hidden_size", lambda m: m.ffn),
     "seq": _field("seq_length", lambda m: m.seq),
@@ -179,7 +180,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "activation": expressed(
         "`model.activation_func`, `model.gated_linear_unit`",
         _activation,
-        only="all but xIELU",
+        limit="all except xIELU",
         accepts=lambda r: r.workload.model.mlp_activation in _FUNCTIONS,
     ),
     "norm": _field("normalization", lambda m: {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[m.norm]),
@@ -233,7 +234,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "vocab_multiple": expressed(
         "`model.vocab_size`, `model.should_pad_vocab`",
         lambda _: [("should_pad_vocab", "False")],
-        only="unpadded only in multiples of tp",
+        limit="unpadded vocabularies must be multiples of tp",
         accepts=_CORE["vocab_multiple"].accepts,
     ),
     "not_understood": _CORE["not_understood"],
@@ -244,7 +245,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "optimizer": trains_only("adam", lambda r: r.workload.optimizer == "adam"),
     "precision": expressed(
         "`mixed_precision`",
-        only="bf16, fp16, fp4, and fp8 but for rowwise scaling",
+        only="bf16, fp16, fp4, and fp8 except rowwise scaling",
         accepts=lambda r: (
             r.workload.precision != "fp32" and (not r.workload.is_quantized or recipe_of(r.workload) in PRECISIONS)
         ),
@@ -274,7 +275,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "sequence_parallel": expressed(
         "`model.sequence_parallel`",
         lambda r: [("sequence_parallel", repr(r.topology.sequence_parallel))],
-        only=_CORE["sequence_parallel"].only,
+        limit=_CORE["sequence_parallel"].limit,
         accepts=_CORE["sequence_parallel"].accepts,
     ),
     "zero": expressed("`ddp.use_distributed_optimizer`", only="0, 1"),

@@ -33,16 +33,18 @@ class Treatment:
     """The flag or setting that expresses it, for documentation; empty: the format expresses nothing and trains
     `only`."""
     only: str = ""
-    """The values that are not refused, for documentation; empty: all."""
+    """The supported values, for documentation; empty: all; none: the format does not support the property."""
+    limit: str = ""
+    """A limit on the values, for documentation, where a list of the supported ones would be longer."""
     accepts: Callable[[ProductionRun], bool] = lambda _: True
     """Whether the format supports the value of a run."""
     settings: Callable[[ProductionRun], Settings] = lambda _: []
     """The flags that express a run's value."""
     because: str | Callable[[ProductionRun], str] = ""
-    """Why other values, or that of the run, are refused; for messages."""
+    """Why other values, or that of the run, are not supported; for messages."""
 
     def reason(self, run: ProductionRun) -> str:
-        """Return why a run's value is refused, if the label does not explain it."""
+        """Return why a run's value is not supported, if the label does not explain it."""
         return self.because if isinstance(self.because, str) else self.because(run)
 
 
@@ -51,11 +53,12 @@ def expressed(
     settings: Callable[[ProductionRun], Settings] = lambda _: [],
     *,
     only: str = "",
+    limit: str = "",
     accepts: Callable[[ProductionRun], bool] = lambda _: True,
     because: str | Callable[[ProductionRun], str] = "",
 ) -> Treatment:
     """Return the treatment of a property that a format has flags for, possibly only for some values."""
-    return Treatment(by=by, only=only, accepts=accepts, settings=settings, because=because)
+    return Treatment(by=by, only=only, limit=limit, accepts=accepts, settings=settings, because=because)
 
 
 def trains_only(only: str, accepts: Callable[[ProductionRun], bool], because: str = "") -> Treatment:

@@ -100,7 +100,7 @@ def vocab_multiple(flags: str, settings: Callable[[ProductionRun], Settings] = l
     return expressed(
         flags,
         settings,
-        only="unpadded only in multiples of tp",
+        limit="unpadded vocabularies must be multiples of tp",
         accepts=lambda run: run.workload.model.vocab_multiple > 0 or run.workload.model.vocab % run.topology.tp == 0,
     )
 
@@ -110,7 +110,7 @@ def flash_in_half_precision(flags: str, settings: Callable[[ProductionRun], Sett
     return expressed(
         flags,
         settings,
-        only="flash attention in half precision only",
+        limit="no flash attention in fp32",
         accepts=lambda run: run.workload.precision != "fp32" or run.workload.attention in ("eager", "fused"),
     )
 

@@ -319,7 +319,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "precision": expressed(
         "--fp16, --bf16, --fp8-format, --fp8-recipe, --fp8-amax-*, --fp4-format, --fp4-recipe",
         _precision,
-        only="fp32, fp16, bf16, and with Transformer Engine fp8 but for rowwise scaling, and fp4",
+        only="fp32, fp16, bf16, and with Transformer Engine fp8 except rowwise scaling, and fp4",
         accepts=lambda r: (
             not r.workload.is_quantized or (recipe_of(r.workload) in RECIPE_FORMATS and r.workload.attention != "eager")
         ),

@@ -115,7 +115,7 @@ _SHARED: Final[Mapping[str, Treatment]] = {
     ),
     "rotary_skip": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_skip)),
     "rotary_scaling": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_scaling)),
-    "sliding_window": trains_only("none within a training sequence", lambda r: not is_windowed(r)),
+    "sliding_window": trains_only("windows of at least the sequence length", lambda r: not is_windowed(r)),
     "precision": expressed(
         "--fp16, --bf16", half_precision, only="fp32, fp16, bf16", accepts=lambda r: not r.workload.is_quantized
     ),
@@ -246,7 +246,7 @@ _BLOOM: Final[Mapping[str, Treatment]] = {
     "recompute": expressed(
         "--checkpoint-activations, --deepspeed-activation-checkpointing",
         _recompute,
-        only="none, full",
+        only="none and full",
         accepts=lambda r: r.topology.recompute != "selective",
     ),
     "partition": expressed(

@@ -245,7 +245,7 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--num-experts, --moe-router-topk, --moe-ffn-hidden-size, --moe-layer-freq, --moe-shared-expert-*, "
         "--moe-router-*, --moe-aux-loss-coeff, --moe-grouped-gemm",
         _experts,
-        only="sigmoid weights normalised, a balancing bias with sigmoid, groups ranked by topk / group-topk scores, "
+        only="sigmoid weights normalized, a balancing bias with sigmoid, groups ranked by topk / group-topk scores, "
         "biases of experts and router where the MLP has them",
         accepts=lambda run: not _unroutable(run),
         because=_unroutable,
@@ -283,7 +283,7 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
     "sequence_parallel": expressed(
         "--sequence-parallel",
         lambda run: [("--sequence-parallel",)] * run.topology.sequence_parallel,
-        only="with experts and tensor parallelism, on",
+        limit="required with experts and tensor parallelism",
         accepts=lambda run: (
             run.workload.model.experts is None or run.topology.tp == 1 or run.topology.sequence_parallel
         ),

@@ -105,12 +105,12 @@ def _of_worker() -> Mapping[str, Treatment]:
         name: expressed("assignment.json", accepts=_trained(name), only=_ONLY.get(name, "")) for name in PROPERTIES
     }
     found["attention"] = expressed("assignment.json", only="eager, flash1 and flash2; fused becomes one of them")
-    found["ramp"] = trains_only("no ramp-up", lambda run: run.workload.ramp is None)
+    found["ramp"] = trains_only("none", lambda run: run.workload.ramp is None)
     return found
 
 
 _ONLY: Final[Mapping[str, str]] = {
-    "not_understood": "nothing",
+    "not_understood": "none",
     "activation": "GELU, ReLU, their variants, SiLU",
     "norm_placement": "before, after or around attention and MLP",
     "norm_weight": "trained weights",

@@ -223,6 +223,20 @@ _LLAMA: Final[Mapping[str, Any]] = {
 }
 """The properties of torchtitan's Llama 3, apart from its sizes."""
 
+_LABELS: Final[Mapping[str, str]] = {
+    "norm": "RMSNorm",
+    "norm_weight": "norms with weights",
+    "norm_bias": "the default",
+    "final_norm": "a final norm",
+    "parallel_attention": "attention, then MLP",
+    "rotary_interleaved": "pairs of halves",
+    "rotary_local_base": "one base for all layers",
+    "attention_scale": "the default, 1 / sqrt(head size)",
+    **dict.fromkeys(("rotary_fraction", "embedding_scale", "residual_scale", "logit_scale"), "1"),
+    **dict.fromkeys(("attention_dropout", "hidden_dropout", "embedding_dropout"), "0"),
+}
+"""Names of these values in the documentation; those that are false or empty are called none."""
+
 _QWEN3: Final[Mapping[str, Any]] = {"vocab": 151936}
 """Differences of torchtitan's Qwen3 from its Llama 3."""
 
@@ -232,13 +246,15 @@ _SIZES: Final = ("layers", "hidden", "heads", "kv_heads", "ffn", "tied_embedding
 _EXPORTED: Final = f"Llama 3 {', '.join(FLAVORS)} and Qwen3 {', '.join(MIXTURES)}"
 """The registered sizes that tuner exports; torchtitan registers more."""
 
-_ROUTER: Final = "experts of Qwen3: softmax, normalised weights, no shared experts, no load-balancing loss, dropless"
+_ROUTER: Final = "experts of Qwen3: softmax, normalized weights, no shared experts, no load-balancing loss, dropless"
 
 _TREATMENTS: Final[Mapping[str, Treatment]] = {
     **{name: expressed("recipe.py") for name in PROPERTIES},
     **{
         name: trains_only(
-            (str(value) or "none") + (f", with experts {_QWEN3[name]}" if name in _QWEN3 else ""), _equals(name, value)
+            _LABELS.get(name, str(value) if value else "none")
+            + (f", with experts {_QWEN3[name]}" if name in _QWEN3 else ""),
+            _equals(name, value),
         )
         for name, value in _LLAMA.items()
     },
@@ -292,7 +308,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         accepts=_has_precision,
     ),
     "optimizer": trains_only("adam", lambda run: run.workload.optimizer == "adam"),
-    "ramp": trains_only("no ramp-up", lambda run: run.workload.ramp is None),
+    "ramp": trains_only("none", lambda run: run.workload.ramp is None),
     "attention": expressed("torchtitan's attention backend"),
     "zero": expressed("fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)),
     "hsdp": expressed("data_parallel_replicate_degree"),
