@@ -244,9 +244,10 @@ def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixtur
     for pair in ((slow, fast), (fast, slow)):
         explain._print_comparison(*pair)
         printed = lines(capsys)
-        assert printed[1] == "fast takes 20.0% less time than slow: bubble -3 s, against sends +1 s"
-        assert printed[2].split() == ["bubble", "2", "s", "5", "s", "+3", "s"]
-        assert printed[-1].split() == ["total", "8", "s", "10", "s", "+2", "s"]
+        assert printed[1] == "fast takes 20.0% less time than slow: bubble -3 s; partly offset by sends +1 s"
+        assert printed[2].split() == ["Term", "fast", "slow", "Difference"]
+        assert printed[4].split() == ["bubble", "2", "s", "5", "s", "-3", "s"]
+        assert printed[-1].split() == ["total", "8", "s", "10", "s", "-2", "s"]
     document = explain._cost_document(slow)
     assert (document["memory_gib"], document["usable_gib"], document["days"], document["tflops"]) == (15, 76, 10, 150)
     assert document["memory_terms_gib"] == {"weights": 10.0, "states": 5.0}

@@ -77,10 +77,7 @@ def _print_text(found: FileAudit) -> None:
         print(f"    -> {finding.suggestion}")
     severities = ("error", "warning", "advice")
     counts = {severity: sum(finding.severity == severity for finding in found.findings) for severity in severities}
-    words = [
-        f"{number} {severity}{'s' * (number != 1 and severity != 'advice')}"
-        for severity, number in counts.items()
-        if number
-    ]
+    nouns = {"advice": "suggestion"}
+    words = [counted(number, nouns.get(severity, severity)) for severity, number in counts.items() if number]
     size = counted(found.runs or 0, "run") if found.rows is None else counted(found.rows, "row")
     print(f"{found.name}: {size}, {listed(words) if words else 'no findings'}")

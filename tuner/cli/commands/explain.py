@@ -198,6 +198,7 @@ def _rule_line(verdict: RuleVerdict) -> str:
 
 def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     """Print which of two topologies is faster, and the terms that make the difference."""
+    from tuner.cli.output import print_table
     from tuner.planning.cost import difference
 
     faster, slower = (own, other) if own.seconds <= other.seconds else (other, own)
@@ -205,14 +206,14 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     gains = [f"{name} {-change:+.3g} s" for name, change in changes if change > 0][:3]
     losses = [f"{name} {-change:+.3g} s" for name, change in changes if change < 0][:2]
     share = 100 * (1 - faster.seconds / slower.seconds)
-    why = ", ".join(gains) + (f", against {', '.join(losses)}" if losses else "")
+    why = ", ".join(gains) + (f"; partly offset by {', '.join(losses)}" if losses else "")
     print(f"\n{faster.topology.key} takes {share:.1f}% less time than {slower.topology.key}: {why or 'equal terms'}")
     ahead, behind = faster.estimate.time.terms, slower.estimate.time.terms
     rows = [(name, ahead.get(name, 0.0), behind.get(name, 0.0)) for name, _ in changes] + [
         ("total", faster.seconds, slower.seconds)
     ]
-    for name, first, second in rows:
-        print(f"  {name:<18} {first:>10.4g} s   {second:>10.4g} s   {second - first:+.4g} s")
+    cells = [(name, f"{first:.4g} s", f"{second:.4g} s", f"{first - second:+.4g} s") for name, first, second in rows]
+    print_table(("Term", faster.topology.key, slower.topology.key, "Difference"), cells, left=("Term",))
 
 
 def _cost_document(cost: TopologyCost) -> dict[str, Any]:
