@@ -143,7 +143,7 @@ def test_the_tflops_of_a_whole_log_are_counted_again(run: Run) -> None:
     said = run("audit", str(LOGS / "megatron-lm.log"))
     assert said.code == 0
     assert "it is the model's own operations, without recompute" in said.out
-    assert "megatron-lm.log: 1 run, 1 advice" in said.out
+    assert "megatron-lm.log: 1 run, 1 suggestion" in said.out
 
 
 def test_a_log_keeps_the_json_contract_of_a_table(run: Run, tmp_path: Path) -> None:

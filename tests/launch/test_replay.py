@@ -51,7 +51,7 @@ def test_a_failed_row_fails_and_quotes_the_table(behaviour: Behaviour, said: str
     found = run(ReplayLauncher([row]), job(tmp_path, 0, row.topology))
     assert found.outcome is row.outcome
     assert found.failure is not None
-    assert found.failure.evidence == f"the table says {said}: as tabled"
+    assert found.failure.evidence == f'status {said} in the table (note: "as tabled")'
 
 
 def test_a_hung_row_hangs_from_the_start(tmp_path: Path) -> None:

@@ -142,4 +142,4 @@ def _evidence(row: ReplayedRun, outcome: Outcome) -> str:
     if outcome is not row.outcome:
         return "a random fault, which the table does not list"
     status = {Outcome.OOM: "OOM", Outcome.HUNG: "HANG", Outcome.CRASHED: "FAIL"}[row.outcome]
-    return f"the table says {status}{': ' if row.note else ''}{row.note}"
+    return f"status {status} in the table" + (f' (note: "{row.note}")' if row.note else "")
