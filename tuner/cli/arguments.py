@@ -114,6 +114,7 @@ def stored_at(command: Command) -> Command:
 margin_option = click.option(
     "--margin",
     type=click.FloatRange(0, 0.9),
+    metavar="FRACTION",
     default=0.10,
     show_default=True,
     help="Share of memory that the safe batch leaves free.",
@@ -121,5 +122,5 @@ margin_option = click.option(
 stack_option = click.option(
     "--stack",
     type=click.Choice(["fsdp", "megatron"]),
-    help="Layer implementation to estimate. [default: the framework's, or fsdp with ZeRO-3, else megatron]",
+    help="Layer implementation to estimate. [default: from --framework; without it, fsdp with ZeRO-3, else megatron]",
 )

@@ -89,7 +89,7 @@ ALL: Final = "all"
 
 
 def _framework_option(
-    *more: str, usual: str = "the preset's; deepspeed for tuner's own worker; else megatron-core"
+    *more: str, usual: str = "from the preset; deepspeed for the bundled worker; else megatron-core"
 ) -> Callable[[Command], Command]:
     names = ("megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan", "any")
     compares = " all compares the frameworks." if more else ""
@@ -117,37 +117,38 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         shell_complete=completion.clusters,
         help="Cluster preset or TOML file. [default: bloom-48]",
     ),
-    click.option("--nodes", type=int, metavar="N", help="Maximum number of nodes. [default: the cluster's]"),
+    click.option("--nodes", type=int, metavar="N", help="Maximum number of nodes. [default: from --cluster]"),
     click.option(
         "--gpus-per-node",
         type=int,
         metavar="N",
-        help="GPUs in each node. [default: the cluster's; 4 with --gpu GB200 or GB300 alone]",
+        help="GPUs in each node. [default: from --cluster; with --gpu alone, 4 for GB200 and GB300, else 8]",
     ),
     click.option(
         "--gpu",
         metavar="NAME|FILE",
         shell_complete=completion.gpus,
-        help="GPU of the catalog or TOML file. [default: the cluster's]",
+        help="GPU of the catalog or TOML file. [default: from --cluster]",
     ),
     click.option(
         "--nvlink-domain",
         type=int,
         metavar="N",
-        help="GPUs that share NVLink, 72 in NVL72. [default: the cluster's]",
+        help="GPUs that share NVLink, 72 in NVL72. [default: from --cluster or --gpu]",
     ),
     click.option("--global-batch", type=int, metavar="N", help="Sequences per optimizer step. [default: 2048]"),
-    click.option("--seq", type=int, metavar="N", help="Sequence length in tokens. [default: the model's]"),
+    click.option("--seq", type=int, metavar="N", help="Sequence length in tokens. [default: from the model]"),
     click.option(
         "--precision",
         type=click.Choice(["fp32", "fp16", "bf16", "fp8", "fp4"]),
-        help="Training precision. [default: the preset's, else bf16 if the GPU supports it]",
+        help="Training precision. [default: from the preset, else bf16 if the GPU supports it]",
     ),
     click.option(
         "--attention",
         type=click.Choice(["eager", "fused", "flash1", "flash2"]),
-        help="Attention kernel; flash2 is the framework's on the GPU: FlashAttention 2 or, from Hopper on, cuDNN. "
-        "[default: the preset's, else the GPU's fastest]",
+        help="Attention kernel. flash2 means the framework's flash attention: FlashAttention-2, or cuDNN with "
+        "megatron-core on Hopper and later. "
+        "[default: from the preset, else the fastest that the GPU supports]",
     ),
     click.option(
         "--tokens",
@@ -159,23 +160,23 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--precision-recipe",
         type=click.Choice(["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]),
-        help="How fp8 or fp4 tensors are scaled. [default: the framework's]",
+        help="How fp8 or fp4 tensors are scaled. [default: from the framework]",
     ),
     click.option(
         "--fp8-weights",
         is_flag=True,
-        help="Store the layers' weights in fp8, instead of fp8 copies beside 16-bit weights. Needs ZeRO 1.",
+        help="Store layer weights in fp8 rather than keeping fp8 copies of 16-bit weights. Requires ZeRO 1.",
     ),
     click.option(
         "--bf16-layers",
         metavar="FIRST,LAST",
-        help="Keep so many first and last layers in bf16 beside fp8 or fp4, such as 0,4. [default: 0,0]",
+        help="Number of first and last layers to keep in bf16 when training in fp8 or fp4, such as 0,4. [default: 0,0]",
     ),
     click.option(
         "--routing",
         type=click.Choice(["balanced", "natural"]),
-        help="How tokens are distributed over experts: equally, as in benchmarks, or as by a trained router. "
-        "[default: balanced]",
+        help="How tokens are distributed over experts. balanced: evenly, as in benchmarks; natural: unevenly, as a "
+        "trained router does. [default: balanced]",
     ),
     click.option(
         "--set",
@@ -235,7 +236,7 @@ def takes_description_of_layers(command: Command) -> Command:
 
 def takes_description_of_log(command: Command) -> Command:
     """Add the same options, whose default framework is the one that the log names."""
-    return _described(command, _framework_option(usual="the log's or the preset's; else megatron-core"))
+    return _described(command, _framework_option(usual="from the log or the preset; else megatron-core"))
 
 
 def _described(command: Command, framework: Callable[[Command], Command]) -> Command:

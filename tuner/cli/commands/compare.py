@@ -44,8 +44,8 @@ if TYPE_CHECKING:
 def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -> None:
     """Compare FSDP or ZeRO-3 with tensor parallelism: largest batch, throughput, days, memory and the reasons.
 
-    The options compared are the values of each axis that --set gives more than one. Without one, and without a tp, they
-    are tp=1 and the largest tp within a node.
+    Compares every value of each axis that --set lists with more than one value. By default, compares tp=1 with the
+    largest tp that fits in a node.
     """
     from tuner.sizing.api import compare
 

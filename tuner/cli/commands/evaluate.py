@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     metavar="K",
     help="Calibrate on K random rows of each group, and score the others.",
 )
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of --calibrate-rows.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), metavar="N", default=0, show_default=True, help="Seed of --calibrate-rows."
+)
 @click.option("--rows", is_flag=True, help="List every row.")
 @as_json
 def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: int, rows: bool, as_json: bool) -> None:
     """Compare the estimates of the cost model with measured time and memory.
 
-    TABLE is a CSV file or a Markdown report; STUDY takes the finished jobs of a study. Ranking is scored within groups
-    of at least five timed rows.
+    TABLE is a CSV file or a Markdown report; STUDY evaluates the finished jobs of that study. Ranking is scored within
+    groups of at least five timed rows.
     """
     from pathlib import Path
 

@@ -147,7 +147,7 @@ def _print_verdict(
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
     print(f"calibration: {calibrated_on(model.calibration, space.workload, space.cluster) or 'none'}")
     if missing := unmeasured(space.workload, space.cluster):
-        print(f"{missing}: its interval is wider")
+        print(missing)
     for near in fitting:
         print(f"fits instead: {near.topology.key}, {near.memory / GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
     for nearest in explanation.nearest:

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     type=click.FloatRange(0.01, 1.0),
+    metavar="FRACTION",
     default=0.80,
     show_default=True,
     help="Share of the GPU's memory to use.",
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     "--seq",
     type=click.IntRange(1, 100_000_000),
     metavar="N",
-    help="Tokens per sample. [default: the model's sequence length]",
+    help="Tokens per sample. [default: from the model]",
 )
 @click.option(
     "--sample", metavar="SIZE", help="Activation memory per sample: 0.4GB. [default: computed from the frozen models]"
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
 @click.option(
     "--overhead",
     type=click.FloatRange(0.0, 0.9),
+    metavar="FRACTION",
     default=0.08,
     show_default=True,
     help="Share of memory for the CUDA context and fragmentation.",
@@ -78,6 +80,7 @@ if TYPE_CHECKING:
 @click.option(
     "--multiple",
     type=click.IntRange(1, 4096),
+    metavar="N",
     default=8,
     show_default=True,
     help="Round the recommended batch down to a multiple of this.",

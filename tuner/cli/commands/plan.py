@@ -172,11 +172,13 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     tally = made.tally
     removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
     print("\n".join(space_lines(space)))
-    print(f"{tally.grid:,} grid points, {tally.legal:,} legal, {made.fitting:,} fit; counted in {made.seconds:.2f} s")
+    print(
+        f"{tally.grid:,} grid points, {tally.legal:,} legal, {made.fitting:,} fit; enumerated in {made.seconds:.2f} s"
+    )
     causes = [removal(name, count, space.workload) for count, name in removed[:MAX_REMOVING_RULES]]
     rest = len(removed) - len(causes)
     causes += [f"{counted(rest, 'other rule')} (--json lists them)"] if rest else []
-    print(f"removed by {', '.join(causes)}" if causes else "")
+    print(f"Removed by rule: {', '.join(causes)}" if causes else "")
     print(f"{tally.advice()}\n" if tally.unused else "")
     unit = column([row.days for row in made.top])
     fitting = [row for row in made.top if row.fits]
@@ -192,12 +194,12 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     if made.remedy:
         print(f"\nNothing fits. {made.remedy}")
     site = calibrated_on(model.calibration, space.workload, space.cluster)
-    status = f"calibrated on {site}" if site else "not calibrated"
-    print(f"\nEstimates, not measurements ({status}). Order: {ORDER}.")
+    status = f"Estimates (calibrated on {site})" if site else "Uncalibrated estimates"
+    print(f"\n{status}, not measurements. Sorted by {ORDER}.")
     if missing := unmeasured(space.workload, space.cluster):
         print(f"{missing[0].upper()}{missing[1:]}.")
     if changes_the_model(space):
-        print("Rows with other heads or another shape train a different model.")
+        print("Rows with other heads or another shape train a different model and are compared at equal compute.")
 
 
 def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:

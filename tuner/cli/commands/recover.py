@@ -14,7 +14,7 @@ from tuner.cli.options import as_json
 def recover(name: str, runs: str, as_json: bool) -> None:
     """Rebuild a study's lost or empty study.db from the files in its folder.
 
-    study.json has the settings, jobs/*/job.json each proposal and result. Trials whose results are in no file stay
+    Settings are read from study.json, proposals and results from jobs/*/job.json. Trials without a stored result stay
     open; the same 'tuner optimize' command looks for their jobs and continues the study.
     """
     from tuner.cli.output import print_json
