@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 LEVELS: dict[Level, str] = {
     "law": "Constraints of DeepSpeed, Megatron or arithmetic; they cannot be disabled.",
     "policy": "Choices of this site; `--allow NAME` disables one.",
-    "advice": "Guidelines that usually improve speed. Advice never rejects a topology, and the fastest topology may ignore it.",
+    "advice": "Guidelines that usually improve speed. They never reject a topology; the fastest may ignore them.",
 }
 
 

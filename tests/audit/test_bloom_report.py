@@ -104,7 +104,7 @@ def test_80_layers_on_exactly_48_nodes_are_empty_with_a_remedy() -> None:
     with pytest.raises(EmptySpace) as empty:
         plan(space_for(model="bloom-14400x80", exact_nodes=True))
     said = str(empty.value)
-    assert said.startswith("none of 691,200 topologies is legal (removed by fill-nodes ")
+    assert said.startswith("none of 691,200 topologies is legal; removed by fill-nodes (")
     for opening in ("40 nodes (", "global batch 2016 (", "global batch 1920 ("):
         assert opening in said
 

@@ -51,8 +51,8 @@ def test_a_run_delivers_within_the_interval_and_five_percent_of_memory(
         assert len(found.sentences) == 1
         return
     assert found.memory_ratio == pytest.approx(memory / 40)
-    verdict = "as expected" if memory <= 42 else "higher than expected"
-    assert found.sentences[1] == f"Memory {verdict}: {memory:.1f} GiB; expected: 40.0 GiB."
+    verdict = "within expectation" if memory <= 42 else "above expectation"
+    assert found.sentences[1] == f"Memory {verdict}: {memory:.1f} GiB measured, 40.0 GiB expected."
 
 
 def test_another_job_is_named_axis_by_axis_as_far_as_the_log_tells() -> None:

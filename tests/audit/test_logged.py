@@ -142,7 +142,7 @@ def test_the_tflops_of_a_whole_log_are_counted_again(run: Run) -> None:
     """From the arguments that it prints: Megatron-LM leaves the recompute out."""
     said = run("audit", str(LOGS / "megatron-lm.log"))
     assert said.code == 0
-    assert "it is the model's own operations, without recompute" in said.out
+    assert "the log uses the model's own operations, without recompute" in said.out
     assert "megatron-lm.log: 1 run, 1 suggestion" in said.out
 
 

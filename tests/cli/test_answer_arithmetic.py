@@ -132,7 +132,7 @@ def test_another_shape_is_named_after_the_heads() -> None:
 
 def test_jobs_are_counted_by_outcome_and_size() -> None:
     trials = [ended(fidelity=SMALL), ended(), ended(Outcome.REJECTED, fidelity=SMALL)]
-    assert _outcomes(study(trials=trials)) == "2 measured, 1 oom; 1 at a reduced size"
+    assert _outcomes(study(trials=trials)) == "2 measured, 1 OOM; 1 at a reduced size"
     assert _outcomes(study(outcomes={})) == "none was launched"
     assert _outcomes(study(outcomes={}, running=[ended()])) == "1 running"
 
@@ -141,7 +141,7 @@ def test_the_rules_that_removed_most_topologies_are_named() -> None:
     removed = {"a": 5, "b": 0, "c": 7000, "d": 6, "e": 1}
     tally = SimpleNamespace(removed=removed, legal=1234, grid=56789, unused=["x"], advice=lambda: "Advice.")
     loop: Any = SimpleNamespace(tally=tally)
-    words = " Legal: 1,234 of 56,789 grid points (removed most: c 7,000, d 6, a 5)."
+    words = " Legal: 1,234 of 56,789 grid points (top rules: c 7,000, d 6, a 5)."
     assert _removed(loop) == f"{words} Advice."
     tally.unused = []
     assert _removed(loop) == words
@@ -165,7 +165,7 @@ def test_the_table_of_an_answer_has_the_first_five_topologies(capsys: pytest.Cap
     ]
     table = [line.split() for line in printed if line.startswith("t") and "%" in line and "finishes" not in line]
     assert [row[0] for row in table if "soonest" not in row] == ["t4", "t5", "t6", "t7"]
-    assert "Jobs: 2 measured, 1 oom, 1 running." in printed
+    assert "Jobs: 2 measured, 1 OOM, 1 running." in printed
     assert "Slower. The table shows times at the present speed." in printed
     assert printed[-2:] == ["Saved to runs/s. Rerun with a larger --budget to continue.", "Next: report s or export s"]
 

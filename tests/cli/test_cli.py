@@ -68,8 +68,8 @@ def test_plan_prints_counts_and_rows(run: Run) -> None:
     assert "181.2B parameters, 72 layers, hidden 14336, 64 heads" in said.out
     assert "48 nodes of 8 A100-80GB-SXM" in said.out
     assert "grid points, " in said.out
-    assert "removed by fill-nodes " in said.out
-    assert "Estimates, not measurements (not calibrated)" in said.out
+    assert "Removed by rule: fill-nodes (" in said.out
+    assert "Uncalibrated estimates, not measurements" in said.out
     assert sum(line.startswith("tp") for line in said.out.splitlines()) == 10
 
 
@@ -303,8 +303,8 @@ BAD_INPUT = [
     (("plan", "--node", "4"), "no such option"),
     (("plan", "--top", "-1"), "is not in the range"),
     (("explain",), "missing argument 'KEY'"),
-    (("explain", "tp8"), "'tp8' lacks pp, mbs and z: a key looks like tp8-pp12-dp4-mbs2-z1"),
-    (("explain", "nonsense"), "'nonsense' is not a topology key"),
+    (("explain", "tp8"), "invalid topology key 'tp8': pp, mbs and z missing; expected a key like tp8-pp12-dp4-mbs2-z1"),
+    (("explain", "nonsense"), "invalid topology key 'nonsense': unknown part 'nonsense'"),
     (("catalog", "cards"), "'cards' is not one of"),
     (("fly",), "no such command 'fly'"),
     (("resume",), "no such command 'resume': repeat the 'tuner optimize' command that began a study to resume it."),

@@ -82,7 +82,7 @@ def test_studies_are_listed_with_one_line_each(run: Run, tmp_path: Path, monkeyp
     monkeypatch.setattr("tuner.study.manage.cells_of", lambda _: cells)
     monkeypatch.setenv("COLUMNS", "200")
     header, rule, line = run("list", "--runs", "r").out.splitlines()
-    assert header.split() == ["Study", "State", "Launcher", "Trials", "Best", "Finishes", "in", "Cost", "Changed"]
+    assert header.split() == ["Study", "State", "Launcher", "Trials", "Best", "Training", "time", "Cost", "Changed"]
     assert set(rule.replace(" ", "")) == {"-"}
     assert line.split() == " ".join(cells).split()
     empty = run("list", "--runs", str(tmp_path)).out

@@ -99,13 +99,13 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_fit(capsys: pytest.Cap
     assert lines[1].startswith("days are for training on 346M tokens")
     assert lines[2] == "headroom 60.00 GiB of 80.0 (75.0%); a process can use 76.0"
     assert lines[3] == "memory: 10.0000 +- 0.12500 GiB per sample plus 0.50 GiB at batch 0 (2 points)"
-    assert lines[4].startswith("claim wrong: 11 GiB per sample is +10.0% off the slope")
+    assert lines[4].startswith("claimed 11 GiB per sample is 10.0% above the fitted slope")
     assert lines[5] == "safe batch with a memory margin of 10%: 1"
     words = "25% slower than the trend of smaller batches at 50% of the usable memory"
     assert lines[6] == f"batch 2 is {words}: far from the memory limit, so not allocator pressure"
     tolerance = max_batch_output.CLAIM_TOLERANCE
     print_answer(answer(), claim=10.0 * (1 + 0.9 * tolerance))
-    assert "claim confirmed" in capsys.readouterr().out
+    assert "matches the fitted slope" in capsys.readouterr().out
     print_answer(answer(), claim=10.0 * (1 - 1.1 * tolerance))
     assert "claim wrong" in capsys.readouterr().out
     made = answer(peak=None, fit=None, worth=[], pressures=[])
@@ -193,7 +193,7 @@ def begun(
     [
         ("simulated", None, 0, "12 legal topologies; up to 3 jobs on the SIMULATED cluster (seed 7)"),
         ("local", None, 2, "12 legal topologies; up to 3 jobs with the local launcher"),
-        ("replay", "t.csv", 0, "12 legal topologies; up to 3 jobs played back from t.csv"),
+        ("replay", "t.csv", 0, "12 legal topologies; replaying up to 3 jobs from t.csv"),
     ],
 )
 @pytest.mark.parametrize(
@@ -313,10 +313,10 @@ def test_a_plan_names_the_six_rules_that_removed_most(
     plan._print_text(space, made, CostModel())
     printed = capsys.readouterr().out
     named = [f"rule-{number} {10 + number}" for number in range(rules - 1, max(-1, rules - 7), -1)]
-    assert "1,000 grid points, 900 legal, 1 fit; counted in 0.50 s\n" in printed
-    assert f"\n{'removed by ' if rules else ''}{', '.join(named)}{rest}\n" in printed
+    assert "1,000 grid points, 900 legal, 1 fit; enumerated in 0.50 s\n" in printed
+    assert f"\n{'Removed by rule: ' if rules else ''}{', '.join(named)}{rest}\n" in printed
     assert "\n['a'] Days\n\nUnlikely to fit in memory:\n\n['b'] Days\n" in printed
-    assert "Estimates, not measurements (not calibrated)." in printed
+    assert "\nUncalibrated estimates, not measurements. Sorted by " in printed
     assert "Nothing fits." not in printed
     made.top, made.remedy, made.fitting = [row("b", fits=False)], "Take more nodes.", 0
     plan._print_text(space, made, CostModel())

@@ -39,9 +39,21 @@ def test_what_is_measured_is_what_the_corpus_has() -> None:
     [
         ("H200-141GB-SXM", "megatron-core", ""),
         ("A100-80GB-SXM", None, ""),
-        ("MI355X-288GB", "megatron-core", "no measured MI355X table behind this estimate"),
-        ("A100-80GB-SXM", "deepspeed", "no measured deepspeed table behind this estimate"),
-        ("MI355X-288GB", "deepspeed", "no measured MI355X or deepspeed table behind this estimate"),
+        (
+            "MI355X-288GB",
+            "megatron-core",
+            "not validated: tuner has no measurements for MI355X, so intervals are wider",
+        ),
+        (
+            "A100-80GB-SXM",
+            "deepspeed",
+            "not validated: tuner has no measurements for deepspeed, so intervals are wider",
+        ),
+        (
+            "MI355X-288GB",
+            "deepspeed",
+            "not validated: tuner has no measurements for MI355X or deepspeed, so intervals are wider",
+        ),
     ],
 )
 def test_what_no_table_is_behind_is_named(gpu: str, framework: Framework | None, words: str) -> None:

@@ -24,7 +24,7 @@ def test_each_formula_that_is_printed_is_known_again(gated: bool) -> None:
     columns = _columns(gated_mlp=gated, kv_heads=8, ffn=14336 if gated else 16384)
     for name, flops in list(printed_counts(columns).items())[1:]:
         rate = float(per_gpu(flops, 10.0, columns)[0])
-        found = likely_reason(columns, 10.0, rate, 1e-9).removeprefix("it is ")
+        found = likely_reason(columns, 10.0, rate, 1e-9).removeprefix("the log uses ")
         assert float(printed_counts(columns)[found][0]) == pytest.approx(float(flops[0])), name
 
 
@@ -32,8 +32,8 @@ def test_another_sequence_batch_or_number_of_gpus_is_known_again() -> None:
     columns, shorter = _columns(), _columns(seq=1024)
     rate = float(per_gpu(hardware_flops(columns), 10.0, columns)[0])
     other = float(per_gpu(hardware_flops(shorter), 10.0, columns)[0])
-    assert likely_reason(columns, 10.0, other, 1e-9) == "it assumes a sequence of 1024, not 4096"
-    doubled = "it assumes a batch of 1024, not 512, or 8 GPUs, not 16"
+    assert likely_reason(columns, 10.0, other, 1e-9) == "the log assumes a sequence of 1024, not 4096"
+    doubled = "the log assumes a batch of 1024, not 512, or 8 GPUs, not 16"
     assert likely_reason(columns, 10.0, 2 * rate, 1e-9) == doubled
     assert likely_reason(columns, 10.0, 1.2345 * rate, 1e-9) == ""
 

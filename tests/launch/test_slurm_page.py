@@ -48,7 +48,7 @@ def test_the_page_quotes_the_kinds_of_other_ends() -> None:
     ("message", "sentence"),
     [
         (
-            "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a configuration source",
+            "sinfo: error: fetch_config failed\nsinfo: fatal: Could not establish a configuration source",
             "Slurm is not configured on this machine (sinfo: fatal: Could not establish a configuration source); run "
             "tuner on a login node, or set SLURM_CONF.",
         ),

@@ -151,7 +151,7 @@ def test_a_result_line_has_size_notes_and_retry() -> None:
     one = ended(measurement=note, failure=failure, retried="n1 was down", objective=3.0)
     assert result_text(one) == "2.00 s per iteration, 3.0 days; n; first it failed; retried: n1 was down"
     small = ended(fidelity=SMALL, seconds=2.0)
-    assert result_text(small) == f"2.00 s per iteration {SMALL}"
+    assert result_text(small) == f"2.00 s per iteration ({SMALL})"
     assert result_text(replace(small, result=None)) == "running"
 
 
@@ -206,7 +206,7 @@ def study(**fields: Any) -> Any:
     [
         ({"ended": None}, 2, "Rerun the same command to continue."),
         ({}, 2, "Rerun with a larger --budget to continue."),
-        ({}, 3, "Rerun the same command to see this again."),
+        ({}, 3, "Rerun the same command to print this summary again."),
     ],
 )
 def test_the_next_command_continues_or_shows_the_study(fields: dict[str, Any], budget: int, words: str) -> None:
@@ -218,7 +218,7 @@ def test_simulated_answers_are_labelled(simulated: bool, label: str, capsys: pyt
     print_answer(study(simulated=simulated), loop(3))
     first, second, third = capsys.readouterr().out.splitlines()
     assert first == f"{label}study s: 2 jobs, 2.0 node-hours. Ended because done."
-    assert second == f"{label}No job was measured: 2 oom."
+    assert second == f"{label}No job was measured: 2 OOM."
     assert third.startswith("Saved to ")
 
 

@@ -141,8 +141,8 @@ def test_e1s_slope_is_0_205_and_not_the_0_218_that_its_report_says(run: Run) -> 
     assert found["headroom_gib"] == pytest.approx(6.94, abs=0.005)
     assert found["headroom_gib"] / found["card_gib"] == pytest.approx(0.145, abs=0.0005)
     said = run(*E1, "--strategy", "ramp", "--claim", "0.218").out
-    assert "claim wrong: 0.218 GiB per sample is +6.3% off the slope; it is the total memory of batch 128" in said
-    assert "is the slope" in run(*E1, "--strategy", "ramp", "--claim", "0.205").out
+    assert "claimed 0.218 GiB per sample is 6.3% above the fitted slope; it is the total memory of batch 128" in said
+    assert "matches the fitted slope" in run(*E1, "--strategy", "ramp", "--claim", "0.205").out
 
 
 def test_a_safe_batch_keeps_its_margin_from_what_is_known_to_be_too_much(run: Run) -> None:

@@ -83,7 +83,7 @@ def test_the_gap_in_the_latentwire_arithmetic_is_reported_in_numbers(run: Run) -
     said = _document(run, *LATENTWIRE, *OWN_MODELS, *arguments)["claims"]
     assert {each["claim"] for each in said if not each["closes"]} == {"frozen", "left", "used"}
     text = run(*LATENTWIRE, *OWN_MODELS, *arguments).out
-    assert "32 GB claimed, 16.1 (llama-3-8b) + 14.0 (7b) = 30.1 GB: does not add up: +1.9 GB" in text
+    assert "claimed 32 GB, computed 16.1 (llama-3-8b) + 14.0 (7b) = 30.1 GB (+1.9 GB)" in text
     assert "37% of 80 GB is 29.6 GB, less than the frozen models alone (30.1 GB)" in text
 
 
@@ -196,12 +196,12 @@ REQUEST = MemoryRequest(frozen=(part("7b"), part("3b")), trainable=1e9)
 @pytest.mark.parametrize(
     ("name", "claim", "closes", "sentence"),
     [
-        ("trainable", 4.08, True, "4.08 GB claimed, 4.00 GB counted: closes"),  # 2%
-        ("trainable", 4.09, False, "4.09 GB claimed, 4.00 GB counted: does not add up: +0.1 GB"),
-        ("optimizer", 0.95, True, "0.95 GB claimed, 1.00 GB counted: closes"),  # 0.05 GB
-        ("optimizer", 0.94, False, "0.94 GB claimed, 1.00 GB counted: does not add up: -0.1 GB"),
-        ("left", 50.0, True, "50 GB claimed, 80 - 30.0 = 50.0 GB: closes"),
-        ("frozen", 22.0, False, "22 GB claimed, 14.0 (7b) + 6.0 (3b) = 20.0 GB: does not add up: +2.0 GB"),
+        ("trainable", 4.08, True, "claimed 4.08 GB, computed 4.00 GB: OK"),  # 2%
+        ("trainable", 4.09, False, "claimed 4.09 GB, computed 4.00 GB (+0.1 GB)"),
+        ("optimizer", 0.95, True, "claimed 0.95 GB, computed 1.00 GB: OK"),  # 0.05 GB
+        ("optimizer", 0.94, False, "claimed 0.94 GB, computed 1.00 GB (-0.1 GB)"),
+        ("left", 50.0, True, "claimed 50 GB, computed 80 - 30.0 = 50.0 GB: OK"),
+        ("frozen", 22.0, False, "claimed 22 GB, computed 14.0 (7b) + 6.0 (3b) = 20.0 GB (+2.0 GB)"),
         ("batch", 5.0, True, "5 samples use 50.0% of the card; 5 fit into 50%"),
         ("batch", 6.0, False, "6 samples use 52.5% of the card; 5 fit into 50%"),
         ("used", 0.375, True, "38% of 80 GB is 30.0 GB, at least the 30.0 GB before any sample"),
@@ -218,9 +218,9 @@ def test_a_claim_closes_within_two_percent_or_half_of_a_printed_tenth(
 
 def test_frozen_models_in_fp32_take_four_bytes_and_no_models_none() -> None:
     (found,) = judged({"frozen": 40.0}, replace(REQUEST, precision="fp32"), BUDGET)
-    assert found.sentence == "40 GB claimed, 28.0 (7b) + 12.0 (3b) = 40.0 GB: does not add up: +20.0 GB"
+    assert found.sentence == "claimed 40 GB, computed 28.0 (7b) + 12.0 (3b) = 40.0 GB (+20.0 GB)"
     (none,) = judged({"frozen": 0.0}, replace(REQUEST, frozen=()), replace(BUDGET, components={"frozen": 0.0}))
-    assert none.sentence == "0 GB claimed, 0 GB: closes"
+    assert none.sentence == "claimed 0 GB, computed 0 GB: OK"
     (batch,) = judged({"batch": 4.0}, REQUEST, replace(BUDGET, sample=0.0))
     assert (batch.closes, batch.sentence) == (False, "the memory of a sample is unknown; give --sample")
 

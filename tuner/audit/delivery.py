@@ -108,8 +108,8 @@ def delivered(expected: ExpectedResult, seconds: float, memory_gib: float | None
     memory_ratio = memory_gib / expected.memory_gib if memory_gib and expected.memory_gib else None
     fits = memory_ratio is None or memory_ratio <= MEMORY_TOLERANCE
     if memory_ratio is not None:
-        verdict = "as expected" if fits else "higher than expected"
-        sentences.append(f"Memory {verdict}: {memory_gib:.1f} GiB; expected: {expected.memory_gib:.1f} GiB.")
+        verdict = "within expectation" if fits else "above expectation"
+        sentences.append(f"Memory {verdict}: {memory_gib:.1f} GiB measured, {expected.memory_gib:.1f} GiB expected.")
     return Delivery(
         expected=expected,
         delivered=seconds <= expected.high and fits and not difference,

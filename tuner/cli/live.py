@@ -129,12 +129,13 @@ def opening(loop: StudyLoop) -> list[str]:
         lines += [*space_lines(settings.space), *([f"note: {note}"] if note else [])]
     where = {
         "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no jobs run, all measurements are simulated",
-        "replay": f"played back from {settings.table.name}" if settings.table else "",
+        "replay": f"from {settings.table.name}" if settings.table else "",
     }.get(loop.launcher.name, f"with the {loop.launcher.name} launcher")
+    verb = "replaying up to" if loop.launcher.name == "replay" else "up to"
     legal = counted(len(loop.pool), "legal topology")
     if loop.tally is not None and loop.pool.values is not None:
         legal = f"{loop.tally.legal:,} legal topologies, of which the {len(loop.pool):,} most promising are searched"
-    lines.append(f"{legal}; up to {counted(settings.limits.budget, 'job')} {where}")
+    lines.append(f"{legal}; {verb} {counted(settings.limits.budget, 'job')} {where}")
     if settings.calibration is not None and settings.calibration.simulated:
         lines.append("the cost model is calibrated on SIMULATED measurements")
     if loop.plan is not None and loop.plan.nodes is not None:
@@ -177,7 +178,7 @@ def result_text(trial: Trial) -> str:
         return f"{result.outcome.value} {line}".strip()
     text = f"{seconds(result.seconds)} s per iteration, {span(result.objective or 0.0)}"
     if proposal.fidelity is not None:
-        text = f"{seconds(result.seconds)} s per iteration {proposal.fidelity}"
+        text = f"{seconds(result.seconds)} s per iteration ({proposal.fidelity})"
     if proposal.estimate_sec:
         error = result.seconds / proposal.estimate_sec - 1
         text += f", {abs(error):.1%} {'above' if error > 0 else 'below'} the estimate"

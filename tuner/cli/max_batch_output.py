@@ -14,7 +14,7 @@ CLAIM_TOLERANCE: Final = 0.01
 
 _SOURCES: Final = {
     "estimate": "estimates, not measurements",
-    "table": "measured by the table",
+    "table": "from the table",
     "jobs": "measured by jobs",
 }
 
@@ -141,7 +141,7 @@ def _print_fit(made: MaxBatchResult, claim: float | None) -> None:
     digits = len(f"{claim:.6g}".partition(".")[2])
     error_of_claim = claim * GIB / line.per_sample - 1
     if abs(error_of_claim) <= CLAIM_TOLERANCE:
-        print(f"claim confirmed: {claim:g} GiB per sample is the slope")
+        print(f"claimed {claim:g} GiB per sample matches the fitted slope")
         return
     mistaken = ratio_at(claim * GIB, made.found.attempts, 10.0**-digits * GIB)
     why = (
@@ -149,4 +149,5 @@ def _print_fit(made: MaxBatchResult, claim: float | None) -> None:
         if mistaken
         else ""
     )
-    print(f"claim wrong: {claim:g} GiB per sample is {100 * error_of_claim:+.1f}% off the slope{why}")
+    side = "above" if error_of_claim > 0 else "below"
+    print(f"claimed {claim:g} GiB per sample is {abs(error_of_claim):.1%} {side} the fitted slope{why}")

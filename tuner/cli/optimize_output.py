@@ -62,7 +62,7 @@ def _where(study: StudyResult, loop: StudyLoop) -> str:
     elif len(study.launched) >= loop.settings.limits.budget:
         again = "Rerun with a larger --budget to continue."
     else:
-        again = "Rerun the same command to see this again."
+        again = "Rerun the same command to print this summary again."
     return f"Saved to {study.folder}. {again}"
 
 
@@ -158,7 +158,9 @@ def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
 
 
 def _outcomes(study: StudyResult) -> str:
-    counts = [f"{count} {outcome.lower()}" for outcome, count in study.outcomes.items()]
+    counts = [
+        f"{count} {outcome if outcome == 'OOM' else outcome.lower()}" for outcome, count in study.outcomes.items()
+    ]
     counts += [f"{len(study.running)} running"] * bool(study.running)
     reduced = sum(trial.reduced and trial.launched for trial in study.trials)
     return (", ".join(counts) or "none was launched") + (f"; {reduced} at a reduced size" if reduced else "")
@@ -172,7 +174,7 @@ def _removed(loop: StudyLoop) -> str:
     most = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)[:3]
     names = ", ".join(f"{name} {count:,}" for count, name in most)
     unused = f" {tally.advice()}" if tally.unused else ""
-    return f" Legal: {tally.legal:,} of {tally.grid:,} grid points (removed most: {names}).{unused}"
+    return f" Legal: {tally.legal:,} of {tally.grid:,} grid points (top rules: {names}).{unused}"
 
 
 def answer_document(study: StudyResult) -> dict[str, Any]:

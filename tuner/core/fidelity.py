@@ -47,9 +47,9 @@ class Fidelity:
         return [replace(topology, nodes=self.nodes, dp=self.dp, global_batch=batch) for batch in self.batches(topology)]
 
     def __str__(self) -> str:
-        """Return the size in words: `on 12 nodes, dp 1, 12 and 24 microbatches`."""
-        counts = " and ".join(map(str, self.micro_batches))
-        return f"on {self.nodes} {'node' if self.nodes == 1 else 'nodes'}, dp {self.dp}, {counts} microbatches"
+        """Return the size in words: `12 nodes, dp=1, 12+24 microbatches`."""
+        counts = "+".join(map(str, self.micro_batches))
+        return f"{self.nodes} {'node' if self.nodes == 1 else 'nodes'}, dp={self.dp}, {counts} microbatches"
 
 
 def without_ramp(workload: Workload) -> Workload:

@@ -21,13 +21,7 @@ from tuner.core.errors import BadKey
 from tuner.core.model import Shape
 from tuner.core.text import listed
 
-LOOKS_LIKE: Final = (
-    "a key looks like tp8-pp12-dp4-mbs2-z1, optionally followed by vpp2, cp2, sp, rnone or rsel (recompute; default: "
-    "full), emb (embedding and head count as layers) or lay (fewer layers on the last stage), offopt or offall "
-    "(offload of the optimizer, or of the parameters too), hsdp2 (replica groups of hybrid sharding), ep8 and etp2 "
-    "(expert and expert tensor parallelism), allgather, deepep or hybridep (dispatcher; default: alltoall), h112 "
-    "(heads), 13824x78 (hidden x layers) and gbs1920"
-)
+LOOKS_LIKE: Final = "expected a key like tp8-pp12-dp4-mbs2-z1-rsel; docs/explain.md#keys lists all parts"
 
 _NUMBERED: Final = {
     "tp": "tp",
@@ -68,7 +62,7 @@ def parse_key(
     values = _parts(key)
     missing = [part for part in _REQUIRED if _NUMBERED[part] not in values]
     if missing:
-        raise BadKey(f"{key!r} lacks {listed(missing)}: {LOOKS_LIKE}.")
+        raise BadKey(f"invalid topology key {key!r}: {listed(missing)} missing; {LOOKS_LIKE}.")
     replica = values["tp"] * values["pp"] * values.get("cp", 1)
     if "dp" not in values and dp is None:
         values["nodes"] = nodes or cluster.nodes
@@ -89,7 +83,7 @@ def _parts(key: str) -> dict[str, Any]:
     for part in key.strip().casefold().split("-"):
         axis, value = _part(part, key)
         if axis in values:
-            raise BadKey(f"{key!r} names {axis} twice: {LOOKS_LIKE}.")
+            raise BadKey(f"invalid topology key {key!r}: {axis} occurs twice; {LOOKS_LIKE}.")
         values[axis] = value
     return values
 
@@ -102,4 +96,4 @@ def _part(part: str, key: str) -> tuple[str, object]:
     numbered = re.fullmatch(r"([a-z]+)([0-9]{1,9})", part)
     if numbered and numbered[1] in _NUMBERED:
         return _NUMBERED[numbered[1]], int(numbered[2])
-    raise BadKey(f"{key!r} is not a topology key, because of {part!r}: {LOOKS_LIKE}.")
+    raise BadKey(f"invalid topology key {key!r}: unknown part {part!r}; {LOOKS_LIKE}.")

@@ -10,19 +10,21 @@ from tuner.core.text import listed
 from tuner.costmodel.calibration import Calibration
 
 MEASURED_GPUS: Final = ("A100", "V100", "H100", "H200", "B200", "B300", "GB200", "GB300")
-"""GPUs with timed trainings of whole models in corpus/, by the first word of their names in the catalog."""
+"""GPUs with timed training runs of whole models in corpus/, by the first word of their names in the catalog."""
 
 MEASURED_FRAMEWORKS: Final[tuple[Framework, ...]] = ("megatron-core", "megatron-deepspeed", "fsdp2", "torchtitan")
-"""Frameworks with timed trainings in corpus/; BLOOM's tables and those before it are Megatron-DeepSpeed's."""
+"""Frameworks with timed training runs in corpus/; BLOOM's tables and those before it are Megatron-DeepSpeed's."""
 
 
 def unmeasured(workload: Workload, cluster: Cluster) -> str:
-    """Return a sentence about the GPU or framework without a measured table; empty if both have tables."""
+    """Return a sentence about the GPU or framework without measurements; empty if both have some."""
     family = cluster.gpu.name.split("-", maxsplit=1)[0]
     missing = [family] * (family not in MEASURED_GPUS)
     if workload.framework is not None and workload.framework not in MEASURED_FRAMEWORKS:
         missing.append(workload.framework)
-    return f"no measured {' or '.join(missing)} table behind this estimate" if missing else ""
+    if not missing:
+        return ""
+    return f"not validated: tuner has no measurements for {' or '.join(missing)}, so intervals are wider"
 
 
 def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster) -> str:

@@ -143,7 +143,9 @@ def printed_counts(columns: Columns) -> dict[str, FloatArray]:
     outside = (3 + (columns.recompute > 0)) * forward["scores"] * (model.seq / model.scored_tokens - 1)
     return {
         "the corrected count": hardware_flops(columns),
-        "the formula from before February 2022, without scores and logits": older_estimate(columns),
+        "Megatron-DeepSpeed's formula from before February 2022, which omits attention scores and logits": (
+            older_estimate(columns)
+        ),
         "the model's own operations, without recompute": model_flops(columns),
         "the model's own operations, with the causal half of the scores": model_flops(columns)
         - 1.5 * forward["scores"],
@@ -180,16 +182,18 @@ def likely_reason(columns: Columns, seconds: float, printed: float, tolerance: f
 
     for name, flops in list(printed_counts(columns).items())[1:]:
         if fits(flops):
-            return f"it is {name}"
+            return f"the log uses {name}"
     corrected, workload = hardware_flops(columns), columns.workload
     for seq in _SEQUENCES:
         model = replace(workload.model, seq=seq)
         other = Columns(replace(workload, model=model), columns.cluster, columns.arrays)
         for name, count in (("", hardware_flops), (" by the formula from before February 2022", older_estimate)):
             if seq != workload.model.seq and fits(count(other)):
-                return f"it assumes a sequence of {seq}, not {workload.model.seq}{name}"
+                return f"the log assumes a sequence of {seq}, not {workload.model.seq}{name}"
     for ratio in _RATIOS:
         if fits(corrected * ratio):
             batch, gpus = float(columns.global_batch[0]), float((columns.replica * columns.dp)[0])
-            return f"it assumes a batch of {batch * ratio:g}, not {batch:g}, or {gpus / ratio:g} GPUs, not {gpus:g}"
+            return (
+                f"the log assumes a batch of {batch * ratio:g}, not {batch:g}, or {gpus / ratio:g} GPUs, not {gpus:g}"
+            )
     return ""

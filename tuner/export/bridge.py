@@ -169,7 +169,6 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "hidden": _field("hidden_size", lambda m: m.hidden),
     "heads": _field("num_attention_heads", lambda m: m.heads),
     "kv_heads": _field("num_query_groups", lambda m: m.kv_heads),
-    "embedding_dropout": replace(_CORE["embedding_dropout"], by="`model.hidden_dropout`"),
     "head_size": _field("kv_channels", lambda m: m.latent.nope_size if m.latent else m.query_width // m.heads),
     "ffn": _field("ffn_hidden_size", lambda m: m.ffn),
     "seq": _field("seq_length", lambda m: m.seq),
@@ -217,7 +216,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "sliding_window": expressed("`model.window_size`, `model.window_attn_skip_freq`", _window),
     "attention_dropout": _field("attention_dropout", lambda m: m.attention_dropout),
     "hidden_dropout": _field("hidden_dropout", lambda m: m.hidden_dropout),
-    "embedding_dropout": _CORE["embedding_dropout"],
+    "embedding_dropout": replace(_CORE["embedding_dropout"], by="`model.hidden_dropout`"),
     "attention_scale": expressed(
         "`model.softmax_scale`",
         lambda r: (

@@ -12,7 +12,7 @@ from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Workload
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.quantity import GIB
-from tuner.core.text import ResultTable, Tabular, column, either, interval
+from tuner.core.text import ResultTable, Tabular, column, either, interval, listed
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.site_file import warn_of_mismatch
@@ -22,8 +22,9 @@ from tuner.space.relaxations import openings
 from tuner.space.rules import frameworks_with_more
 from tuner.space.space import Space, Tally
 
-ORDER: Final = "estimated time to train at equal compute divided by the probability of fitting, then grid order"
-"""The order of rows: by expected throughput, including the risk of running out of memory, highest first."""
+ORDER: Final = "estimated training time / probability of fitting"
+"""The order of rows: by expected throughput at equal compute, including the risk of running out of memory, highest
+first; ties in the order of the grid."""
 
 MOST_ROWS: Final = 500_000
 """Rows that are listed at most when all are asked for."""
@@ -62,7 +63,7 @@ class Plan(Tabular):
             headers=("Topology", "Sec/it", "80% between", unit, "TFLOPs", "MFU", "GiB", "P(OOM)", "Advice"),
             words=frozenset({"Topology", "80% between", "Advice"}),
             rows=rows,
-            notes=(f"Estimates, not measurements. Order: {ORDER}.", *filter(None, [self.remedy])),
+            notes=(f"Estimates, not measurements. Sorted by {ORDER}.", *filter(None, [self.remedy])),
         )
 
 
@@ -123,7 +124,7 @@ def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
 def removal(rule: str, count: int, workload: Workload) -> str:
     """Return a rule with the number of topologies that it removes, and the frameworks that could run some of them."""
     others = frameworks_with_more(rule, workload)
-    return f"{rule} {count:,}" + (f" (possible with {either(others)})" if others else "")
+    return f"{rule} ({count:,}" + (f"; supported by {listed(others)})" if others else ")")
 
 
 def why_empty(space: Space, tally: Tally) -> str:
@@ -136,4 +137,4 @@ def why_empty(space: Space, tally: Tally) -> str:
         if found
         else "no single change of nodes, global batch, policies or depth makes one legal"
     )
-    return f"none of {tally.grid:,} topologies is legal (removed by {causes}); {remedy}."
+    return f"none of {tally.grid:,} topologies is legal; removed by {causes}; {remedy}."

@@ -349,8 +349,8 @@ def judged(claims: Mapping[str, float], request: MemoryRequest, budget: MemoryBu
         figure = (budget.left if name == "left" else budget.components[name]) / gb
         closes = abs(claim - figure) <= max(_RELATIVE_TOLERANCE * figure, _ABSOLUTE_TOLERANCE_GB) + 1e-9
         parts = _arithmetic(name, request, budget)
-        word = "closes" if closes else f"does not add up: {claim - figure:+.1f} GB"
-        found.append(ClaimCheck(claim=name, closes=closes, sentence=f"{claim:g} GB claimed, {parts}: {word}"))
+        word = ": OK" if closes else f" ({claim - figure:+.1f} GB)"
+        found.append(ClaimCheck(claim=name, closes=closes, sentence=f"claimed {claim:g} GB, computed {parts}{word}"))
     return found
 
 
@@ -379,7 +379,7 @@ def _arithmetic(name: str, request: MemoryRequest, budget: MemoryBudget) -> str:
         return f"{sizes} = {sum(parts):.1f} GB" if parts else "0 GB"
     if name == "left":
         return f"{budget.card / gb:.4g} - {budget.fixed / gb:.1f} = {budget.left / gb:.1f} GB"
-    return f"{budget.components[name] / gb:.2f} GB counted"
+    return f"{budget.components[name] / gb:.2f} GB"
 
 
 def _presets() -> list[Model]:

@@ -50,7 +50,7 @@ class StudySummary:
     """Whether the measurements come from the simulated cluster, if only through a table of it that was replayed."""
 
 
-HEADERS: Final = ("Study", "State", "Launcher", "Trials", "Best", "Finishes in", "Cost", "Changed")
+HEADERS: Final = ("Study", "State", "Launcher", "Trials", "Best", "Training time", "Cost", "Changed")
 WORDS: Final = frozenset({"Study", "State", "Launcher", "Best", "Changed"})
 """The columns of text."""
 

@@ -222,7 +222,9 @@ class StudyResult(Tabular):
 
     def _shown(self) -> ResultTable:
         label = "SIMULATED: " if self.simulated else ""
-        outcomes = ", ".join(f"{count} {outcome.lower()}" for outcome, count in self.outcomes.items())
+        outcomes = ", ".join(
+            f"{count} {outcome if outcome == 'OOM' else outcome.lower()}" for outcome, count in self.outcomes.items()
+        )
         unit, per_day = column([ranked.days for ranked in self.ranking])
         more = len(self.ranking) - SHOWN_RANKS
         tied = listed([ranked.key for ranked in self.ties], limit=5)

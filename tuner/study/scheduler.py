@@ -141,7 +141,7 @@ class Scheduler:
         elif limits.final and self._state.ranking and launched >= limits.search:
             self._by_estimate = False
             self.stopping = (
-                f"the search used its {limits.search} jobs of {limits.budget}; the rest are for the final round"
+                f"{limits.search} of {limits.budget} jobs are used and {limits.final} are reserved for the final round"
             )
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
             self._by_estimate = False
