@@ -219,7 +219,7 @@ def test_a_failure_before_the_second_iteration_leaves_with_1_and_the_evidence(ru
     assert said.code == 1
     failure, remedy = said.out.splitlines()[-2:]
     assert failure.startswith("OOM: a GPU ran out of memory; line 13: torch.OutOfMemoryError")
-    assert remedy == "remedy: use a smaller micro batch, more recompute or a higher ZeRO stage"
+    assert remedy == "remedy: use a smaller micro-batch size, more recompute or a higher ZeRO stage"
     assert said.err == "tuner: the log has no iterations: the job failed before the first one.\n"
 
 

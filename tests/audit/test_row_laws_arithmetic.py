@@ -272,7 +272,7 @@ def test_a_twin_is_compared_with_every_earlier_one() -> None:
 @pytest.mark.parametrize(("second", "found"), [("9.71", False), ("9.68", True), ("10.00", False)])
 def test_memory_does_not_fall_with_the_micro_batch(second: str, found: bool) -> None:
     """log(10 / second) against 0.03 + 0.005 / 10 + 0.005 / second; of two alike, the smaller micro batch is odd."""
-    reason = "memory falls with the micro batch, lines 2 and 3"
+    reason = "memory falls as the micro-batch size grows, lines 2 and 3"
     repairs: list[Any] = [(0, {}, reason, "mem_gib")]
     expected: list[Any] = [("memory-falls", "error", 2, (0, 1), "check the memory in line 2", repairs)] if found else []
     assert memories(memory_laws.micro_batches, ("1", "10.00"), ("2", second)) == expected
@@ -324,7 +324,7 @@ def test_memory_is_linear_in_the_micro_batch_within_12_percent(fourth: str, foun
         ((row, cells, reason, column),) = reported[0][-1]
         assert (row, cells, column) == (2, {}, "mem_gib")
         assert reason == f"{fourth} GiB at mbs 4 is 13% off the line through the " + (
-            "other 4 micro batches of its topology"
+            "other 4 micro-batch sizes of its topology"
         )
 
 
@@ -350,7 +350,7 @@ def test_what_fits_with_a_larger_micro_batch_fits_with_a_smaller_one() -> None:
     oom = {"status": "OOM", "sec_per_iter": ""}
     rows = [oom | {"gbs": "64"}, {"mbs": "2", "gbs": "32"}, {"mbs": "4", "gbs": "64"}, {"mbs": "8", "gbs": "64"} | oom]
     assert findings(memory_laws.out_of_memory, *rows) == [
-        ("oom-fits", "warning", 2, (0, 1), "check the status and the micro batch of both", [])
+        ("oom-fits", "warning", 2, (0, 1), "check the status and the micro-batch size of both", [])
     ]
     assert messages(memory_laws.out_of_memory, *rows) == ["out of memory at mbs 1, but mbs 2 fits in line 3"]
     same = [oom, {}]

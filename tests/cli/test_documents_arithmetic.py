@@ -89,7 +89,7 @@ def test_doctor_prints_speeds_in_their_units(run: Run, monkeypatch: pytest.Monke
     )
     monkeypatch.setattr("tuner.study.doctor.examine", lambda *_, **__: found)
     printed = run("doctor").out
-    assert "matrix product: 2 TFLOP/s\nmemory copy: 3 GB/s\ncollective, per rank: 4 GB/s\n" in printed
+    assert "GEMM: 2 TFLOP/s\nmemory copy: 3 GB/s\ncollective, per rank: 4 GB/s\n" in printed
     shown: list[str] = []
 
     def progress(what: str) -> Any:
@@ -115,7 +115,10 @@ def test_a_tried_batch_is_printed_as_one_line(capsys: pytest.CaptureFixture[str]
     max_batch._show(seen)
     seen.peak_memory = None
     max_batch._show(seen)
-    assert capsys.readouterr().err.splitlines() == ["micro batch 4: MEASURED, 3.000 GiB", "micro batch 4: MEASURED"]
+    assert capsys.readouterr().err.splitlines() == [
+        "micro-batch size 4: MEASURED, 3.000 GiB",
+        "micro-batch size 4: MEASURED",
+    ]
 
 
 def measured(count: int, chosen: tuple[int, ...], **fields: Any) -> Any:

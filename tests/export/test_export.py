@@ -369,7 +369,7 @@ def test_measure_compares_a_log_with_the_exported_expectation(run: Run, tmp_path
     assert delivered(expected, 340.0, 30.0).sec_ratio == pytest.approx(2.0)
     assert delivered(expected, 340.0, 30.0).memory_ratio == pytest.approx(0.5)
     assert not delivered(expected, 170.0, 70.0).delivered
-    assert "higher than expected" in delivered(expected, 170.0, 70.0).sentences[1]
+    assert "above expectation" in delivered(expected, 170.0, 70.0).sentences[1]
 
 
 @pytest.mark.parametrize(

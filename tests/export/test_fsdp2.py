@@ -251,7 +251,7 @@ def test_torchtitan_refuses_unsupported_experts_by_name() -> None:
         ({"aux_loss": 0.001}, "a load-balancing loss of 0.001"),
         ({"router": "sigmoid"}, "a sigmoid router"),
         ({"shared_ffn": 768}, "shared experts"),
-        ({"normalized": False, "scale": 2.5}, "weights that are not normalised and weights times 2.5"),
+        ({"normalized": False, "scale": 2.5}, "weights that are not normalized and weights times 2.5"),
     ):
         with pytest.raises(
             InputError, match=rf"128 experts, 8 per token \(with {words}; it trains experts of Qwen3.*no load-balancing"

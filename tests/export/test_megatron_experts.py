@@ -226,9 +226,9 @@ def test_other_formats_refuse_experts_by_name(name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "part", "changes", "reason"),
     [
-        ("glm-4.5-air", "experts", {"normalized": False}, "(sigmoid weights that are not normalised)"),
+        ("glm-4.5-air", "experts", {"normalized": False}, "(sigmoid weights that are not normalized)"),
         ("mixtral-8x7b", "experts", {"router_bias": True}, "(a balancing bias under softmax)"),
-        ("deepseek-v3", "", {"rotary_interleaved": False}, "(rotary pairs that are not neighbours)"),
+        ("deepseek-v3", "", {"rotary_interleaved": False}, "(rotary pairs that are not neighbors)"),
         ("deepseek-v3", "", {"qkv_bias": True}, "(biases of queries, keys and values)"),
         ("deepseek-v3", "latent", {"norm_epsilon": 1e-5}, "epsilon 1e-05 and others with 1e-06)"),
     ],

@@ -305,7 +305,7 @@ def test_a_command_must_train_the_experts_of_the_model(name: str, more: str, sen
             "megatron-lm",
             "--fp8-format e4m3 --fp8-recipe custom",
             {},
-            "--fp8-recipe 'custom' of --command is not modelled",
+            "--fp8-recipe 'custom' of --command is not modeled",
         ),
         (
             "megatron-lm",

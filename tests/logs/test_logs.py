@@ -221,7 +221,10 @@ LACKING = {
         "moe_layer_freq": "[1, 0, 0, 1, 1]",
     },
     "its arguments do not name a vocabulary": {"padded_vocab_size": "None"},
-    "its arguments do not name a sequence length or a micro batch": {"seq_length": "x", "micro_batch_size": "None"},
+    "its arguments do not name a sequence length or a micro-batch size": {
+        "seq_length": "x",
+        "micro_batch_size": "None",
+    },
     "the arguments that it prints cannot be used: model field layers must be": {"num_layers": "99999999"},
 }
 

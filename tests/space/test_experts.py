@@ -53,7 +53,7 @@ def test_keys_and_documents_of_dense_models_have_no_expert_axes() -> None:
 
 def test_a_key_with_two_dispatchers_is_refused() -> None:
     where = space()
-    with pytest.raises(BadKey, match="dispatcher twice"):
+    with pytest.raises(BadKey, match="dispatcher occurs twice"):
         parse_key("tp1-pp1-mbs1-z1-deepep-alltoall", workload=where.workload, cluster=where.cluster)
 
 

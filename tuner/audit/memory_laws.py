@@ -58,7 +58,7 @@ def micro_batches(evidence: Evidence) -> Iterator[Finding]:
                     f"memory falls from {small.text('mem_gib')} GiB at mbs {small.micro_batch} (line {small.line}) "
                     f"to {large.text('mem_gib')} at mbs {large.micro_batch} (line {large.line})"
                 )
-                reason = f"memory falls with the micro batch, lines {small.row.line} and {large.row.line}"
+                reason = f"memory falls as the micro-batch size grows, lines {small.row.line} and {large.row.line}"
                 yield about(
                     odd.row,
                     check="memory-falls",
@@ -84,7 +84,7 @@ def straight(evidence: Evidence) -> Iterator[Finding]:
             case = points[worst]
             message = (
                 f"{case.text('mem_gib')} GiB at mbs {worst} is {offs[worst]:.0%} off the line through the other "
-                f"{len(rest)} micro batches of its topology"
+                f"{len(rest)} micro-batch sizes of its topology"
             )
             yield about(
                 case.row,
@@ -144,7 +144,7 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
                     check="oom-fits",
                     severity="warning",
                     message=message,
-                    suggestion="check the status and the micro batch of both",
+                    suggestion="check the status and the micro-batch size of both",
                     others=[other.row],
                 )
 

@@ -90,12 +90,12 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
                 f"{value.days:,.1f}" if value and fits and value.days else "",
             )
         )
-    print(f"topology {made.topology.key} on {counted(made.topology.nodes, 'node')}, at other micro batches too\n")
+    print(f"topology {made.topology.key} on {counted(made.topology.nodes, 'node')}, at other micro-batch sizes too\n")
     headers = ("Run", "Batch", "Outcome", "GiB", "Sec/it", "Acc steps", "Tokens/s", "Days")
     print_table(headers, rows, left=("Outcome",))
     beyond = "; larger batches were not tried" if found.open_end else ""
     print(
-        f"\nlargest micro batch {found.largest} in {counted(len(found.attempts), 'run')} ({made.strategy}), "
+        f"\nlargest micro-batch size {found.largest} in {counted(len(found.attempts), 'run')} ({made.strategy}), "
         f"{_SOURCES[made.source]}{beyond}"
     )
     if tokens := _tokens_assumed(made):

@@ -38,7 +38,7 @@ takes_site_profile: Final = click.option(
     "--slurm-site",
     "site_profile",
     metavar="FILE",
-    help="What your site's Slurm requires: account, partition, time limit. [default: none]",
+    help="TOML file with your site's Slurm settings: account, partition, time limit. [default: none]",
 )
 
 LARGEST_NUMBER: Final = 1e30

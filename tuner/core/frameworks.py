@@ -152,8 +152,8 @@ _RECORDS: Final = (
         partition=Capability(
             EVEN_PARTITION,
             _BLOOM_FORK + "--pp-partition-method 'type:transformer|embedding'",
-            "embedding only in BLOOM's fork, which has neither selective recompute, flash attention, grouped queries, "
-            "RMSNorm nor an untied output layer",
+            "embedding only in BLOOM's fork, which lacks selective recompute, flash attention, grouped-query "
+            "attention, RMSNorm and untied output layers",
         ),
         recompute=Capability(RECOMPUTE, _MDS_ARGUMENTS + "--recompute-granularity, --checkpoint-activations"),
         offload=Capability(
@@ -163,10 +163,10 @@ _RECORDS: Final = (
         ),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
         ep=Capability(
-            False, _MDS_ARGUMENTS + "--moe-expert-parallel-size", "its experts drop tokens, which is not modelled"
+            False, _MDS_ARGUMENTS + "--moe-expert-parallel-size", "its experts drop tokens, which is not modeled"
         ),
-        etp=Capability(False, _MDS_ARGUMENTS + "--enable-expert-tensor-parallelism, not modelled"),
-        zero_with_ep=Capability((), _MDS_ARGUMENTS + "--moe-expert-parallel-size, not modelled"),
+        etp=Capability(False, _MDS_ARGUMENTS + "--enable-expert-tensor-parallelism, not modeled"),
+        zero_with_ep=Capability((), _MDS_ARGUMENTS + "--moe-expert-parallel-size, not modeled"),
         dispatcher=Capability((), _DEEPSPEED + "moe/sharded_moe.py: an all-to-all with dropped tokens"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
@@ -283,7 +283,7 @@ _RECORDS: Final = (
         ),
         hsdp=Capability(True, _TITAN_CONFIG + "data_parallel_replicate_degree"),
         ep=Capability(True, _TITAN_CONFIG + "expert_parallel_degree"),
-        etp=Capability(False, _TITAN_CONFIG + "expert_tensor_parallel_degree is gone since c4b409af2"),
+        etp=Capability(False, _TITAN_CONFIG + "expert_tensor_parallel_degree was removed in c4b409af2"),
         zero_with_ep=Capability((2, 3), _TITAN_CONFIG + "data_parallel_shard_degree"),
         dispatcher=Capability(("alltoall", "deepep", "hybridep"), _TITAN_CONFIG + "expert_parallel_comm_backend"),
         precision=Capability(

@@ -200,7 +200,7 @@ _MODEL: Final = (
     _described(
         "rotary_interleaved",
         "rotary pairs",
-        lambda m: "rotary pairs of neighbours" if m.rotary_interleaved else "rotary pairs of halves",
+        lambda m: "rotary pairs of neighbors" if m.rotary_interleaved else "rotary pairs of halves",
     ),
     _described(
         "rotary_local_base",

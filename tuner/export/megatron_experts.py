@@ -115,8 +115,8 @@ def _unroutable(run: ProductionRun) -> str:
     sigmoid, several = experts.router == "sigmoid", experts.top_k > 1
     scores = experts.router_group_scores
     refused = {
-        "normalised sigmoid weight of one expert": sigmoid and experts.normalized and not several,
-        "sigmoid weights that are not normalised": sigmoid and not experts.normalized and several,
+        "normalized sigmoid weight of one expert": sigmoid and experts.normalized and not several,
+        "sigmoid weights that are not normalized": sigmoid and not experts.normalized and several,
         "softmax over one expert": not sigmoid and experts.normalized and not several,
         f"groups ranked by {counted(scores, 'score')}": experts.router_groups
         and scores != experts.top_k // experts.router_top_groups,
@@ -180,7 +180,7 @@ def _unlike_latent(run: ProductionRun) -> str:
         return ""
     refused = {
         "positions other than rotary": model.positions != "rotary",
-        "rotary pairs that are not neighbours": model.positions == "rotary" and not model.rotary_interleaved,
+        "rotary pairs that are not neighbors": model.positions == "rotary" and not model.rotary_interleaved,
         f"rotary fraction {model.rotary_fraction:g}": model.rotary_fraction != 1,
         "layers without a rotary embedding": model.rotary_skip,
         "norms other than RMSNorm": model.norm != "rmsnorm",
@@ -254,7 +254,7 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--multi-latent-attention, --q-lora-rank, --kv-lora-rank, --qk-head-dim, --qk-pos-emb-head-dim, --v-head-dim, "
         "--rope-type",
         _latent,
-        only="RMSNorm with one epsilon everywhere, rotary pairs of neighbours, no biases",
+        only="RMSNorm with one epsilon everywhere, rotary pairs of neighbors, no biases",
         accepts=lambda run: not _unlike_latent(run),
         because=_unlike_latent,
     ),

@@ -176,7 +176,7 @@ def _flat(config: Config, before: str = "") -> list[tuple[str, Any]]:
 _FILLED_IN: Final = "HF Trainer fills it in from its arguments"
 
 _REASONS: Final[Mapping[str, str]] = {
-    "train_micro_batch_size_per_gpu": "micro batch of the topology",
+    "train_micro_batch_size_per_gpu": "micro-batch size of the topology",
     "gradient_clipping": "as for GPT-3 and BLOOM",
     "communication_data_type": "same as the training precision, as in the measured jobs",
     "prescale_gradients": "DeepSpeed's default: average gradients after summing them",
@@ -213,8 +213,10 @@ def _reason(run: ProductionRun, path: str) -> str:
     micro, dp = topology.micro_batch, topology.dp
     recomputation = "no" if topology.recompute == "none" else topology.recompute
     of_run = {
-        "train_batch_size": f"global batch: micro batch {micro} x {run.microbatches} accumulation steps x dp {dp}",
-        "gradient_accumulation_steps": f"global batch / (micro batch x dp): {workload.global_batch} / ({micro} x {dp})",
+        "train_batch_size": f"global batch: micro-batch size {micro} x {run.microbatches} accumulation steps x dp {dp}",
+        "gradient_accumulation_steps": (
+            f"global batch / (micro-batch size x dp): {workload.global_batch} / ({micro} x {dp})"
+        ),
         "scheduler.params.total_num_steps": f"{token_count(workload.training_tokens)} tokens / tokens per batch",
         "pipeline.activation_checkpoint_interval": f"{recomputation} recomputation",
     }

@@ -153,7 +153,7 @@ def _unlike_qwen3(run: ProductionRun) -> list[str]:
         "router_bias_rate": f"a step of {experts.router_bias_rate:g} of the balancing bias",
         "router_linear_bias": "a bias of the router",
         **dict.fromkeys(("router_groups", "router_top_groups", "router_group_scores"), "groups of experts"),
-        "normalized": "weights that are not normalised",
+        "normalized": "weights that are not normalized",
         "scale": f"weights times {experts.scale:g}",
         "weights_before": "weights on the experts' inputs",
         "capacity_factor": f"a capacity factor of {experts.capacity_factor:g}",

@@ -80,8 +80,8 @@ def _workers_framework(named: str | None) -> str:
     """Return the framework of tuner's worker, or `any` if that is specified; raise for another framework."""
     if named not in (None, ANY, "deepspeed"):
         raise InputError(
-            f"--framework {named} needs --command with a program of that framework: without one, jobs run tuner's "
-            "worker, which is DeepSpeed (--framework deepspeed)."
+            f"--framework {named} needs --command with a program of that framework: without one, jobs run the "
+            "bundled worker, which uses DeepSpeed (--framework deepspeed)."
         )
     return named or "deepspeed"
 

@@ -48,7 +48,7 @@ DEVICE_SIGNATURES: Final = (
         Outcome.OOM,
         "a GPU ran out of memory",
         "PyTorch",
-        "use a smaller micro batch, more recompute or a higher ZeRO stage",
+        "use a smaller micro-batch size, more recompute or a higher ZeRO stage",
         weight=OUT_OF_MEMORY,
         words=(
             "ErrorMemoryAllocation",
@@ -224,7 +224,7 @@ DEVICE_SIGNATURES: Final = (
         Outcome.CRASHED,
         "cuBLAS or cuDNN failed",
         "PyTorch",
-        "often too little memory, or libraries of another CUDA version; try a smaller micro batch first",
+        "often too little memory, or libraries of another CUDA version; try a smaller micro-batch size first",
         words=(
             *("_STATUS_", "miopenStatus", "cuDNN Frontend error: ", "!!!! kernel execution error"),
             *(" API failed with ", "cublasLt ran into an error"),

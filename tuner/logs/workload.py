@@ -88,7 +88,7 @@ def _lacks(arguments: _Arguments) -> str:
         "a hidden size": ("hidden_size",),
         "heads": ("num_attention_heads",),
         "a sequence length": ("seq_length",),
-        "a micro batch": ("micro_batch_size", "train_micro_batch_size_per_gpu"),
+        "a micro-batch size": ("micro_batch_size", "train_micro_batch_size_per_gpu"),
         "a number of GPUs": ("world_size", "data_parallel_size"),
     }
     missing = [need for need, names in needs.items() if not arguments.number(*names)]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SAME_KERNELS: Final = (
     "Frameworks differ in what they can run, and in overlap, precision and sharding; differences between their kernels "
-    "are modelled only where they are documented or measured."
+    "are modeled only where they are documented or measured."
 )
 
 

@@ -44,7 +44,7 @@ def jobs_of(
     program = program_of(command, accelerator=accelerator, step_pattern=step_pattern)
     if command is not None and axes_not_passed(command, ["micro_batch"]):
         raise InputError(
-            "--command does not pass the micro batch, so every job would run the same one: add {micro_batch}."
+            "--command does not pass the micro-batch size, so every job would run the same one: add {micro_batch}."
         )
     jobs: Launcher
     if local:

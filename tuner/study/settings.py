@@ -154,7 +154,7 @@ class StudySettings:
                 raise InputError(f"{option} requires --launcher {launcher}, not {self.launcher}.")
         if self.launcher == "hostfile" and (self.hostfile is None or self.command is not None):
             raise InputError(
-                "--launcher hostfile runs tuner's own worker on the hosts of a hostfile: give --hostfile FILE and no "
+                "--launcher hostfile runs the bundled worker on the hosts of a hostfile: give --hostfile FILE and no "
                 "--command."
             )
         for option, given in (("--step-pattern", self.step_pattern), ("--log", self.log), ("--trainer", self.trainer)):

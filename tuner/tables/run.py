@@ -96,7 +96,7 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     workload = _workload(cells, card, tp=tp, ranks=dp)
     if workload.global_batch % (dp * whole(cells, "mbs")) and workload.global_batch < dp * whole(cells, "mbs"):
         raise InputError(
-            f"gbs({workload.global_batch}) is less than dp({dp}) x mbs({cells['mbs']}): too few micro batches."
+            f"gbs({workload.global_batch}) is less than dp({dp}) x mbs({cells['mbs']}): too few microbatches."
         )
     topology = Topology(
         nodes=nodes,

@@ -29,10 +29,14 @@ if TYPE_CHECKING:
     "--step",
     metavar="N|x2",
     default="x2",
-    help="Micro batches to estimate: multiples of N, or powers of two. [default: x2]",
+    help="Micro-batch sizes to estimate: multiples of N, or powers of two. [default: x2]",
 )
 @click.option(
-    "--most", type=click.IntRange(1), default=256, metavar="N", help="Largest micro batch to estimate. [default: 256]"
+    "--most",
+    type=click.IntRange(1),
+    default=256,
+    metavar="N",
+    help="Largest micro-batch size to estimate. [default: 256]",
 )
 @margin_option
 @stack_option

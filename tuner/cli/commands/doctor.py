@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @click.command(short_help="Check what this machine can launch.", epilog="Example: tuner doctor")
-@click.option("--measure", is_flag=True, help="Also time a matrix product, a memory copy and a collective.")
+@click.option("--measure", is_flag=True, help="Also time a GEMM, a memory copy and a collective.")
 @click.option(
     "-o", "--output", metavar="FILE", help="Calibration file that --measure writes. [default: runs/site.toml]"
 )
@@ -91,7 +91,7 @@ def _print_text(examined: Examined, job: CheckResult | None, file: Path) -> None
     elif job is not None:
         rows.append((job.name, job.verdict, job.evidence, job.remedy))
     print_table(("Check", "Verdict", "Evidence", "Remedy"), rows, left=("Check", "Verdict", "Evidence", "Remedy"))
-    units = {"product_flops": ("matrix product", 1e12, "TFLOP/s"), "copy_bytes": ("memory copy", 1e9, "GB/s")}
+    units = {"product_flops": ("GEMM", 1e12, "TFLOP/s"), "copy_bytes": ("memory copy", 1e9, "GB/s")}
     for name, speed in examined.speeds.items():
         label, scale, unit = units.get(name, ("collective, per rank", 1e9, "GB/s"))
         print(f"{label}: {speed / scale:,.3g} {unit}")

@@ -35,19 +35,19 @@ if TYPE_CHECKING:
 @click.option(
     "--command",
     metavar="TEMPLATE",
-    help="Your own trainer: 'python train.py --tp {tp}'. [default: the study's, or tuner's worker]",
+    help="Your own trainer: 'python train.py --tp {tp}'. [default: from the study, or the bundled worker]",
 )
 @click.option(
     "--site-profile",
     "--slurm-site",
     "site_profile",
     metavar="FILE",
-    help="What your site requires: account, partition, image, NCCL variables. [default: none]",
+    help="TOML file with your site's settings: account, partition, image, NCCL variables. [default: none]",
 )
 @click.option(
     "--fork",
     type=click.Choice(["deepspeed", "bloom"]),
-    help="Which Megatron-DeepSpeed: the DeepSpeed organisation's or BigScience's. [default: deepspeed, unless only "
+    help="Which Megatron-DeepSpeed: the DeepSpeed organization's or BigScience's. [default: deepspeed, unless only "
     "BigScience's can train the model]",
 )
 @click.option(
@@ -62,9 +62,9 @@ def export(study: StudyResult, output: str | None, as_json: bool, **given: Any) 
     """Write the files that train a study's best topology: launch script, expected figures, ds_config.json.
 
     STUDY defaults to the one that changed last. KEY exports another topology that the study has measured. The README
-    in the folder explains how to launch. torchrun, hostfile, slurm, kubernetes and jobset run your --command or tuner's
-    worker, which measures the topology with synthetic data. 'tuner measure LOG --expect topology.json' then checks that
-    the run is as fast as expected.
+    in the folder explains how to launch. torchrun, hostfile, slurm, kubernetes and jobset run your --command or the
+    bundled worker, which measures the topology with synthetic data. 'tuner measure LOG --expect topology.json' then
+    checks that the run is as fast as expected.
     """
     from pathlib import Path
 

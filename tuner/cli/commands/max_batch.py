@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "max-batch",
-    short_help="Find the largest micro batch that fits in memory.",
+    short_help="Find the largest micro-batch size that fits in memory.",
     epilog="Example: tuner max-batch --launcher replay --table corpus/e1-400m-ada.csv --step 16",
 )
 @takes_description_of_layers
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 @click.option("--plot", metavar="FILE", help="Plot memory against batch size, with fit and limit (PNG or SVG).")
 @as_json
 def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any) -> None:
-    """Find the largest micro batch that fits in memory in few trials, and the throughput of each batch tried.
+    """Find the largest micro-batch size that fits in memory in few trials, and the throughput of each batch tried.
 
     Trials are estimates, rows of a measured table, or real jobs. A failure other than out of memory ends the search,
     because it gives no information about the limit.
@@ -87,14 +87,16 @@ def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any
         print_answer(made, claim=claim)
     if stopped := made.found.stopped:
         raise NothingUsable(
-            f"micro batch {stopped.micro_batch} failed twice for a reason other than memory ({stopped.outcome}: "
+            f"micro-batch size {stopped.micro_batch} failed twice for a reason other than memory ({stopped.outcome}: "
             f"{stopped.evidence}), so the limit is unknown; the largest batch that ran is {made.found.largest}."
         )
     if not made.found.largest:
-        raise NothingUsable(f"no batch fits: micro batch {made.found.smallest_failed} runs out of memory; {SMALLER}.")
+        raise NothingUsable(
+            f"no batch fits: micro-batch size {made.found.smallest_failed} runs out of memory; {SMALLER}."
+        )
 
 
 def _show(seen: BatchResult) -> None:
     """Print one line on stderr when a job has ended."""
     memory = f", {seen.peak_memory / GIB:.3f} GiB" if seen.peak_memory else ""
-    print(f"micro batch {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)
+    print(f"micro-batch size {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)

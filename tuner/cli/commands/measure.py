@@ -36,7 +36,7 @@ _MAX_ROWS: Final = 12
 @click.option(
     "--explain",
     is_flag=True,
-    help="Print which lines each reader recognises, or else the likeliest lines and, if possible, a --step-pattern.",
+    help="Print which lines each reader recognizes, or else the likeliest lines and, if possible, a --step-pattern.",
 )
 @click.option("--csv", "as_csv", is_flag=True, help="Print the run as a CSV row of the measurement table.")
 @as_json
@@ -93,7 +93,7 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
         for number, text in reader.examples:
             print(f"  line {number}: {text}")
     if not found.readers:
-        print(f"no reader recognises a line of {log}")
+        print(f"no reader recognizes a line of {log}")
         for number, text in found.likely:
             print(f"  likely line {number}: {text}")
         if found.pattern:

@@ -238,7 +238,7 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
         return {**layers}
     recipe = flags.get("--fp8-recipe", "delayed")
     if recipe not in _RECIPES:
-        raise InputError(f"--fp8-recipe {shown(recipe)} of --command is not modelled, only {listed(_RECIPES)}.")
+        raise InputError(f"--fp8-recipe {shown(recipe)} of --command is not modeled, only {listed(_RECIPES)}.")
     return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags, **layers}
 
 

@@ -57,13 +57,13 @@ ADVICE: Final[tuple[Rule, ...]] = (
     Rule(
         name="wave-quantisation",
         level="advice",
-        sentence="the tiles of the MLP's first product leave less than 10% of this GPU's SMs idle",
+        sentence="the tiles of the MLP's first GEMM leave less than 10% of this GPU's SMs idle",
         source=_MATMUL_GUIDE + "Wave Quantization; tiles of 256 x 128; SMs from the catalog",
         reads=("micro_batch", "cp", "hidden", "tp"),
         vary=("micro_batch",),
         broken=lambda c: wave_efficiency(c) < 0.9,
         numbers=lambda c: (
-            f"at micro_batch={c.micro_batch} the MLP's first product keeps "
+            f"at micro_batch={c.micro_batch} the MLP's first GEMM keeps "
             f"{100 * wave_efficiency(c):.0f}% of {c.cluster.gpu.sms} SMs busy"
         ),
     ),

@@ -81,7 +81,7 @@ POLICIES: Final[tuple[Rule, ...]] = (
     Rule(
         name="micro-batch-power-of-two",
         level="policy",
-        sentence="the micro batch is a power of two",
+        sentence="the micro-batch size is a power of two",
         source=BLOOM + "Choosing the fastest 3D Topology, on log2(MBS)",
         reads=("micro_batch",),
         vary=("micro_batch",),
