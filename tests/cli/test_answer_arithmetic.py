@@ -85,12 +85,12 @@ def test_the_answer_is_the_best_topology_of_the_specified_model() -> None:
     first, second, other = ranked(0, 10.0), ranked(1, 12.0), ranked(2, 8.0)
     assert _answer(study(first, second)) == [
         "t0 finishes soonest: 2.50 s per iteration, 10.0 days (9.0 to 12.0) for 2T tokens.",
-        "It was the cost model's first choice.",
+        "It was the first topology tried.",
     ]
     tied = _answer(study(first, second, ties=(second,), launched=[trial(1), trial(0)]))
     assert tied[1:] == [
         "It is statistically tied with t1.",
-        "It finishes 16.7% sooner than the cost model's first choice, t1.",
+        "It finishes 16.7% sooner than the first topology tried, t1.",
     ]
     both = _answer(study(other, first, second, ties=(first,)))
     assert both[0].startswith("t0 finishes soonest with 8 heads: ")
@@ -106,12 +106,12 @@ def test_the_gain_is_relative_to_the_first_measured_topology_if_the_first_choice
     own, other = ranked(0, 10.0), ranked(1, 8.0)
     failed = ended(Outcome.OOM, candidate=5)
     assert _gain(study(own, other, launched=[failed, trial(1)]), own) == [
-        "The cost model's first choice, t5, ended as OOM.",
+        "The first topology tried, t5, ended as OOM.",
         "It finishes 25.0% later than the first measured topology, t1.",
     ]
     small = ended(candidate=5, fidelity=SMALL)
     assert _gain(study(own, launched=[small, trial(0)]), own) == [
-        "The cost model's first choice, t5, was measured at a reduced size only.",
+        "The first topology tried, t5, was measured at a reduced size only.",
         "It was the first measured topology.",
     ]
 

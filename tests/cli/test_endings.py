@@ -121,20 +121,23 @@ def test_frameworks_are_compared_with_the_same_figures_in_csv_and_json(
 
     def planned(**given: Any) -> Any:
         asked.append(given)
-        return SimpleNamespace(rows=rows)
+        return SimpleNamespace(rows=rows, cluster="cluster")
 
     monkeypatch.setattr("tuner.planning.frameworks.plan_frameworks", planned)
+    monkeypatch.setattr(
+        "tuner.export.support.export_note", lambda *about: "no format." * (about == (workload, "cluster"))
+    )
     found = ("plan", "--framework", "all", "--nodes", "2")
     first, second = json.loads(run(*found, "--json").out)["frameworks"]
-    figures = ("key", "sec_per_iter", "days", "memory_gib", "fits", "precision", "attention", "reason")
-    assert [first[name] for name in figures] == ["k", 2.5, 2.0, 30.0, True, "bf16", "flash2", ""]
-    assert [second[name] for name in figures] == [None, None, None, None, False, None, None, "why"]
+    figures = ("key", "sec_per_iter", "days", "memory_gib", "fits", "precision", "attention", "reason", "export_note")
+    assert [first[name] for name in figures] == ["k", 2.5, 2.0, 30.0, True, "bf16", "flash2", "", "no format."]
+    assert [second[name] for name in figures] == [None, None, None, None, False, None, None, "why", ""]
     header, one, other = run(*found, "--csv").out.splitlines()
     assert header == "Framework,Legal,Fit,Best topology,Sec/it,Days,GiB,Precision,Attention"
     assert (one, other) == ("a,5678,1234,k,2.5,2.0,30.0,bf16,flash2", "b,0,0,none,,,,,")
     printed = run(*found).out
     assert "a          5,678  1,234  k " in printed
-    assert "\nb: why\n" in printed
+    assert "\nb: why\nNote: no format.\n" in printed
     assert all(given["nodes"] == 2 and "framework" not in given for given in asked)
 
 

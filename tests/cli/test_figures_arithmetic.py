@@ -104,7 +104,7 @@ def test_a_framework_is_named_with_its_fp8_recipe(given: dict[str, Any], words: 
     ],
 )
 def test_the_maximum_sequence_length_of_a_model_is_stated(seq: int, positions: int, words: str) -> None:
-    model: Any = SimpleNamespace(seq=seq, max_positions=positions)
+    model: Any = SimpleNamespace(seq=seq, longest_seq=positions)
     assert output._seq_origin(model) == words
 
 

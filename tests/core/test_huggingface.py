@@ -308,6 +308,14 @@ def test_a_sequence_longer_than_the_rotary_positions_is_named(run: Run) -> None:
     assert "sequence 16384 (longer than the 4096 that the model allows), " in run(*longer).out
 
 
+def test_scaled_rotary_embeddings_reach_longer_sequences() -> None:
+    """Qwen's recipe for 131,072 tokens: yarn, four times 32,768, and max_position_embeddings as it was."""
+    yarn = RotaryScaling(kind="yarn", factor=4.0, original_seq=32768)
+    model = replace(catalog.model("llama-3-8b"), positions="rotary", max_positions=40960, rotary_scaling=yarn)
+    assert model.longest_seq == 131072
+    assert replace(model, rotary_scaling=None).longest_seq == 40960
+
+
 def test_a_toml_file_describes_rotary_scaling_and_a_gated_activation(tmp_path: Path) -> None:
     sizes = "layers = 2\nhidden = 8\nheads = 2\nvocab = 9\nseq = 4\n"
     path = tmp_path / "m.toml"

@@ -11,6 +11,7 @@ from pathlib import Path
 from shutil import copy
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT, Run
@@ -21,13 +22,17 @@ from tuner.core.keys import parse_key
 from tuner.planning.plan import plan
 from tuner.space.axes import axes_document
 from tuner.space.build import space_for
+from tuner.space.rules.quantities import host_bytes
 from tuner.tables.run import run_of
 
 CARDS: dict[str, Any] = {"model": "llama-7b", "gpu": "RTX4090", "nodes": 1, "gpus_per_node": 8, "global_batch": 256}
 EIGHT_CARDS = ("--gpu", "RTX4090", "--nodes", "1", "--gpus-per-node", "8")
 SEVEN_BILLION = ("--model", "llama-7b", *EIGHT_CARDS)
 THIRTEEN_BILLION = ("--model", "llama-13b", *EIGHT_CARDS, "--framework", "deepspeed")
-PROPOSED = "With --set offload=optimizer, 178 of 540 legal topologies would fit."
+PROPOSED = (
+    "With --set offload=optimizer, 178 of 540 legal topologies would fit on nodes with at least 194 GiB of free main "
+    "memory."
+)
 
 
 def test_no_document_changes_where_nothing_is_offloaded() -> None:
@@ -77,6 +82,21 @@ def test_offloaded_states_fit_in_main_memory_where_it_is_specified() -> None:
     assert not space_for(cluster=cluster, **arguments).count()
     roomy = replace(cluster, host_memory=128 * 2.0**30)
     assert space_for(cluster=roomy, **arguments).count() == space_for(**CARDS, settings=settings).count()
+
+
+def test_offloaded_states_of_all_experts_need_main_memory() -> None:
+    """Mixtral 8x7B on one node: 16 bytes for each of its 46.7 billion parameters, however its experts are spread."""
+    settings = ("offload=optimizer", "ep=1,8")
+    space = space_for(model="mixtral-8x7b", gpu="H100-80GB-SXM", nodes=1, framework="deepspeed", settings=settings)
+    needs = np.concatenate([host_bytes(space.columns(block)) for block in space.blocks()])
+    assert needs == pytest.approx(np.full(len(needs), 16 * space.workload.model.parameters))
+
+
+def test_a_remedy_needs_a_framework_that_trains_the_model() -> None:
+    """Megatron-DeepSpeed has no latent attention, and all of DeepSeek-V3's states need 10 TiB of main memory."""
+    made = plan(space_for(model="deepseek-v3", gpu="H100-80GB-SXM", nodes=1), top=1)
+    assert made.remedy.startswith("With --framework deepspeed --set offload=optimizer+parameters, ")
+    assert made.remedy.endswith(" would fit on nodes with at least 10,172 GiB of free main memory.")
 
 
 def test_a_cluster_file_may_specify_main_memory(tmp_path: Path) -> None:

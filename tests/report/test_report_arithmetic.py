@@ -230,7 +230,7 @@ def test_the_gain_is_relative_to_the_models_first_choice(days: float | None, wor
     other = LEADER if days is None else SimpleNamespace(days=days, key="t1")
     (line,) = _gain(study(launched=[trial(1.0)], rank_of=lambda _trial: other), LEADER)
     assert words in line
-    assert "the cost model's first choice" in line
+    assert "the first topology tried" in line
 
 
 def test_a_row_of_the_answer_is_in_the_unit_of_its_column() -> None:

@@ -115,15 +115,15 @@ def _answer(study: StudyResult) -> list[str]:
 
 
 def _gain(study: StudyResult, own: RankedTrial) -> list[str]:
-    """Return by how much the best topology beats the cost model's first choice, or the first measured one."""
+    """Return by how much the best topology beats the first topology tried, or the first measured one."""
     first = study.launched[0]
     other = study.rank_of(first)
-    name = "the cost model's first choice"
+    name = "the first topology tried"
     lines = []
     if other is None:
         ended = f"ended as {first.result.outcome.value if first.result else 'RUNNING'}"
         ended = "was measured at a reduced size only" if first.measured_reduced else ended
-        lines.append(f"The cost model's first choice, {first.proposal.key}, {ended}.")
+        lines.append(f"The first topology tried, {first.proposal.key}, {ended}.")
         measured = next(trial for trial in study.launched if study.rank_of(trial) is not None)
         other, name = study.rank_of(measured), "the first measured topology"
     if other is None:

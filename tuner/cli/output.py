@@ -171,11 +171,11 @@ def _seq_origin(model: Model) -> str:
     """Return that the model allows longer sequences than the default, or only shorter ones than asked for."""
     from tuner.core.huggingface import LONGEST_DEFAULT_SEQ
 
-    if model.seq > model.max_positions:
-        return f" (longer than the {model.max_positions} that the model allows)"
-    if model.seq != LONGEST_DEFAULT_SEQ or model.max_positions <= model.seq:
+    if model.seq > model.longest_seq:
+        return f" (longer than the {model.longest_seq} that the model allows)"
+    if model.seq != LONGEST_DEFAULT_SEQ or model.longest_seq <= model.seq:
         return ""
-    return f" (the model allows {model.max_positions}; set with --seq)"
+    return f" (the model allows {model.longest_seq}; set with --seq)"
 
 
 def changes_the_model(space: Space) -> bool:

@@ -48,7 +48,7 @@ _TITAN_CONFIG: Final = _TITAN + "config/configs.py: "
 
 
 def _deepspeedai_lacks(model: Model) -> bool:
-    return model.positions == "alibi" or model.embedding_norm
+    return model.positions == "alibi" or model.embedding_norm or model.latent is not None or model.experts is not None
 
 
 def _bigscience_lacks(model: Model) -> bool:
@@ -64,7 +64,8 @@ MEGATRON_DEEPSPEED_FORKS: Final = (
         recompute=RECOMPUTE,
         zero=(0, 1, 2, 3),
         offload=OFFLOAD,
-        source=_MDS + "megatron/model/gpt_model.py: partition_method is type:transformer; no ALiBi, no embedding norm",
+        source=_MDS + "megatron/model/gpt_model.py: partition_method is type:transformer; no ALiBi, embedding norm or "
+        "latent attention; its experts drop tokens, which is not modeled",
     ),
     Fork(
         name="bloom",

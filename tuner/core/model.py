@@ -217,6 +217,13 @@ class Model:
         return bool(self.sliding_window) and place >= 0 and not whole
 
     @property
+    def longest_seq(self) -> int:
+        """Tokens that its positions reach, those of scaled rotary embeddings included."""
+        scaling = self.rotary_scaling
+        scaled = int(scaling.factor * scaling.original_seq) if scaling else 0
+        return max(self.max_positions, scaled)
+
+    @property
     def window(self) -> int:
         """Tokens that a position of a windowed layer attends to; 0 if that is a whole sequence."""
         return self.sliding_window if self.sliding_window < self.seq else 0

@@ -17,7 +17,7 @@ MAX_NAMED = 3
 
 
 def export_note(workload: Workload, cluster: Cluster, *, command: str | None = None) -> str:
-    """Return why no export of the workload's framework trains its model; empty if one does or any framework may."""
+    """Return that no format of the workload's framework trains its model; empty if one does or any framework may."""
     framework = workload.framework
     if framework is None or not (refusals := _fewest_refusals(framework, workload, cluster, command)):
         return ""
@@ -25,7 +25,7 @@ def export_note(workload: Workload, cluster: Cluster, *, command: str | None = N
     rest = len(refusals) - MAX_NAMED
     named = listed([*refusals[:MAX_NAMED], *([f"{rest} more"] if rest > 0 else [])])
     remedy = f"; --framework {either(able)} can" if able else ""
-    return f"the winner cannot be exported, because no format of {framework} can express {named}{remedy}."
+    return f"tuner export cannot write this model for {framework}: no format expresses {named}{remedy}."
 
 
 def _trains(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> bool:

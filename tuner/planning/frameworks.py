@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from tuner.core.domain import Framework, Workload
+from tuner.core.domain import Cluster, Framework, Workload
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.frameworks import ANY, FRAMEWORKS
 from tuner.core.quantity import GIB
@@ -44,6 +44,7 @@ class FrameworkPlan:
 class FrameworkComparison(Tabular):
     """The plans of all frameworks."""
 
+    cluster: Cluster
     rows: tuple[FrameworkPlan, ...]
 
     def _shown(self) -> ResultTable:
@@ -83,10 +84,10 @@ def plan_frameworks(
     """
     described: SpaceArguments = {**description}
     described["framework"] = ANY
-    space = space_for(**described)  # refuses what no framework could train
-    made = FrameworkComparison(rows=tuple(_planned(name, described, cost_model) for name in FRAMEWORKS))
+    cluster = space_for(**described).cluster  # refuses what no framework could train
+    rows = tuple(_planned(name, described, cost_model) for name in FRAMEWORKS)
+    made = FrameworkComparison(cluster=cluster, rows=rows)
     if cost_model:
-        cluster = space.cluster
         warn_of_mismatch(cost_model.calibration, [(row.workload, cluster) for row in made.rows if row.workload])
     return made
 

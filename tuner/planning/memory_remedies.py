@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -9,8 +10,10 @@ import numpy as np
 
 from tuner.core.domain import OFFLOAD
 from tuner.core.frameworks import able
+from tuner.core.quantity import GIB
 from tuner.costmodel.estimate import CostModel
 from tuner.space.rules import RuleSet
+from tuner.space.rules.quantities import host_bytes
 from tuner.space.space import Space
 
 
@@ -20,10 +23,15 @@ def memory_remedy(space: Space, model: CostModel) -> str:
     Policies are disabled first, then other frameworks are tried, and last offloading, which is slower.
     """
     for change, other in _changes(space):
-        fits = [model.score(other.columns(block)).fits for block in other.blocks()]
-        if count := sum(int(np.count_nonzero(block)) for block in fits):
-            legal = sum(len(block) for block in fits)
-            return f"With {change}, {count:,} of {legal:,} legal topologies would fit."
+        legal, fitting, least = 0, 0, math.inf
+        for block in other.blocks():
+            columns = other.columns(block)
+            fits = model.score(columns).fits
+            legal, fitting = legal + len(fits), fitting + int(np.count_nonzero(fits))
+            least = min(least, float(np.min(host_bytes(columns), where=fits, initial=math.inf)))
+        if fitting:
+            nodes = f" on nodes with at least {least / GIB:,.0f} GiB of free main memory" if least else ""
+            return f"With {change}, {fitting:,} of {legal:,} legal topologies would fit{nodes}."
     return ""
 
 

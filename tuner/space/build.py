@@ -26,7 +26,7 @@ from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
 from tuner.core.model import Model, Shape
 from tuner.core.precision import check_bf16_layers, check_fp8_weights, check_precision, parse_bf16_layers
-from tuner.core.quantity import texts_of
+from tuner.core.quantity import parse_count, texts_of
 from tuner.core.text import either, listed
 from tuner.core.validation import plain
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes
@@ -53,7 +53,7 @@ class SpaceArguments(TypedDict, total=False):
     seq: int | None
     precision: Precision | None
     attention: Attention | None
-    tokens: float | None
+    tokens: float | str | None
     framework: FrameworkChoice | None
     precision_recipe: PrecisionRecipe | None
     fp8_weights: bool
@@ -77,7 +77,7 @@ def space_for(
     seq: int | None = None,
     precision: Precision | None = None,
     attention: Attention | None = None,
-    tokens: float | None = None,
+    tokens: float | str | None = None,
     framework: FrameworkChoice | None = None,
     precision_recipe: PrecisionRecipe | None = None,
     fp8_weights: bool = False,
@@ -96,7 +96,8 @@ def space_for(
     """
     settings, allow = texts_of("settings", settings), texts_of("allow", allow)
     nodes, gpus_per_node, nvlink_domain = plain(nodes), plain(gpus_per_node), plain(nvlink_domain)
-    global_batch, seq, tokens = plain(global_batch), plain(seq), plain(tokens)
+    global_batch, seq = plain(global_batch), plain(seq)
+    tokens = parse_count(tokens) if isinstance(tokens, str) else plain(tokens)
     model = os.fspath(model) if isinstance(model, os.PathLike) else model
     cluster = os.fspath(cluster) if isinstance(cluster, os.PathLike) else cluster
     arguments = given_arguments(locals())

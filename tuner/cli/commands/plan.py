@@ -56,15 +56,18 @@ def plan(
 def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: bool, as_json: bool) -> None:
     """Print the best topology of every framework."""
     from tuner.cli.output import print_csv, print_json, print_table
+    from tuner.export.support import export_note
     from tuner.planning.frameworks import HEADERS, SAME_KERNELS, WORDS, cells, plan_frameworks
 
     made = plan_frameworks(cost_model=model, **description)
+    exports = {row.framework: export_note(row.workload, made.cluster) for row in made.rows if row.workload}
     if as_csv:
         print_csv(HEADERS, [[cell.replace(",", "") for cell in cells(row)] for row in made.rows])
         return
     if not as_json:
         print_table(HEADERS, [cells(row) for row in made.rows], left=WORDS, spare=("Attention", "Precision", "Days"))
-        print("\n".join(["", *(f"{row.framework}: {row.reason}" for row in made.rows if row.reason), SAME_KERNELS]))
+        unable = [f"{row.framework}: {row.reason}" for row in made.rows if row.reason]
+        print("\n".join(["", *unable, *(f"Note: {note}" for note in exports.values() if note), SAME_KERNELS]))
         return
     rows = [
         {
@@ -79,6 +82,7 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
             "precision": row.workload.precision if row.workload else None,
             "attention": row.workload.attention if row.workload else None,
             "reason": row.reason,
+            "export_note": exports.get(row.framework, ""),
         }
         for row in made.rows
     ]
@@ -167,6 +171,7 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.cli.output import changes_the_model, space_lines
     from tuner.core.text import column, counted
     from tuner.costmodel.backing import calibrated_on, unmeasured
+    from tuner.export.support import export_note
     from tuner.planning.plan import ORDER, removal
 
     tally = made.tally
@@ -198,6 +203,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     print(f"\n{status}, not measurements. Sorted by {ORDER}.")
     if missing := unmeasured(space.workload, space.cluster):
         print(f"{missing[0].upper()}{missing[1:]}.")
+    if note := export_note(space.workload, space.cluster):
+        print(f"Note: {note}")
     if changes_the_model(space):
         print("Rows with other heads or another shape train a different model and are compared at equal compute.")
 

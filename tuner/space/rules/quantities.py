@@ -31,11 +31,15 @@ runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
 
 def host_bytes(columns: Columns) -> Any:
     """Return the bytes of a node's main memory that the offloaded states of its ranks take."""
-    model = columns.workload.model
-    tables = (1 if model.tied_embeddings else 2) * columns.padded_vocab * columns.hidden
-    parameters = columns.layers * columns.layer_matrices + tables
-    share = columns.cluster.gpus_per_node / (columns.tp * columns.pp * columns.shards)
-    return np.where(columns.offload > 0, _HOST_BYTES * parameters * share, 0.0)
+    model, ranks = columns.workload.model, columns.cluster.gpus_per_node
+    if model.experts:
+        whole = model.parameters - model.routed_parameters
+    else:
+        tables = (1 if model.tied_embeddings else 2) * columns.padded_vocab * columns.hidden
+        whole = columns.layers * columns.layer_matrices + tables
+    share = whole / (columns.tp * columns.shards)
+    share = share + model.routed_parameters / (columns.etp * columns.ep * columns.expert_shards)
+    return np.where(columns.offload > 0, _HOST_BYTES * share * ranks / columns.pp, 0.0)
 
 
 def softmax_block(seq: int) -> int:
