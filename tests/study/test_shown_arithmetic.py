@@ -55,7 +55,7 @@ def test_a_study_is_printed_with_its_first_ten_topologies(count: int, simulated:
     )
     shown = result.StudyResult._shown(stand_in)
     label = "SIMULATED: " if simulated else ""
-    assert shown.title == f"{label}study s: 4 jobs (3 measured, 1 oom), 5.0 node-hours"
+    assert shown.title == f"{label}study s: 4 jobs (3 measured, 1 OOM), 5.0 node-hours"
     assert shown.headers == ("Topology", "Sec/it", "Days", "80% interval", "Runs", "P(sooner)")
     assert len(shown.rows) == min(count, 10)
     assert shown.rows[0] == ("t0", "1.00", "10.0", "9.9 to 10.1", "1", "-")
