@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.conftest import ROOT
 from tests.mixtures import QWEN3_30B, TINY_EXPERTS, WITHOUT_EXPERTS
 from tuner.core.columns import AXES, Columns
 from tuner.core.documents import topology_document, topology_of
@@ -26,6 +27,7 @@ from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.space import Space
 
 H100 = {"gpu": "H100-80GB-SXM", "global_batch": 64}
+H100_NODES: Final = {"gpu": "H100-80GB-SXM", "nodes": 32}
 
 
 def space(**described: Any) -> Space:
@@ -105,7 +107,13 @@ def test_the_legal_space_of_a_mixture_follows_the_laws() -> None:
 
 @pytest.mark.parametrize(
     ("cluster", "lacking"),
-    [("gb200-nvl72", {"deepep"}), ("hgx-b200", set()), ("tr8-v100", {"deepep", "hybridep"})],
+    [
+        ("gb200-nvl72", {"deepep"}),
+        ("hgx-b200", set()),
+        ("hgx-a100", set()),
+        ("tr8-v100", {"deepep", "hybridep"}),
+        ("mi300x", {"deepep", "hybridep"}),
+    ],
 )
 def test_each_dispatcher_runs_on_the_gpus_of_its_library(cluster: str, lacking: set[str]) -> None:
     where = space_for(model=TINY_EXPERTS, cluster=cluster, framework="any")
@@ -119,6 +127,73 @@ def test_each_dispatcher_runs_on_the_gpus_of_its_library(cluster: str, lacking: 
         if rule.violation(Columns.of([topology], where.workload, where.cluster))
     }
     assert broken == lacking
+
+
+@pytest.mark.parametrize("card", ["A100-80GB-PCIe", "H100-80GB-PCIe", "L40S-48GB", "RTX4090-24GB"])
+def test_deepep_needs_nvlink(card: str) -> None:
+    assert _broken("dispatcher-for-gpu", "deepep", [2], gpu=card, nodes=1) == {2}
+    assert not _broken("dispatcher-for-gpu", "alltoall", [2], gpu=card, nodes=1)
+
+
+def _broken(rule: str, dispatcher: Any, groups: Iterable[int], **described: Any) -> set[int]:
+    """Return the groups, of one expert's share on each rank, that break a rule, also of etp 2."""
+    where = space_for(model=TINY_EXPERTS, global_batch=64, **described)
+    found: list[set[int]] = []
+    for etp in (1, 2):
+        sizes = [size for size in groups if size % etp == 0]
+        topologies = [
+            Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, ep=size // etp, etp=etp, dispatcher=dispatcher)
+            for size in sizes
+        ]
+        rows = BY_NAME[rule].broken_rows(Columns.of(topologies, where.workload, where.cluster))
+        found.append({size for size, row in zip(sizes, rows, strict=True) if row})
+    assert found[1] == {size for size in found[0] if size % 2 == 0}
+    return found[0]
+
+
+def test_deepep_dispatches_among_the_ranks_that_its_kernels_are_compiled_for() -> None:
+    """Of whole numbers up to 200: 2, 4 or 8 in a node, and 2, 4, 8, 16, 18 or 20 nodes of 8."""
+    compiled = {2, 4, 8} | {8 * nodes for nodes in (2, 4, 8, 16, 18, 20)}
+    assert _broken("deepep-ranks", "deepep", range(1, 201), **H100_NODES) == set(range(1, 201)) - compiled
+    assert not _broken("deepep-ranks", "hybridep", range(1, 201), **H100_NODES)
+
+
+def test_torchtitans_deepep_has_no_fixed_numbers_of_ranks() -> None:
+    """It is the second version of DeepEP, and no framework stands for any."""
+    for framework in ("torchtitan", "any"):
+        laws = {rule.name for rule in space(model=QWEN3_30B, framework=framework).in_force}
+        assert not laws & {"deepep-ranks", "deepep-in-node"}
+
+
+@pytest.mark.parametrize(
+    ("card", "per_node", "legal"),
+    [
+        ("H100-80GB-SXM", 8, {2, 4, 8, 16, 32, 64}),
+        ("B200-180GB-SXM", 8, {2, 4, 8, 16, 32, 64}),
+        ("H100-80GB-SXM", 16, {2, 4, 8, 16, 32, 64}),
+        ("H100-80GB-SXM", 4, {2, 4}),
+        ("H100-80GB-SXM", 6, {2}),
+        ("H100-80GB-SXM", 1, set()),
+        ("A100-80GB-SXM", 8, {2, 4, 8}),
+        ("A100-80GB-SXM", 16, {2, 4, 8}),
+        ("A100-80GB-SXM", 4, {2, 4}),
+    ],
+)
+def test_deepep_leaves_a_node_only_if_it_has_8_gpus_and_kernels_between_nodes(
+    card: str, per_node: int, legal: set[int]
+) -> None:
+    sizes = {2, 4, 8, 16, 32, 64}
+    described = {"gpu": card, "gpus_per_node": per_node, "nodes": 32}
+    assert _broken("deepep-in-node", "deepep", sizes, **described) == sizes - legal
+    assert not _broken("deepep-in-node", "allgather", sizes, **described)
+
+
+def test_no_plan_of_160_experts_has_groups_that_deepep_refuses() -> None:
+    glm = ROOT / "tests/data/huggingface/glm-4.5.json"
+    settings = ["tp=1", "vpp=1", "zero=1", "micro_batch=1", "recompute=none", "dispatcher=deepep"]
+    where = space_for(model=str(glm), nodes=40, gpu="H100-80GB-SXM", global_batch=2560, settings=settings)
+    assert where.axes["ep"] == (1, 2, 4, 5, 8, 10, 16, 20, 32, 40, 80, 160)
+    assert {one.ep for block in where.blocks() for one in where.topologies(block)} == {2, 4, 8, 16, 32, 160}
 
 
 def test_cpus_run_neither_deepep_nor_hybridep() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.space.test_rules import BREAKS
+from tests.space.test_rules import BREAKS, EXPERTS
 from tuner.core.columns import Columns
 from tuner.core.keys import parse_key
 from tuner.space.build import space_for
@@ -74,6 +74,9 @@ MESSAGES = {
     "experts-need-sp": "experts need sequence parallelism over tp=2 ranks",
     "one-dispatcher": "deepep has nothing to exchange with ep=1 and etp=1",
     "dispatcher-for-gpu": "deepep does not run on H100-80GB-SXM",
+    "deepep-ranks": "DeepEP dispatches among 2, 4, 8, 16, 32, 64, 128, 144 or 160 ranks, not etp(1) x ep(5) = 5",
+    "deepep-in-node": "DeepEP exchanges nothing between nodes of A100-80GB-SXM, and its etp(1) x ep(16) = 16 ranks do "
+    "not fit evenly into nodes of 8 GPUs",
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed has no expert tensor parallelism, and etp is 2; megatron-core could run it "
     "(--framework)",
@@ -126,6 +129,19 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
         "tp6-pp1-mbs1-z1",
         {"cluster": "gb300-nvl72", "nodes": 3},
         "tp=6 does not fit evenly into nodes of 4 GPUs",
+    ),
+    (
+        "dispatcher-for-gpu",
+        "tp1-pp1-mbs1-z1-ep8-deepep",
+        {**EXPERTS, "gpu": "L40S-48GB"},
+        "deepep does not run on L40S-48GB, which has no NVLink",
+    ),
+    (
+        "deepep-in-node",
+        "tp1-pp1-mbs1-z1-ep8-deepep",
+        {**EXPERTS, "gpus_per_node": 4, "nodes": 2},
+        "DeepEP takes 8 consecutive ranks for a node, and its etp(1) x ep(8) = 8 ranks do not fit evenly into nodes of "
+        "4 GPUs",
     ),
     (
         "fused-softmax",

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import numpy as np
+
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, HOST, PARTITION, Workload
-from tuner.core.text import counted
+from tuner.core.domain import DISPATCHERS, HOST, PARTITION, Gpu, Workload
+from tuner.core.text import counted, either
 from tuner.space.rules.rule import MEGATRON, Rule
 
 _MOE: Final = MEGATRON + "core/transformer/moe/"
 _ALL_TO_ALL, _DEEPEP, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("alltoall", "deepep", "hybridep"))
 _NO_FLEX: Final = ("V100", "T4", "MI", HOST)
 """Beginnings of the names of GPUs on which neither DeepEP nor HybridEP runs."""
+_PCIE: Final = 64e9
+"""Bytes a second of PCIe 5.0 x16: what is faster is NVLink."""
+_DEEPEP_RANKS: Final = (2, 4, 8, 16, 32, 64, 128, 144, 160)
+"""Ranks among which both DeepEP v1.2.1 and NVIDIA's containers dispatch; 24, 48 and 96 came later (e02e4d2, c939644).
+
+deep_ep/buffer.py of v1.2.1 has a configuration for 24 ranks, but csrc/kernels/launch.cuh: SWITCH_RDMA_RANKS refuses
+them, as it does at 34152ae (NVIDIA-NeMo/Megatron-Bridge at 067f987d, docker/Dockerfile.ci: DEEPEP_COMMIT).
+"""
+_DEEPEP_PEERS: Final = 8
+"""Consecutive ranks that DeepEP takes for a node."""
+_DEEPEP_SOURCE: Final = "deepseek-ai/DeepEP v1.2.1, "
 
 
 def _experts(workload: Workload) -> bool:
@@ -55,13 +68,62 @@ def _ranks(columns: Columns) -> str:
     return f"tp({columns.tp}){cp} x dp({columns.dp}) = {columns.tp * columns.copies}"
 
 
+def _group(columns: Columns) -> Any:
+    """Return the ranks among which tokens are exchanged."""
+    return columns.etp * columns.ep
+
+
+def _group_words(columns: Columns) -> str:
+    return f"etp({columns.etp}) x ep({columns.ep}) = {_group(columns)}"
+
+
+def _has_nvlink(gpu: Gpu) -> bool:
+    return gpu.intra_node_bandwidth > _PCIE
+
+
+def _is_ampere(gpu: Gpu) -> bool:
+    """Return whether one of NVIDIA's GPUs is an Ampere: with bf16, and not yet with fp8."""
+    return "fp8" not in gpu.peak_flops
+
+
 def _lacks_flex(columns: Columns) -> object:
     """Return whether the dispatcher of each row does not run on the cluster's GPUs."""
     cluster = columns.cluster
     flex = (columns.dispatcher == _DEEPEP) | (columns.dispatcher == _HYBRIDEP)
     if cluster.gpu.name.startswith(_NO_FLEX):
         return flex
-    return (columns.dispatcher == _DEEPEP) & (cluster.domain > cluster.gpus_per_node)
+    lacks_deepep = cluster.domain > cluster.gpus_per_node or not _has_nvlink(cluster.gpu)
+    return (columns.dispatcher == _DEEPEP) & lacks_deepep
+
+
+def _lacks_flex_words(columns: Columns) -> str:
+    gpu = columns.cluster.gpu
+    words = f"{DISPATCHERS[int(columns.dispatcher)]} does not run on {gpu.name}"
+    return words if gpu.name.startswith(_NO_FLEX) or _has_nvlink(gpu) else f"{words}, which has no NVLink"
+
+
+def _leaves_deepep_node(columns: Columns) -> Any:
+    """Return whether DeepEP's groups span nodes that it cannot tell apart or has no kernels between."""
+    per_node, group = columns.cluster.gpus_per_node, _group(columns)
+    within = (group <= _DEEPEP_PEERS) & (per_node % group == 0)
+    spans = per_node % _DEEPEP_PEERS == 0 and not _is_ampere(columns.cluster.gpu)
+    return (columns.dispatcher == _DEEPEP) & ~within & (not spans)
+
+
+def _leaves_deepep_node_words(columns: Columns) -> str:
+    cluster = columns.cluster
+    because = (
+        f"DeepEP takes {_DEEPEP_PEERS} consecutive ranks for a node"
+        if cluster.gpus_per_node % _DEEPEP_PEERS
+        else f"DeepEP exchanges nothing between nodes of {cluster.gpu.name}"
+    )
+    return (
+        f"{because}, and its {_group_words(columns)} ranks do not fit evenly into nodes of {cluster.gpus_per_node} GPUs"
+    )
+
+
+def _megatron_experts(workload: Workload) -> bool:
+    return _experts(workload) and workload.framework == "megatron-core"
 
 
 EXPERT_LAWS: Final[tuple[Rule, ...]] = (
@@ -163,12 +225,37 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="dispatcher-for-gpu",
         level="law",
-        sentence="DeepEP runs on Ampere, Hopper, B200 and B300, HybridEP also on GB200 and GB300",
-        source="NVIDIA-NeMo/Megatron-Bridge at 183c5c02, src/megatron/bridge/training/flex_dispatcher_backend.py",
+        sentence="DeepEP runs on Ampere, Hopper, B200 and B300 with NVLink, HybridEP also on GB200 and GB300",
+        source="NVIDIA-NeMo/Megatron-Bridge at 183c5c02, src/megatron/bridge/training/flex_dispatcher_backend.py; "
+        + _DEEPEP_SOURCE
+        + "README.md: Requirements",
         reads=("dispatcher",),
         vary=("dispatcher",),
         broken=_lacks_flex,
-        numbers=lambda c: f"{DISPATCHERS[int(c.dispatcher)]} does not run on {c.cluster.gpu.name}",
+        numbers=_lacks_flex_words,
         binding=_experts,
+    ),
+    Rule(
+        name="deepep-ranks",
+        level="law",
+        sentence=f"under Megatron, DeepEP dispatches among {either(_DEEPEP_RANKS)} ranks (etp x ep)",
+        source=_DEEPEP_SOURCE + "deep_ep/buffer.py: get_dispatch_config; csrc/kernels/launch.cuh: SWITCH_RDMA_RANKS",
+        reads=("dispatcher", "ep", "etp"),
+        vary=("dispatcher", "ep", "etp"),
+        broken=lambda c: (c.dispatcher == _DEEPEP) & ~np.isin(_group(c), _DEEPEP_RANKS),
+        numbers=lambda c: f"DeepEP dispatches among {either(_DEEPEP_RANKS)} ranks, not {_group_words(c)}",
+        binding=_megatron_experts,
+    ),
+    Rule(
+        name="deepep-in-node",
+        level="law",
+        sentence="under Megatron, DeepEP's groups of etp x ep ranks fit evenly into a node, unless nodes have a "
+        "multiple of 8 GPUs newer than Ampere",
+        source=_DEEPEP_SOURCE + "csrc/kernels/configs.cuh: NUM_MAX_NVL_PEERS; setup.py: DISABLE_SM90_FEATURES",
+        reads=("dispatcher", "ep", "etp"),
+        vary=("dispatcher", "ep", "etp"),
+        broken=_leaves_deepep_node,
+        numbers=_leaves_deepep_node_words,
+        binding=_megatron_experts,
     ),
 )
