@@ -163,6 +163,7 @@ def test_torchtitans_deepep_has_no_fixed_numbers_of_ranks() -> None:
     for framework in ("torchtitan", "any"):
         laws = {rule.name for rule in space(model=QWEN3_30B, framework=framework).in_force}
         assert not laws & {"deepep-ranks", "deepep-in-node"}
+        assert "hybridep-by-domain" in laws
 
 
 @pytest.mark.parametrize(
@@ -186,6 +187,21 @@ def test_deepep_leaves_a_node_only_if_it_has_8_gpus_and_kernels_between_nodes(
     described = {"gpu": card, "gpus_per_node": per_node, "nodes": 32}
     assert _broken("deepep-in-node", "deepep", sizes, **described) == sizes - legal
     assert not _broken("deepep-in-node", "allgather", sizes, **described)
+
+
+@pytest.mark.parametrize(
+    ("described", "legal"),
+    [
+        ({"cluster": "gb200-nvl72"}, {2, 4, 6, 8, 16, 32, 40, 64, 72, 144}),
+        ({"cluster": "gb200-nvl72", "nvlink_domain": 64}, {2, 4, 6, 8, 16, 32, 40, 64, 128}),
+        ({"gpu": "H100-80GB-SXM", "nodes": 32}, {2, 4, 8, 16, 32, 40, 64, 72, 128, 144}),
+    ],
+)
+def test_hybridep_has_equally_many_ranks_of_a_group_in_each_domain(described: Any, legal: set[int]) -> None:
+    """A job may use whole nodes of a domain: 16 of an NVL72's 18 for 64 ranks."""
+    sizes = {2, 4, 6, 8, 16, 32, 35, 40, 64, 72, 128, 144}
+    assert _broken("hybridep-by-domain", "hybridep", sizes, **described) == sizes - legal
+    assert not _broken("hybridep-by-domain", "deepep", sizes, **described)
 
 
 def test_no_plan_of_160_experts_has_groups_that_deepep_refuses() -> None:

@@ -77,6 +77,8 @@ MESSAGES = {
     "deepep-ranks": "DeepEP dispatches among 2, 4, 8, 16, 32, 64, 128, 144 or 160 ranks, not etp(1) x ep(5) = 5",
     "deepep-in-node": "DeepEP exchanges nothing between nodes of A100-80GB-SXM, and its etp(1) x ep(16) = 16 ranks do "
     "not fit evenly into nodes of 8 GPUs",
+    "hybridep-by-domain": "HybridEP's etp(6) x ep(16) = 96 ranks neither fit evenly into an NVLink domain of 72 GPUs "
+    "nor are a multiple of it",
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed has no expert tensor parallelism, and etp is 2; megatron-core could run it "
     "(--framework)",

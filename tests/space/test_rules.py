@@ -179,6 +179,7 @@ BREAKS = {
     "dispatcher-for-gpu": ("tp1-pp1-mbs1-z1-ep8-deepep", {**EXPERTS, "cluster": "gb300-nvl72"}),
     "deepep-ranks": ("tp1-pp1-dp40-mbs1-z1-ep5-deepep", {**EXPERTS, "nodes": 5, "global_batch": 640}),
     "deepep-in-node": ("tp1-pp1-mbs1-z1-ep16-deepep", {**EXPERTS, "gpu": "A100-80GB-SXM", "nodes": 2}),
+    "hybridep-by-domain": ("tp1-pp1-dp96-mbs1-z1-ep16-etp6-hybridep", {**EXPERTS, "gpu": "GB200-192GB", "nodes": 24}),
     "framework-ep": ("tp1-pp1-mbs1-z3-ep8", {**EXPERTS, "framework": "fsdp2"}),
     "framework-etp": ("tp1-pp1-mbs1-z1-ep4-etp2", {**EXPERTS, "framework": "deepspeed"}),
     "framework-zero-with-ep": ("tp1-pp1-mbs1-z3-ep4", {**EXPERTS, "framework": "deepspeed"}),

@@ -114,7 +114,7 @@ ELSEWHERE = {
     "framework-hsdp": "likewise",
     "framework-ep": "the worker has it: test_experts.py",
     "dispatcher-for-gpu": "the worker has neither DeepEP nor HybridEP on any GPU",
-    **dict.fromkeys(("deepep-ranks", "deepep-in-node"), "likewise"),
+    **dict.fromkeys(("deepep-ranks", "deepep-in-node", "hybridep-by-domain"), "likewise"),
     "framework-offload": "the worker has all kinds: test_losses.py",
     "framework-pp": "the worker has it",
     "framework-sequence-parallel": "the worker has it",

@@ -122,6 +122,13 @@ def _leaves_deepep_node_words(columns: Columns) -> str:
     )
 
 
+def _splits_hybridep(columns: Columns) -> Any:
+    """Return whether no number of whole nodes of an NVLink domain has whole groups, nor a group whole domains."""
+    cluster, group = columns.cluster, _group(columns)
+    fits = np.lcm(group, cluster.gpus_per_node) <= cluster.domain
+    return (columns.dispatcher == _HYBRIDEP) & ~fits & (group % cluster.domain != 0)
+
+
 def _megatron_experts(workload: Workload) -> bool:
     return _experts(workload) and workload.framework == "megatron-core"
 
@@ -257,5 +264,20 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         broken=_leaves_deepep_node,
         numbers=_leaves_deepep_node_words,
         binding=_megatron_experts,
+    ),
+    Rule(
+        name="hybridep-by-domain",
+        level="law",
+        sentence="HybridEP's groups of etp x ep ranks fit evenly into whole nodes of an NVLink domain, or have whole "
+        "domains",
+        source="deepseek-ai/DeepEP at 34152ae, deep_ep/hybrid_ep_buffer.py: num_of_hybrid_ep_ranks_per_nvlink_domain",
+        reads=("dispatcher", "ep", "etp"),
+        vary=("dispatcher", "ep", "etp"),
+        broken=_splits_hybridep,
+        numbers=lambda c: (
+            f"HybridEP's {_group_words(c)} ranks neither fit evenly into an NVLink domain of {c.cluster.domain} GPUs "
+            "nor are a multiple of it"
+        ),
+        binding=_experts,
     ),
 )
