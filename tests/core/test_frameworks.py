@@ -154,6 +154,16 @@ def test_a_default_workload_is_one_that_the_framework_can_train(record: Framewor
             {"gpu": "B200-180GB-SXM", "precision": "fp4", "framework": "torchtitan"},
             "torchtitan has no fp4 training; use --framework megatron-core or --precision fp32, bf16 or fp8.",
         ),
+        (
+            {"precision": "fp8", "precision_recipe": "blockwise", "gpu": "L40S-48GB"},
+            "L40S-48GB has no blockwise recipe, which Transformer Engine supports on Hopper and later GPUs; use "
+            "--precision-recipe delayed or tensorwise.",
+        ),
+        (
+            {"precision": "fp8", "precision_recipe": "blockwise", "gpu": "MI355X-288GB"},
+            "MI355X-288GB has no blockwise recipe, which ROCm's Transformer Engine does not support; use "
+            "--precision-recipe delayed, tensorwise or mxfp8.",
+        ),
         ({"precision": "fp8", "precision_recipe": "mxfp8"}, "H100-80GB-SXM has no mxfp8, whose scales of 32"),
         ({"framework": "wombat"}, "wombat"),
     ],
@@ -163,6 +173,12 @@ def test_what_a_framework_lacks_is_refused_with_the_frameworks_that_have_it(
 ) -> None:
     with pytest.raises(InputError, match=message):
         space_for(**{"model": "llama-3-8b", "gpu": "H100-80GB-SXM", "nodes": 2, **described})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("card", ["H100-80GB-PCIe", "H20", "GH200-96GB", "B200-180GB-SXM"])
+def test_hopper_and_later_gpus_scale_fp8_by_blocks(card: str) -> None:
+    described = space_for(model="llama-3-8b", gpu=card, nodes=2, precision="fp8", precision_recipe="blockwise")
+    assert described.workload.precision_recipe == "blockwise"
 
 
 def test_the_framework_follows_from_preset_and_precision() -> None:

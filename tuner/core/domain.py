@@ -105,6 +105,11 @@ class Gpu:
         return self.name == HOST
 
     @property
+    def is_amd(self) -> bool:
+        """Whether it is one of AMD's, whose frameworks are ROCm's forks."""
+        return self.name.startswith("MI")
+
+    @property
     def kernels(self) -> tuple[Attention, ...]:
         """Supported attention kernels, slowest first: the fastest one and all before it."""
         every: tuple[Attention, ...] = get_args(Attention)

@@ -9,7 +9,7 @@ from typing import Final, get_args
 from tuner.core.domain import Gpu, Precision, PrecisionRecipe, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
-from tuner.core.text import listed, shown
+from tuner.core.text import either, listed, shown
 
 STORED_IN_FP8: Final[Mapping[str, tuple[PrecisionRecipe, ...]]] = {
     "megatron-bridge": ("delayed", "tensorwise", "mxfp8"),
@@ -18,6 +18,9 @@ STORED_IN_FP8: Final[Mapping[str, tuple[PrecisionRecipe, ...]]] = {
 """Scaling whose recipes store the layers' weights in fp8 unless a field overrides that (fp8_param_gather of
 NVIDIA-NeMo/Megatron-Bridge v0.2.0 to v0.4.0 and 067f987d, src/megatron/bridge/training/mixed_precision.py; NVIDIA/NeMo
 at 0a07447c, nemo/collections/llm/recipes/precision/mixed_precision.py)."""
+
+_ADA: Final = ("L4", "RTX")
+"""Beginnings of the names of GPUs with fp8 and without fp4 that precede Hopper."""
 
 
 def recipe_of(workload: Workload) -> PrecisionRecipe | None:
@@ -35,7 +38,7 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
     if precision not in gpu.peak_flops:
         supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
         raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
-    if precision == "fp4" and gpu.name.startswith("MI"):
+    if precision == "fp4" and gpu.is_amd:
         raise InputError(
             f"{gpu.name} multiplies in fp4, but no framework trains in it there: nvfp4 is a recipe of NVIDIA's "
             "Transformer Engine. Use --precision fp8, for example with --precision-recipe mxfp8."
@@ -45,6 +48,21 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
             f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
             "apply; use another --precision-recipe."
         )
+    if precision == "fp8" and recipe == "blockwise" and (lack := _lacks_blockwise(gpu)):
+        others = ("delayed", "tensorwise", *(("mxfp8",) if "fp4" in gpu.peak_flops else ()))
+        raise InputError(f"{gpu.name} has no blockwise recipe, {lack}; use --precision-recipe {either(others)}.")
+
+
+def _lacks_blockwise(gpu: Gpu) -> str:
+    """Return why Transformer Engine does not scale by blocks on the GPU; empty if it does.
+
+    From check_fp8_block_scaling_support in transformer_engine/pytorch/quantization.py of NVIDIA/TransformerEngine at
+    d0067d0d, which requires compute capability 9.0, and of ROCm/TransformerEngine at 030b7921.
+    """
+    if gpu.is_amd:
+        return "which ROCm's Transformer Engine does not support"
+    is_ada = gpu.name.startswith(_ADA) and "fp4" not in gpu.peak_flops
+    return "which Transformer Engine supports on Hopper and later GPUs" if is_ada else ""
 
 
 def bf16_layers(workload: Workload) -> tuple[int, int]:

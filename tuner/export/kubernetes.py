@@ -167,7 +167,7 @@ def _gpus(run: ProductionRun, site: SiteProfile) -> dict[str, int]:
     """Return the GPUs of a node under the name of their device plugin, unless the site names the resource itself."""
     if run.cluster.gpu.is_host or any("gpu" in name for name, _ in site.resources):
         return {}
-    vendor = "amd" if run.cluster.gpu.name.startswith("MI") else "nvidia"
+    vendor = "amd" if run.cluster.gpu.is_amd else "nvidia"
     return {f"{vendor}.com/gpu": run.ranks_per_node}
 
 
