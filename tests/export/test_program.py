@@ -18,7 +18,7 @@ from tests.export.test_export import HOSTILE, SHELLCHECK, SITE, bloom, example, 
 from tests.workers import triads_by_deepspeed
 from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import write_files
-from tuner.core.domain import Framework
+from tuner.core.domain import Framework, PrecisionRecipe
 from tuner.core.errors import InputError
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.worker_refusals import refuse
@@ -336,6 +336,37 @@ def test_an_export_for_cpus_requests_no_gpus(format_name: str, words: str) -> No
     assert words in "".join(exported(run, format_name, site=site).values())
     host = replace(run.cluster, gpu=replace(run.cluster.gpu, name="CPU"))
     assert words not in "".join(exported(replace(run, cluster=host), format_name, site=site).values())
+
+
+@pytest.mark.parametrize(
+    ("format_name", "gpu", "recipe", "exports_mxfp8"),
+    [
+        ("megatron-core", "MI355X-288GB", "mxfp8", True),
+        ("megatron-bridge", "MI355X-288GB", "mxfp8", True),
+        ("megatron-core", "MI355X-288GB", "tensorwise", False),
+        ("megatron-core", "MI300X-192GB", None, False),
+        ("megatron-core", "B200-180GB-SXM", "mxfp8", False),
+    ],
+)
+def test_an_export_for_amd_names_rocms_forks_and_enables_mxfp8(
+    format_name: str, gpu: str, recipe: PrecisionRecipe | None, exports_mxfp8: bool
+) -> None:
+    """ROCm's Transformer Engine refuses mxfp8 without the variable."""
+    precision: dict[str, Any] = {"precision": "fp8" if recipe else "bf16", "precision_recipe": recipe}
+    described: dict[str, Any] = {"model": "llama-3-8b", "gpu": gpu, "nodes": 1, "global_batch": 32, **precision}
+    files = bundle(bloom("tp1-pp1-dp8-mbs4-z1-rnone", **described), format_name)
+    assert ("export NVTE_ROCM_ENABLE_MXFP8=1\n" in files["launch.sbatch"]) == exports_mxfp8
+    assert "export CUDA_DEVICE_MAX_CONNECTIONS=1\n" in files["launch.sbatch"]
+    note = "with ROCm's forks only: install ROCm/Megatron-LM and ROCm/TransformerEngine."
+    assert (note in files["README.md"]) == gpu.startswith("MI")
+
+
+@pytest.mark.parametrize("format_name", ["torchrun", "hostfile", "slurm", "kubernetes"])
+def test_a_command_of_megatron_on_amd_enables_mxfp8(format_name: str) -> None:
+    described = {"model": "llama-3-8b", "gpu": "MI355X-288GB", "precision": "fp8", "precision_recipe": "mxfp8"}
+    run = bloom("tp1-pp1-dp8-mbs4-z1-rnone", nodes=1, global_batch=32, **described)
+    text = "".join(exported(run, format_name, command="python pretrain_gpt.py {key}").values())
+    assert "NVTE_ROCM_ENABLE_MXFP8" in text
 
 
 def test_a_readme_counts_in_words_and_units() -> None:

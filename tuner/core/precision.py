@@ -40,8 +40,8 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
         raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
     if precision == "fp4" and gpu.is_amd:
         raise InputError(
-            f"{gpu.name} multiplies in fp4, but no framework trains in it there: nvfp4 is a recipe of NVIDIA's "
-            "Transformer Engine. Use --precision fp8, for example with --precision-recipe mxfp8."
+            f"{gpu.name} multiplies in fp4, but tuner does not model mxfp4, the recipe of ROCm's Transformer Engine; "
+            "use --precision fp8, for example with --precision-recipe mxfp8."
         )
     if precision == "fp8" and recipe == "mxfp8" and "fp4" not in gpu.peak_flops:
         raise InputError(

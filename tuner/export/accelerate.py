@@ -77,7 +77,7 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
         )
     return {
         "accelerate.yaml": as_yaml(accelerate_document(run)),
-        "launch.sh": rendered("accelerate.launch.sh", run, program=program, site=options.site, one_connection=False),
+        "launch.sh": rendered("accelerate.launch.sh", run, program=program, site=options.site, trainer_environment={}),
     }
 
 

@@ -22,7 +22,7 @@ from tuner.export.program import (
     program_treatments,
     worker_workload,
 )
-from tuner.export.rendering import as_json, needs_one_connection, rendered
+from tuner.export.rendering import as_json, rendered, trainer_environment
 
 DATA_FILES: Final = ("assignment.json", "ds_config.json")
 """Files that the program reads."""
@@ -91,8 +91,7 @@ def _hostfile(run: ProductionRun, options: ExportOptions) -> Files:
     if site.hosts and len(site.hosts) < run.topology.nodes:
         hosts = counted(len(site.hosts), "host")
         raise InputError(f"{run.topology.key} needs {run.topology.nodes} nodes; the site profile has {hosts}.")
-    connections = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needs_one_connection(run, program) else {}
-    variables = {**connections, "OMP_NUM_THREADS": "1", **dict(site.environment)}
+    variables = {**trainer_environment(run, program), "OMP_NUM_THREADS": "1", **dict(site.environment)}
     variables |= dict(program.environment)
     if run.topology.nodes > 1:
         odd = [f"{name}={shown(value)}" for name, value in variables.items() if not _PLAIN.fullmatch(value)]

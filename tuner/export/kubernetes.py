@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from tuner.export.production import ProductionRun
 from tuner.export.program import TrainingProgram
-from tuner.export.rendering import as_yaml, needs_one_connection
+from tuner.export.rendering import as_yaml, trainer_environment
 from tuner.launch.slurm.site_profile import SiteProfile
 
 CONFIG: Final = "/config"
@@ -109,8 +109,7 @@ def _pod(
     data: Sequence[str],
     rendezvous: Sequence[str],
 ) -> Document:
-    environment = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"} if needs_one_connection(run, program) else {}
-    environment |= {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environment = {**trainer_environment(run, program), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     environment |= {**dict(program.environment), **dict(site.environment)}
     volumes = _volumes(run, site, data)
     container: Document = {

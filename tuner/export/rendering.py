@@ -8,6 +8,7 @@ import shlex
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from tuner.core.precision import recipe_of
 from tuner.core.quantity import format_count
 from tuner.core.text import counted, markdown_text, seconds, token_count, unit_for
 from tuner.export.production import ProductionRun, run_document
@@ -26,20 +27,24 @@ def rendered(template: str, run: ProductionRun, **values: Any) -> str:
     templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
     templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
     values = {"site": SiteProfile(), "program": None, **values}
-    values = {"one_connection": needs_one_connection(run, values["program"]), **values}
+    values = {"trainer_environment": trainer_environment(run, values["program"]), **values}
     values |= _slurm(run, values["site"], values["program"])
     document = run_document(run)
     return templates.get_template(f"launch/{template}.j2").render(run=run, document=document, **values)
 
 
-def needs_one_connection(run: ProductionRun, program: TrainingProgram | None) -> bool:
-    """Return whether to set CUDA_DEVICE_MAX_CONNECTIONS to 1: without it Megatron refuses tp and cp before Blackwell.
+def trainer_environment(run: ProductionRun, program: TrainingProgram | None) -> dict[str, str]:
+    """Return the variables that Megatron needs.
 
-    FSDP would wait for its gathers with it, and a measured job of a command had it only if its trainer was Megatron's.
+    Without CUDA_DEVICE_MAX_CONNECTIONS it refuses tp and cp before Blackwell. FSDP would wait for its gathers with it,
+    and a measured job of a command had it only if its trainer was Megatron's. Without NVTE_ROCM_ENABLE_MXFP8, ROCm's
+    Transformer Engine refuses mxfp8 (ROCm/TransformerEngine at 030b7921, transformer_engine/pytorch/quantization.py:
+    check_mxfp8_support).
     """
-    if program is None:
-        return True
-    return not program.worker and (run.workload.framework or "").startswith("megatron")
+    if program is not None and (program.worker or not (run.workload.framework or "").startswith("megatron")):
+        return {}
+    mxfp8 = run.cluster.gpu.is_amd and recipe_of(run.workload) == "mxfp8"
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **({"NVTE_ROCM_ENABLE_MXFP8": "1"} if mxfp8 else {})}
 
 
 def _slurm(run: ProductionRun, site: SiteProfile, program: TrainingProgram | None) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def flavor_of(model: Model) -> str:
 def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[str, str]:
     return {
         "recipe.py": rendered("torchtitan.recipe.py", run, values=_values(run)),
-        "launch.sh": rendered("torchtitan.launch.sh", run, site=options.site, one_connection=False),
+        "launch.sh": rendered("torchtitan.launch.sh", run, site=options.site, trainer_environment={}),
     }
 
 
