@@ -277,7 +277,7 @@ def way(label: str, rate: float, **fields: Any) -> Any:
         largest=2,
         stopped=None,
     )
-    answer = SimpleNamespace(found=found, fit=None, peak=20 * GIB, pressures=[])
+    answer = SimpleNamespace(found=found, fit=None, peak=20 * GIB, pressures=[], fills_pipeline=False)
     usual: dict[str, Any] = {
         "label": label,
         "title": "m",
@@ -305,12 +305,16 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
         )
 
     monkeypatch.setattr("tuner.sizing.compare.matched", lambda *_: pairs)
-    monkeypatch.setattr("tuner.sizing.compare.reasons", lambda _first, _other, batch, _model: (terms(1), terms(batch)))
+    monkeypatch.setattr(
+        "tuner.sizing.compare.reasons",
+        lambda _first, _other, batch, _model, global_batch: (terms(1), terms(batch * global_batch)),
+    )
     monkeypatch.setattr(
         "tuner.sizing.compare.apart", lambda one, other: [(name, one[name], other[name]) for name in one]
     )
     monkeypatch.setattr("tuner.cli.max_batch_output.answer_document", lambda _: "answer")
-    return SimpleNamespace(models=[[way("slow", 1000.0), way("fast", 2000.0)]], cost_model=None, source="table")
+    models = [[way("slow", 1000.0), way("fast", 2000.0)]]
+    return SimpleNamespace(models=models, cost_model=None, source="table", global_batch=1)
 
 
 def test_the_fastest_way_is_compared_with_the_others(

@@ -57,6 +57,7 @@ def answer(**fields: Any) -> Any:
         "strategy": "bisect",
         "source": "table",
         "topology": Topology(nodes=2, tp=4, pp=1, dp=4, micro_batch=1, zero=3, recompute="none"),
+        "fills_pipeline": False,
     }
     return SimpleNamespace(**usual | fields)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.audit.tables_of import evidence_of
 from tests.workers import ONE, WORKLOAD
 from tuner.core.atomic_write import write_object
 from tuner.core.catalog import cluster
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError, NothingUsable
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.costmodel.site_file import cost_model
@@ -70,7 +72,13 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
     """Probe a micro batch of 3 with a job; return the result, the launcher and what was attempted."""
 
     def probe(
-        states: Sequence[JobState], result: JobResult, *, seen: Sequence[float] = (0.0,), ended: Any = None
+        states: Sequence[JobState],
+        result: JobResult,
+        *,
+        seen: Sequence[float] = (0.0,),
+        ended: Any = None,
+        topology: Topology = ONE,
+        global_batch: int | None = None,
     ) -> tuple[Any, Scripted, list[Any]]:
         memory, attempts = list(seen), list[Any]()
         launcher: Any = Scripted(states, result)
@@ -81,7 +89,8 @@ def probed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any
             launcher=launcher,
             workload=WORKLOAD,
             cluster=cluster("bloom-48"),
-            topology=ONE,
+            topology=topology,
+            global_batch=global_batch,
             folder=tmp_path / "batches",
             iterations=(2,),
             timeout=3.0,
@@ -106,6 +115,19 @@ def test_a_probe_is_a_job_of_one_micro_batch_on_each_replica(probed: Callable[..
     assert (made.micro_batch, made.outcome, made.peak_memory, made.seconds) == (3, "MEASURED", 5 * GIB, 2.0)
     assert attempts == [made]
     assert launcher.cancelled == ["h"]
+
+
+@pytest.mark.parametrize(
+    ("pp", "global_batch", "ran", "steps"), [(1, 24, 3, None), (4, None, 12, 4), (4, 24, 24, 8), (4, 25, 27, 9)]
+)
+def test_a_job_of_a_pipeline_runs_a_whole_step(
+    pp: int, global_batch: int | None, ran: int, steps: int | None, probed: Callable[..., Any]
+) -> None:
+    """At micro batch 3 on one replica; 2 s a step are 2 s over its microbatches for one of them."""
+    made, launcher, attempts = probed([RUNNING, ENDED], GOOD, topology=replace(ONE, pp=pp), global_batch=global_batch)
+    assert (launcher.jobs[0].topology.micro_batch, launcher.jobs[0].topology.global_batch) == (3, ran)
+    assert (made.seconds, made.acc_steps, made.peak_memory) == (2.0 / (steps or 1), steps, 5 * GIB)
+    assert attempts == [made]
 
 
 def test_two_searches_in_one_folder_share_no_job(probed: Callable[..., Any]) -> None:

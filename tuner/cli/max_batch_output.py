@@ -12,6 +12,10 @@ if TYPE_CHECKING:
 CLAIM_TOLERANCE: Final = 0.01
 """Relative error up to which a claimed slope is confirmed."""
 
+PIPELINE_ASSUMED: Final = (
+    "without --global-batch, a step of a pipeline is assumed to have as many microbatches as fill it (Acc steps)"
+)
+
 _SOURCES: Final = {
     "estimate": "estimates, not measurements",
     "table": "from the table",
@@ -100,6 +104,8 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     )
     if tokens := _tokens_assumed(made):
         print(f"days are for training on {tokens} tokens")
+    if made.fills_pipeline:
+        print(PIPELINE_ASSUMED)
     if made.peak:
         left = made.card - made.peak
         print(

@@ -112,6 +112,7 @@ def max_batch(
                     workload=layers,
                     cluster=described.cluster,
                     topology=topology,
+                    global_batch=described.arguments.get("global_batch"),
                     command=command,
                     step_pattern=step_pattern,
                     folder=Path(runs) / "max-batch",

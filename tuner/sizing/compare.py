@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.model import Model
-from tuner.core.outcomes import Estimate
+from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.estimate import CostModel
 from tuner.sizing.max_batch import MaxBatchResult, answer
 from tuner.sizing.options import distinguishing
-from tuner.sizing.probes import EstimateProbe, TableProbe, grid_for, one_batch, series, usable_bytes
+from tuner.sizing.probes import (
+    EstimateProbe,
+    TableProbe,
+    grid_for,
+    one_batch,
+    pipeline_steps,
+    series,
+    usable_bytes,
+)
 from tuner.sizing.strategies import BatchSearch, look_for
 from tuner.tables import MeasuredRun, Row
 
@@ -187,12 +195,20 @@ def matched(first: Option, second: Option) -> list[Matched]:
     ]
 
 
-def reasons(first: Option, second: Option, step_batch: int, model: CostModel) -> tuple[Estimate, Estimate]:
-    """Return the estimates of both options at one number of sequences a step."""
+def reasons(
+    first: Option, second: Option, step_batch: int, model: CostModel, *, global_batch: int | None = None
+) -> tuple[Estimate, Estimate]:
+    """Return the estimates of both options at one number of sequences an accumulation step.
+
+    The time of a pipeline is that of a step of the global batch, divided by its accumulation steps.
+    """
 
     def of(option: Option) -> Estimate:
-        topology = one_batch(option.topology, max(1, step_batch // option.topology.dp))
-        return model.score(Columns.of([topology], option.workload, option.cluster)).estimate(0)
+        micro_batch = max(1, step_batch // option.topology.dp)
+        steps = pipeline_steps(option.topology, micro_batch, global_batch) or 1
+        topology = one_batch(option.topology, micro_batch, acc_steps=steps)
+        found = model.score(Columns.of([topology], option.workload, option.cluster)).estimate(0)
+        return replace(found, time=TermSum(terms={name: value / steps for name, value in found.time.terms.items()}))
 
     return of(first), of(second)
 

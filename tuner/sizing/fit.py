@@ -110,7 +110,9 @@ class BatchResult:
     peak_memory: float | None = None
     """Bytes; None for a batch that ran out of memory."""
     seconds: float | None = None
-    """Duration of one iteration without accumulation."""
+    """Duration of one accumulation step: of an iteration without accumulation, or an iteration's over its steps."""
+    acc_steps: int | None = None
+    """Accumulation steps of the iteration behind these figures, where a pipeline makes them depend on it."""
     evidence: str = ""
 
     @property

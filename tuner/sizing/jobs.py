@@ -11,7 +11,7 @@ from tuner.core.errors import InputError
 from tuner.launch.contract import Launcher
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import axes_not_passed, program_of
+from tuner.launch.program import axes_not_passed, passes_batch, program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.sizing.fit import BatchResult
@@ -25,6 +25,7 @@ def jobs_of(
     workload: Workload,
     cluster: Cluster,
     topology: Topology,
+    global_batch: int | None,
     command: str | None,
     step_pattern: str | None,
     folder: Path,
@@ -46,6 +47,11 @@ def jobs_of(
         raise InputError(
             "--command does not pass the micro-batch size, so every job would run the same one: add {micro_batch}."
         )
+    if command is not None and topology.pp > 1 and not passes_batch(command):
+        raise InputError(
+            "--command does not pass the global batch, so how far a job fills its pipeline is unknown: add "
+            "{global_batch} or {microbatches}."
+        )
     jobs: Launcher
     if local:
         jobs = LocalLauncher(program, ranks=cluster.gpus_per_node)
@@ -59,6 +65,7 @@ def jobs_of(
             workload=workload,
             cluster=cluster,
             topology=topology,
+            global_batch=global_batch,
             folder=folder,
             iterations=iterations,
             timeout=timeout,

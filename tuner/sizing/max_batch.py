@@ -22,12 +22,12 @@ class BatchThroughput:
     step_batch: int
     """Sequences of all ranks together, without accumulation."""
     acc_steps: int
-    """Accumulation steps that reach the global batch."""
+    """Accumulation steps that reach the global batch; without one, those that fill the pipeline."""
     exact: bool
     """Whether these steps reach the global batch exactly."""
     tokens_per_second: float | None
     days: float | None
-    """Days to process the training tokens, at no extra cost for accumulation."""
+    """Days to process the training tokens. Accumulation costs nothing extra, except the bubble of a pipeline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,13 @@ class MaxBatchResult:
     topology: Topology
     """The topology tried, at micro batch 1."""
     worth: tuple[BatchThroughput, ...]
+    global_batch: int | None = None
+    """The global batch that the user gave."""
+
+    @property
+    def fills_pipeline(self) -> bool:
+        """Whether a step is assumed to have as many microbatches as fill the pipeline, for want of a global batch."""
+        return self.global_batch is None and any(result.acc_steps for result in self.found.attempts)
 
     @property
     def peak(self) -> float | None:
@@ -67,13 +74,13 @@ def throughput_of(
 ) -> BatchThroughput:
     """Return the throughput of a batch by its iteration time."""
     step = result.micro_batch * dp
-    steps = ceil(global_batch / step) if global_batch else 1
+    steps = result.acc_steps or (ceil(global_batch / step) if global_batch else 1)
     rate = step * seq / result.seconds if result.seconds else None
     return BatchThroughput(
         micro_batch=result.micro_batch,
         step_batch=step,
         acc_steps=steps,
-        exact=not global_batch or global_batch % step == 0,
+        exact=not global_batch or global_batch == steps * step,
         tokens_per_second=rate,
         days=tokens / rate / SECONDS_PER_DAY if rate else None,
     )
@@ -126,4 +133,5 @@ def answer(
             )
             for result in unique.values()
         ),
+        global_batch=global_batch,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,9 +35,24 @@ def doubled(most: int) -> tuple[int, ...]:
     return tuple(1 << power for power in range(most.bit_length()))
 
 
-def one_batch(topology: Topology, micro_batch: int) -> Topology:
-    """Return the topology with this micro batch and without accumulation."""
-    return replace(topology, micro_batch=micro_batch, global_batch=micro_batch * topology.dp)
+def one_batch(topology: Topology, micro_batch: int, *, acc_steps: int = 1) -> Topology:
+    """Return the topology with this micro batch and so many accumulation steps."""
+    return replace(topology, micro_batch=micro_batch, global_batch=acc_steps * micro_batch * topology.dp)
+
+
+def pipeline_steps(topology: Topology, micro_batch: int, global_batch: int | None) -> int | None:
+    """Return the accumulation steps by which a pipeline is measured; None without a pipeline.
+
+    They reach the global batch; without one, they are the fewest with which the first stage has as many microbatches in
+    flight as its schedule allows. An interleaved schedule takes microbatches in multiples of pp.
+    """
+    if topology.pp == 1:
+        return None
+    is_interleaved = topology.vpp > 1
+    if global_batch is None:
+        return topology.pp * (2 if is_interleaved else 1)
+    steps = ceil(global_batch / (micro_batch * topology.dp))
+    return ceil(steps / topology.pp) * topology.pp if is_interleaved else steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,16 +67,22 @@ class EstimateProbe:
     """Sequences that a step accumulates; its memory then includes gradients that are kept between micro batches."""
 
     def __call__(self, micro_batch: int) -> BatchResult:
-        """Return the estimate of one micro batch."""
-        alone = one_batch(self.topology, micro_batch)
-        step = micro_batch * alone.dp
-        accumulated = replace(alone, global_batch=2 * step if step < (self.global_batch or 0) else step)
+        """Return the estimate of one micro batch: with a pipeline, of a whole step; otherwise without accumulation."""
+        whole = pipeline_steps(self.topology, micro_batch, self.global_batch)
+        accumulates = micro_batch * self.topology.dp < (self.global_batch or 0)
         timed, filled = (
-            self.model.score(Columns.of([topology], self.workload, self.cluster)) for topology in (alone, accumulated)
+            self.model.score(
+                Columns.of([one_batch(self.topology, micro_batch, acc_steps=steps)], self.workload, self.cluster)
+            )
+            for steps in (whole or 1, whole or (2 if accumulates else 1))
         )
-        outcome: BatchOutcome = "ESTIMATED" if bool(filled.fits[0]) else "OOM"
-        memory, seconds = float(filled.memory[0]), float(timed.seconds[0])
-        return BatchResult(micro_batch=micro_batch, outcome=outcome, peak_memory=memory, seconds=seconds)
+        return BatchResult(
+            micro_batch=micro_batch,
+            outcome="ESTIMATED" if bool(filled.fits[0]) else "OOM",
+            peak_memory=float(filled.memory[0]),
+            seconds=float(timed.seconds[0]) / (whole or 1),
+            acc_steps=whole,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,10 +184,13 @@ class JobProbe:
     timeout: float
     on_host: bool
     on_attempt: Callable[[BatchResult], None]
+    global_batch: int | None = None
+    """Sequences of a step of a pipeline; without a pipeline, a job does not accumulate."""
     _count: int = field(default=0)
 
     def __call__(self, micro_batch: int) -> BatchResult:
-        """Run one micro batch."""
+        """Run one micro batch: with a pipeline, in a whole step; otherwise without accumulation."""
+        steps = pipeline_steps(self.topology, micro_batch, self.global_batch)
         folder = self._new_folder(micro_batch)
         job = Job(
             number=self._count,
@@ -173,10 +198,12 @@ class JobProbe:
             folder=folder,
             workload=self.workload,
             cluster=self.cluster,
-            topology=one_batch(self.topology, micro_batch),
+            topology=one_batch(self.topology, micro_batch, acc_steps=steps or 1),
             iterations=self.iterations,
         )
         result = self._run(job, micro_batch)
+        seconds = result.seconds / (steps or 1) if result.seconds else result.seconds
+        result = replace(result, seconds=seconds, acc_steps=steps)
         self.on_attempt(result)
         return result
 

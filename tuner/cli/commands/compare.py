@@ -93,6 +93,7 @@ def _row(option: Option) -> tuple[object, ...]:
 
 
 def _print_text(made: Comparison) -> None:
+    from tuner.cli.max_batch_output import PIPELINE_ASSUMED
     from tuner.cli.output import print_table
     from tuner.core.quantity import format_count
 
@@ -116,8 +117,10 @@ def _print_text(made: Comparison) -> None:
     if any(option.best and option.best.days for own in made.models for option in own):
         tokens = made.models[0][0].workload.tokens
         print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")
+    if any(option.answer.fills_pipeline for own in made.models for option in own):
+        print(f"{PIPELINE_ASSUMED[0].upper()}{PIPELINE_ASSUMED[1:]}.")
     for own in made.models:
-        _print_why(own, made.cost_model)
+        _print_why(own, made.cost_model, made.global_batch)
     pressed = [(option, pressure) for own in made.models for option in own for pressure in option.answer.pressures]
     for option, pressure in pressed:
         cause = "allocator pressure" if pressure.near_limit else "far from the memory limit, so not allocator pressure"
@@ -128,7 +131,7 @@ def _print_text(made: Comparison) -> None:
         )
 
 
-def _print_why(own: Sequence[Option], model: CostModel) -> None:
+def _print_why(own: Sequence[Option], model: CostModel, global_batch: int | None) -> None:
     """Print how the best option of a model compares with each other one: at matched batches, and by term."""
     from tuner.sizing.compare import apart, matched, reasons
 
@@ -152,7 +155,7 @@ def _print_why(own: Sequence[Option], model: CostModel) -> None:
                     f"at {batches} of {', '.join(str(pair.step_batch) for pair in pairs)}"
                 )
         batch = pairs[-1].step_batch
-        former, latter = reasons(first, other, batch, model)
+        former, latter = reasons(first, other, batch, model, global_batch=global_batch)
         _print_terms(f"time at batch {batch}, estimated", apart(former.time.terms, latter.time.terms), "ms", 1e-3)
         _print_terms(f"memory at batch {batch}, estimated", apart(former.memory.terms, latter.memory.terms), "GiB", GIB)
 
@@ -196,7 +199,9 @@ def _print_json(made: Comparison, written: list[str]) -> None:
         pairs = []
         for other in own[1:]:
             for pair in matched(own[0], other):
-                former, latter = reasons(own[0], other, pair.step_batch, made.cost_model)
+                former, latter = reasons(
+                    own[0], other, pair.step_batch, made.cost_model, global_batch=made.global_batch
+                )
                 pairs.append(
                     {
                         "ways": [own[0].label, other.label],
