@@ -314,7 +314,8 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
     monkeypatch.setattr("tuner.cli.max_batch_output.answer_document", lambda _: "answer")
     models = [[way("slow", 1000.0), way("fast", 2000.0)]]
-    return SimpleNamespace(models=models, cost_model=None, source="table", global_batch=1)
+    chosen: dict[str, Any] = {"fixed": {"zero": (1, 3)}, "chose_recompute": False}
+    return SimpleNamespace(models=models, cost_model=None, source="table", global_batch=1, **chosen)
 
 
 def test_the_fastest_way_is_compared_with_the_others(
@@ -385,5 +386,5 @@ def test_a_comparison_is_written_as_ways_and_pairs(
     first, second = model["matched"]
     assert (first["ways"], first["batch"], first["slower"], first["fuller"]) == (["slow", "fast"], 8, 1.25, 0.5)
     assert (second["terms_sec"], second["terms_gib"]) == ([{"a": 0.5}, {"a": 8.0}], [{"b": 1.0}, {"b": 16.0}])
-    assert (document["source"], document["written"]) == ("table", ["f"])
+    assert (document["source"], document["written"], document["fixed"]) == ("table", ["f"], {"zero": [1, 3]})
     assert model["model"] == {"name": "m", "heads": 8, "parameters": 9}

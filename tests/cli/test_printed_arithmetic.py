@@ -58,6 +58,7 @@ def answer(**fields: Any) -> Any:
         "source": "table",
         "topology": Topology(nodes=2, tp=4, pp=1, dp=4, micro_batch=1, zero=3, recompute="none"),
         "fills_pipeline": False,
+        "fixed": {"pp": (1,)},
     }
     return SimpleNamespace(**usual | fields)
 
@@ -98,6 +99,7 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_fit(capsys: pytest.Cap
     assert lines[0].startswith("largest micro-batch size 2 in 3 runs (bisect), ")
     assert "larger batches were not tried" not in lines[0]
     assert lines[1].startswith("days are for training on 346M tokens")
+    assert lines.pop(2) == "fixed: pp=1; change them with --set"
     assert lines[2] == "headroom 60.00 GiB of 80.0 (75.0%); a process can use 76.0"
     assert lines[3] == "memory: 10.0000 +- 0.12500 GiB per sample plus 0.50 GiB at batch 0 (2 points)"
     assert lines[4].startswith("claimed 11 GiB per sample is 10.0% above the fitted slope")
@@ -121,7 +123,8 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_fit(capsys: pytest.Cap
 
 def test_a_largest_batch_is_written_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     print_answer_json(answer())
-    assert json.loads(capsys.readouterr().out) == {"schema": "tuner/max-batch/1", **answer_document(answer())}
+    document = {"schema": "tuner/max-batch/1", **answer_document(answer()), "fixed": {"pp": [1]}}
+    assert json.loads(capsys.readouterr().out) == document
 
 
 def option(**fields: Any) -> Any:

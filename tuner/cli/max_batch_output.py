@@ -8,6 +8,7 @@ from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
     from tuner.sizing.max_batch import MaxBatchResult
+    from tuner.space.axes import Axes
 
 CLAIM_TOLERANCE: Final = 0.01
 """Relative error up to which a claimed slope is confirmed."""
@@ -27,7 +28,8 @@ def print_answer_json(made: MaxBatchResult) -> None:
     """Print the document `tuner/max-batch/1`."""
     from tuner.cli.output import print_json
 
-    print_json("max-batch", answer_document(made))
+    fixed = {axis: list(values) for axis, values in made.fixed.items()}
+    print_json("max-batch", answer_document(made) | {"fixed": fixed})
 
 
 def answer_document(made: MaxBatchResult) -> dict[str, Any]:
@@ -71,6 +73,14 @@ def answer_document(made: MaxBatchResult) -> dict[str, Any]:
     }
 
 
+def fixed_line(fixed: Axes) -> str:
+    """Return the line that names the axes whose values nobody chose."""
+    from tuner.core.text import either, listed
+
+    words = [f"{axis}={either(str(value).lower() for value in values)}" for axis, values in fixed.items()]
+    return f"fixed: {listed(words)}; change them with --set"
+
+
 def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     """Print the result as text."""
     from tuner.cli.output import print_table
@@ -104,6 +114,8 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     )
     if tokens := _tokens_assumed(made):
         print(f"days are for training on {tokens} tokens")
+    if made.fixed:
+        print(fixed_line(made.fixed))
     if made.fills_pipeline:
         print(PIPELINE_ASSUMED)
     if made.peak:

@@ -16,11 +16,21 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import cost_model
 from tuner.launch.machine_defaults import space_on
-from tuner.sizing.compare import Comparison, by_estimate, by_model, by_table
+from tuner.sizing.compare import Comparison, Option, by_estimate, by_model, by_table, fastest, with_recompute
 from tuner.sizing.fit import BatchResult, Source
 from tuner.sizing.jobs import jobs_of
 from tuner.sizing.max_batch import MaxBatchResult, answer
-from tuner.sizing.options import Stack, asked_rows, only_option, options, stacked, widest_tensor_parallelism
+from tuner.sizing.options import (
+    Stack,
+    asked_rows,
+    fixed_axes,
+    only_option,
+    options,
+    pinned_axes,
+    recomputed,
+    stacked,
+    widest_tensor_parallelism,
+)
 from tuner.sizing.probes import (
     MAX_MICRO_BATCH,
     EstimateProbe,
@@ -39,7 +49,8 @@ from tuner.tables import Defaults, Table, read_table
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-SMALLER: Final = "shard more, use recompute, or offload the optimizer with --set offload=optimizer"
+_OFFLOAD: Final = "or offload the optimizer with --set offload=optimizer"
+SMALLER: Final = f"shard more, use recompute, {_OFFLOAD}"
 """The remedy if no batch fits."""
 
 LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
@@ -139,6 +150,7 @@ def max_batch(
             topology=tried.topology,
             workload=tried.workload,
             global_batch=described.arguments.get("global_batch"),
+            fixed={} if table is not None else fixed_axes(described, [tried.topology]),
         )
 
 
@@ -202,9 +214,9 @@ def compare(
     """Compare FSDP or ZeRO-3 with tensor parallelism: the largest batch of each option and its throughput.
 
     The options are the values of each axis that `settings` gives more than one. Without one, and without a tp, they are
-    tp=1 and the largest tp within a node. Describe them with a `space` or with the arguments of `space_for`; every
-    argument is the option of `tuner compare` with the same name. Options are estimated, or looked up in the measured
-    `table`.
+    tp=1 and the largest tp within a node. Unless `settings` names recompute, each estimate has the one with which it is
+    fastest. Describe the options with a `space` or with the arguments of `space_for`; every argument is the option of
+    `tuner compare` with the same name. Options are estimated, or looked up in the measured `table`.
 
     >>> import tuner
     >>> found = tuner.compare(model="enoki-40", gpu="H100-80GB-SXM", nodes=1, gpus_per_node=4, settings=["tp=1,4"])
@@ -226,30 +238,41 @@ def compare(
         made = by_table(rows, axes=axes, global_batch=global_batch, margin=margin)
         if not made:
             raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
+        compared = Comparison(source="table", models=by_model(made), cost_model=model, global_batch=global_batch)
     else:
+        pinned = pinned_axes(space)
         if not axes and all(axis != "tp" for axis, _ in settings):
-            space = space.where(tp=tuple(dict.fromkeys((1, widest_tensor_parallelism(space)))))
-        made = [
-            by_estimate(
+            pinned["tp"] = tuple(dict.fromkeys((1, widest_tensor_parallelism(space))))
+        shown_axes = axes or ["tp"]
+
+        def estimate(topology: Topology) -> Option:
+            return by_estimate(
                 topology,
                 stacked(space.workload, stack, zero=topology.zero),
                 space.cluster,
                 model,
-                axes=axes or ["tp"],
-                batches=batch_steps(step, most),
+                axes=shown_axes,
+                batches=_within(batch_steps(step, most), topology.dp, global_batch),
                 global_batch=global_batch,
                 margin=margin,
             )
-            for topology in options(space)
+
+        topologies, chooses = options(space, pinned=pinned), "recompute" not in pinned
+        made = [
+            fastest(map(estimate, recomputed(space, topology) if chooses else [topology])) for topology in topologies
         ]
+        compared = Comparison(
+            source="estimate",
+            models=by_model(with_recompute(made, shown_axes) if chooses else made),
+            cost_model=model,
+            global_batch=global_batch,
+            fixed=fixed_axes(space, topologies, compared=[*shown_axes, "recompute"]),
+            chose_recompute=chooses,
+        )
     if not any(option.best for option in made):
-        raise NothingUsable(f"no option fits a batch of one sample; {SMALLER}.")
-    return Comparison(
-        source="estimate" if table is None else "table",
-        models=tuple(tuple(options) for options in by_model(made)),
-        cost_model=model,
-        global_batch=global_batch,
-    )
+        remedy = f" even with recompute; shard more, {_OFFLOAD}" if compared.chose_recompute else f"; {SMALLER}"
+        raise NothingUsable(f"no option fits a batch of one sample{remedy}.")
+    return compared
 
 
 def _unless_named(space: Space) -> Space:
@@ -267,6 +290,11 @@ def batch_steps(step: int | str | None, most: int | None) -> Sequence[int]:
     if not text.isdecimal() or not 1 <= int(text) <= limit:
         raise InputError(f"--step {shown(text)} is neither x2 nor a number from 1 to {limit}.")
     return range(int(text), limit + 1, int(text))
+
+
+def _within(batches: Sequence[int], dp: int, global_batch: int | None) -> Sequence[int]:
+    """Return the micro batches with which dp ranks together do not exceed the global batch; the least in any case."""
+    return [batch for batch in batches if batch == batches[0] or batch * dp <= (global_batch or batch * dp)]
 
 
 def _table(table: str | Path | Table, defaults: Iterable[str]) -> Table:

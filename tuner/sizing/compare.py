@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tuner.core.columns import Columns
@@ -23,6 +23,7 @@ from tuner.sizing.probes import (
     usable_bytes,
 )
 from tuner.sizing.strategies import BatchSearch, look_for
+from tuner.space.axes import Axes
 from tuner.tables import MeasuredRun, Row
 
 
@@ -83,6 +84,10 @@ class Comparison:
     cost_model: CostModel
     global_batch: int | None
     """The global batch that the user gave."""
+    fixed: Axes = field(default_factory=dict)
+    """The values of axes that are neither compared nor given by the user."""
+    chose_recompute: bool = False
+    """Whether each option has the recompute with which it is fastest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +133,18 @@ def by_estimate(
     run = MeasuredRun(workload=workload, cluster=cluster, topology=topology)
     found = look_for("ramp", grid, probe)
     return _option(run, found, "estimate", axes=axes, batches=batches, global_batch=global_batch, margin=margin)
+
+
+def fastest(options: Iterable[Option]) -> Option:
+    """Return the option with the most tokens a second; the first of equals, or if nothing fits."""
+    return max(options, key=lambda option: option.fastest.tokens_per_second if option.fastest else 0.0)
+
+
+def with_recompute(options: Sequence[Option], axes: Sequence[str]) -> list[Option]:
+    """Return the options with their recompute in their labels, unless none recomputes anything."""
+    if all(option.topology.recompute == "none" for option in options):
+        return list(options)
+    return [replace(option, label=label_of(option.topology, [*axes, "recompute"])) for option in options]
 
 
 def by_table(rows: Iterable[Row], *, axes: Sequence[str], global_batch: int | None, margin: float) -> list[Option]:
@@ -219,10 +236,10 @@ def apart(one: Mapping[str, float], other: Mapping[str, float]) -> list[tuple[st
     return sorted(pairs, key=lambda pair: -abs(pair[2] - pair[1]))
 
 
-def by_model(options: Iterable[Option]) -> list[list[Option]]:
+def by_model(options: Iterable[Option]) -> tuple[tuple[Option, ...], ...]:
     """Group the options by model, smaller models first."""
     groups: dict[tuple[int, int, int], list[Option]] = {}
     for option in options:
         model = option.model
         groups.setdefault((model.parameters, model.layers, model.heads), []).append(option)
-    return [groups[key] for key in sorted(groups)]
+    return tuple(tuple(groups[key]) for key in sorted(groups))

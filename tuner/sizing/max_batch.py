@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
 from tuner.core.domain import Topology, Workload
 from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures
 from tuner.sizing.strategies import BatchSearch
+from tuner.space.axes import Axes
 
 SECONDS_PER_DAY: Final = 86400.0
 
@@ -50,6 +51,8 @@ class MaxBatchResult:
     worth: tuple[BatchThroughput, ...]
     global_batch: int | None = None
     """The global batch that the user gave."""
+    fixed: Axes = field(default_factory=dict)
+    """The values of axes that the user did not give."""
 
     @property
     def fills_pipeline(self) -> bool:
@@ -98,6 +101,7 @@ def answer(
     topology: Topology,
     workload: Workload,
     global_batch: int | None,
+    fixed: Axes | None = None,
 ) -> MaxBatchResult:
     """Return the result of a search.
 
@@ -134,4 +138,5 @@ def answer(
             for result in unique.values()
         ),
         global_batch=global_batch,
+        fixed=fixed or {},
     )

@@ -9,12 +9,12 @@ from itertools import product
 from typing import Any, Final, Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
+from tuner.core.domain import OPT_IN, RECOMPUTE, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model
 from tuner.core.text import listed
-from tuner.space.axes import parse_setting
+from tuner.space.axes import Axes, parse_setting
 from tuner.space.rules import RULES
 from tuner.space.space import Space
 from tuner.tables import Row
@@ -44,19 +44,25 @@ LAWS: Final = tuple(rule for rule in RULES if rule.level == "law" and rule.name 
 _FREE: Final = ("micro_batch", "global_batch", "shape", "heads", "nodes", "partition")
 
 
-def options(space: Space, *, zero: int = 3) -> list[Topology]:
-    """Return every topology of the pinned axes, on all nodes, with micro batch 1.
+def pinned_axes(space: Space) -> dict[str, tuple[Any, ...]]:
+    """Return the axes to which the user gave values, with these."""
+    named = {axis for axis, _ in map(parse_setting, space.arguments.get("settings", ()))}
+    return {
+        axis: values
+        for axis, values in space.axes.items()
+        if axis not in _FREE and (axis in named or values != space.unpinned.get(axis, ()))
+    }
+
+
+def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[Topology]:
+    """Return every topology of the pinned axes, by default the user's, on all nodes, with micro batch 1.
 
     Where ZeRO is not pinned, its stage is `zero`, or the nearest that the framework has.
     """
     framework = record_of(space.workload)
     if framework is not None:
         zero = min(framework.zero.value, key=lambda stage: abs(stage - zero))
-    pinned = {
-        axis: values
-        for axis, values in space.axes.items()
-        if axis not in _FREE and values != space.unpinned.get(axis, ())
-    }
+    pinned = pinned_axes(space) if pinned is None else pinned
     defaults = {**DEFAULT_AXES, "zero": zero}
     axes = [pinned.get(axis, (value,)) for axis, value in defaults.items()]
     topologies = []
@@ -76,6 +82,29 @@ def options(space: Space, *, zero: int = 3) -> list[Topology]:
             topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
             _refuse_illegal(space, topologies[-1])
     return topologies
+
+
+def recomputed(space: Space, topology: Topology) -> list[Topology]:
+    """Return the topology with each value of recompute that the laws allow, the least first."""
+    found = []
+    for value in RECOMPUTE:
+        with suppress(InputError):
+            _refuse_illegal(space, made := replace(topology, recompute=value))
+            found.append(made)
+    return found
+
+
+def fixed_axes(space: Space, topologies: Sequence[Topology], *, compared: Iterable[str] = ()) -> Axes:
+    """Return the axes whose values neither the user nor a comparison chose, with these; none that has no effect."""
+    chosen = {*pinned_axes(space), *compared}
+    idle = {"vpp": all(topology.pp == 1 for topology in topologies)}
+    idle |= {"sequence_parallel": all(topology.tp == 1 for topology in topologies)}
+    axes = [axis for axis in DEFAULT_AXES if axis not in OPT_IN] + ["ep"] * bool(space.workload.model.experts)
+    return {
+        axis: tuple(dict.fromkeys(getattr(topology, axis) for topology in topologies))
+        for axis in axes
+        if axis not in chosen and not idle.get(axis)
+    }
 
 
 def widest_tensor_parallelism(space: Space) -> int:

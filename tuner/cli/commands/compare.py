@@ -49,7 +49,7 @@ def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -
     """Compare FSDP or ZeRO-3 with tensor parallelism: largest batch, throughput, days, memory and the reasons.
 
     Compares every value of each axis that --set lists with more than one value. By default, compares tp=1 with the
-    largest tp that fits in a node.
+    largest tp that fits in a node. Unless --set names recompute, each option has the one with which it is fastest.
     """
     from tuner.sizing.api import compare
 
@@ -93,7 +93,7 @@ def _row(option: Option) -> tuple[object, ...]:
 
 
 def _print_text(made: Comparison) -> None:
-    from tuner.cli.max_batch_output import PIPELINE_ASSUMED
+    from tuner.cli.max_batch_output import PIPELINE_ASSUMED, fixed_line
     from tuner.cli.output import print_table
     from tuner.core.quantity import format_count
 
@@ -117,6 +117,10 @@ def _print_text(made: Comparison) -> None:
     if any(option.best and option.best.days for own in made.models for option in own):
         tokens = made.models[0][0].workload.tokens
         print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")
+    if made.fixed:
+        print(f"F{fixed_line(made.fixed)[1:]}.")
+    if made.chose_recompute:
+        print("Each option has the recompute with which it is fastest, unless --set recompute names one.")
     if any(option.answer.fills_pipeline for own in made.models for option in own):
         print(f"{PIPELINE_ASSUMED[0].upper()}{PIPELINE_ASSUMED[1:]}.")
     for own in made.models:
@@ -222,4 +226,5 @@ def _print_json(made: Comparison, written: list[str]) -> None:
                 "matched": pairs,
             }
         )
-    print_json("compare", {"source": made.source, "models": documents, "written": written})
+    fixed = {axis: list(values) for axis, values in made.fixed.items()}
+    print_json("compare", {"source": made.source, "fixed": fixed, "models": documents, "written": written})
