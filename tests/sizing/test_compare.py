@@ -196,6 +196,7 @@ def test_torch_itself_takes_the_exported_arguments(name: str, kept: int, tmp_pat
     pytest.importorskip("torch")
     said = json.loads((ROOT / "tests/data/golden/fsdp" / name / "fsdp.json").read_text())
     said["device_mesh"]["mesh_shape"] = [2]
+    said["auto_wrap_policy"]["transformer_auto_wrap_policy"] = {"transformer_layer_cls": ["TransformerBlock"]}
     (tmp_path / "fsdp.json").write_text(json.dumps(said))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone"]
     ran = subprocess.run(

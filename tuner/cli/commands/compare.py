@@ -69,6 +69,16 @@ def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -
         _print_text(made)
         for file in written:
             print(f"wrote {file}")
+        if written:
+            _print_unwrapped(made)
+
+
+def _print_unwrapped(made: Comparison) -> None:
+    """Print what to do about the models whose layer class the FSDP files lack."""
+    from tuner.export.fsdp import unwrapped_note
+
+    for note in filter(None, (unwrapped_note(own[0].model) for own in made.models)):
+        print(note)
 
 
 def _row(option: Option) -> tuple[object, ...]:
