@@ -19,6 +19,7 @@ from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
     PERIOD_DEVIATION,
+    REDUCTION_DEVIATION,
     SHAPE_DEVIATION,
     SHAPE_LENGTH_SCALE,
 )
@@ -29,33 +30,40 @@ from tuner.search.observations import Jobs, Trust
 from tuner.search.time_prior import TimePrior
 
 
-def features(smooth: float = 0.0, cliff: float = 1.0, kernel: str = "k", period: str = "p") -> Features:
+def features(
+    smooth: float = 0.0, cliff: float = 1.0, sp: bool = False, kernel: str = "k", period: str = "p"
+) -> Features:
     """Return the features of one row, with `smooth` doublings as the first smooth feature."""
     row = np.zeros((1, len(SMOOTH)))
     row[0, 0] = smooth
     return Features(
-        smooth=row, cliff=np.array([[cliff, 2.0, 3.0]]), kernel=np.array([kernel]), period=np.array([period])
+        smooth=row,
+        cliff=np.array([[cliff, 2.0, 3.0]]),
+        kernel=np.array([kernel]),
+        sequence_parallel=np.array([sp]),
+        period=np.array([period]),
     )
 
 
 @pytest.mark.parametrize(
-    ("changes", "near", "cliff", "kernel", "period"),
+    ("changes", "near", "cliff", "reduction", "kernel", "period"),
     [
-        ({}, 1, 1, 1, 1),
-        ({"smooth": 2.0}, math.exp(-0.5 * float(np.ravel(2.0 / np.asarray(SHAPE_LENGTH_SCALE))[0]) ** 2), 1, 1, 1),
-        ({"cliff": 9.0}, 1, 0, 1, 1),
-        ({"kernel": "x"}, 1, 1, 0, 1),
-        ({"period": "x"}, 1, 1, 1, 0),
+        ({}, 1, 1, 1, 1, 1),
+        ({"smooth": 2.0}, math.exp(-0.5 * float(np.ravel(2.0 / np.asarray(SHAPE_LENGTH_SCALE))[0]) ** 2), 1, 1, 1, 1),
+        ({"cliff": 9.0}, 1, 0, 0, 1, 1),
+        ({"sp": True}, 1, 1, 0, 1, 1),
+        ({"kernel": "x"}, 1, 1, 1, 0, 1),
+        ({"period": "x"}, 1, 1, 1, 1, 0),
     ],
 )
 def test_rows_share_what_they_have_in_common(
-    changes: dict[str, Any], near: float, cliff: int, kernel: int, period: int
+    changes: dict[str, Any], near: float, cliff: int, reduction: int, kernel: int, period: int
 ) -> None:
-    """Covariance is shape^2 exp(-d^2 / 2) + cliff^2 + kernel^2 + period^2, counting only what both rows share.
+    """Covariance is shape^2 exp(-d^2 / 2) + cliff^2 + reduction^2 + kernel^2 + period^2 of what both rows share.
 
     For memory it is (1 + kernel + exp(-d^2 / 2)) / 3.
     """
-    expected = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff
+    expected = SHAPE_DEVIATION**2 * near + CLIFF_DEVIATION**2 * cliff + REDUCTION_DEVIATION**2 * reduction
     expected += KERNEL_DEVIATION**2 * kernel + PERIOD_DEVIATION**2 * period
     assert covariance(features(), features(**changes)) == pytest.approx(np.array([[expected]]))
     assert memory_covariance(features(), features(**changes)) == pytest.approx(np.array([[(1 + kernel + near) / 3]]))

@@ -258,8 +258,8 @@ def test_topologies_at_the_same_reduced_size_have_similar_errors() -> None:
         float(beside @ covariance[:, 3]) ** 2 / covariance[3, 3],
         float(covariance[1, 3]) ** 2 / covariance[3, 3],
     )
-    assert revealed[0] > 0.8 * float(beside @ covariance @ beside), "43% with gaps of their own"
-    assert revealed[1] < 0.6 * covariance[1, 1], "67% with gaps of their own"
+    assert revealed[0] > 0.8 * float(beside @ covariance @ beside), "49% with gaps of their own"
+    assert revealed[1] < 0.66 * covariance[1, 1], "71% with gaps of their own"
 
 
 def test_the_surrogate_learns_the_offset_from_a_topology_at_both_sizes() -> None:

@@ -80,7 +80,7 @@ def test_the_order_of_learning_does_not_matter(jobs: list[tuple[int, float | Non
 def test_the_model_is_linearized_near_the_factors_of_the_cluster() -> None:
     """The model is linearized near the site factors that the runs show."""
     belief = Surrogate(pool())
-    off = 0.5 * (np.arange(0, len(pool()), 7) % 2)  # every second one is slower by a factor exp(0.5)
+    off = 0.3 * (np.arange(0, len(pool()), 7) % 2)  # every second one is slower by a factor exp(0.3)
     belief.learn(_seen(list(zip(range(0, len(pool()), 7), off.tolist(), strict=True))))
     assert np.abs(belief.time._shift()[0]).max() <= MAX_FACTOR_MOVE
 

@@ -327,18 +327,18 @@ PERIOD_DEVIATION: Final = _constant(
 )
 """Residual shared by the rows of one speed period."""
 
-CLIFF_DEVIATION: Final = _constant(
-    "CLIFF_DEVIATION",
-    0.05,
-    "standard deviation of a logarithm",
-    "BLOOM's head counts differ by up to 15% without a modelled reason (corpus/bloom-a100.csv)",
-)
+LIKELY: Final = "chosen by the marginal likelihood of measured and third-party tables; docs/log.md, 2026-11-26"
+
+CLIFF_DEVIATION: Final = _constant("CLIFF_DEVIATION", 0.04, "standard deviation of a logarithm", LIKELY)
 """Residual shared by rows of equal hidden size, head count and tensor parallel degree."""
 
-KERNEL_DEVIATION: Final = _constant("KERNEL_DEVIATION", 0.04, "standard deviation of a logarithm", "no source")
+REDUCTION_DEVIATION: Final = _constant("REDUCTION_DEVIATION", 0.03, "standard deviation of a logarithm", LIKELY)
+"""Residual shared by those of them that agree on sequence parallelism."""
+
+KERNEL_DEVIATION: Final = _constant("KERNEL_DEVIATION", 0.02, "standard deviation of a logarithm", LIKELY)
 """Residual shared by rows of equal attention kernel, norms and recompute."""
 
-SHAPE_DEVIATION: Final = _constant("SHAPE_DEVIATION", 0.06, "standard deviation of a logarithm", "no source")
+SHAPE_DEVIATION: Final = _constant("SHAPE_DEVIATION", 0.07, "standard deviation of a logarithm", LIKELY)
 """Residual that fades with the distance of the smooth features."""
 
 NOISE_DEVIATION: Final = _constant(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,13 +10,14 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.columns import Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import DISPATCHERS, OFFLOAD, RECOMPUTE
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
     NOISE_DEVIATION,
     PERIOD_DEVIATION,
+    REDUCTION_DEVIATION,
     SHAPE_DEVIATION,
     SHAPE_LENGTH_SCALE,
 )
@@ -30,6 +32,9 @@ LENGTHS: Final[Lengths] = ((SHAPE_LENGTH_SCALE, 1.0),)
 
 _KERNEL_CHOICES: Final = (len(RECOMPUTE), 2, 2, len(OFFLOAD), len(DISPATCHERS))
 """Recompute, ZeRO's third stage or not, sequence parallelism or not, offload, dispatcher."""
+
+_PLACE: Final = 4
+"""Place of sequence parallelism in a kernel's word, after attention kernel, norms, recompute and ZeRO."""
 
 _RANKS: Final = 1 << 15
 """More than any degree of parallelism: several degrees make one number."""
@@ -49,6 +54,7 @@ class Features:
     kernel: Words
     """Attention kernel, norms, recompute, ZeRO stage, sequence parallelism, offload and, with experts, the dispatcher
     of each row, as one word."""
+    sequence_parallel: BoolArray
     period: Words
 
     @classmethod
@@ -71,6 +77,7 @@ class Features:
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),
             cliff=np.stack([columns.hidden, columns.heads, split], axis=1).astype(np.float64),
             kernel=np.array(words)[codes],
+            sequence_parallel=columns.sequence_parallel == 1,
             period=np.broadcast_to(np.array(period, dtype=np.str_), rows),
         )
 
@@ -80,12 +87,21 @@ class Features:
     def rows(self, rows: IntArray | slice) -> Features:
         """Return some of the rows."""
         return Features(
-            smooth=self.smooth[rows], cliff=self.cliff[rows], kernel=self.kernel[rows], period=self.period[rows]
+            smooth=self.smooth[rows],
+            cliff=self.cliff[rows],
+            kernel=self.kernel[rows],
+            sequence_parallel=self.sequence_parallel[rows],
+            period=self.period[rows],
         )
 
     def during(self, period: Sequence[str] | str) -> Features:
         """Return the rows in other speed periods; one may stand for all."""
         return replace(self, period=np.broadcast_to(np.array(period, dtype=np.str_), len(self)))
+
+
+def is_sequence_parallel(kernel: str) -> bool:
+    """Return whether the word of a row's kernel is one with sequence parallelism."""
+    return kernel.split()[_PLACE : _PLACE + 1] == ["1"]
 
 
 def joined(parts: Sequence[Features]) -> Features:
@@ -94,6 +110,7 @@ def joined(parts: Sequence[Features]) -> Features:
         smooth=np.concatenate([part.smooth for part in parts]),
         cliff=np.concatenate([part.cliff for part in parts]),
         kernel=np.concatenate([part.kernel for part in parts]),
+        sequence_parallel=np.concatenate([part.sequence_parallel for part in parts]),
         period=np.concatenate([part.period for part in parts]),
     )
 
@@ -105,17 +122,18 @@ class Likeness:
     apart: FloatArray
     """Square of the distance in the smooth features, in doublings."""
     shared: FloatArray
-    """Covariance of what does not fade: cliff, kernel and speed period."""
+    """Covariance of what does not fade: cliff, reductions of tensor parallelism, kernel and speed period."""
 
     @classmethod
     def of(cls, left: Features, right: Features) -> Likeness:
         """Compare each row of one list with each of the other."""
         apart = (left.smooth[:, None, :] - right.smooth[None, :, :]) ** 2
         cliff = (left.cliff[:, None, :] == right.cliff[None, :, :]).all(axis=2)
-        shared = CLIFF_DEVIATION**2 * cliff + KERNEL_DEVIATION**2 * np.equal.outer(left.kernel, right.kernel)
-        return cls(
-            apart=apart.sum(axis=2), shared=shared + PERIOD_DEVIATION**2 * np.equal.outer(left.period, right.period)
-        )
+        reduction = cliff & np.equal.outer(left.sequence_parallel, right.sequence_parallel)
+        shared = CLIFF_DEVIATION**2 * cliff + REDUCTION_DEVIATION**2 * reduction
+        shared += KERNEL_DEVIATION**2 * np.equal.outer(left.kernel, right.kernel)
+        shared += PERIOD_DEVIATION**2 * np.equal.outer(left.period, right.period)
+        return cls(apart=apart.sum(axis=2), shared=shared)
 
     def near(self, length: float) -> FloatArray:
         """Return the covariance of what fades over a length of so many doublings."""
@@ -137,7 +155,11 @@ def covariance(left: Features, right: Features, lengths: Lengths = LENGTHS) -> F
     return near
 
 
-UNSEEN: Final = float(
-    np.sqrt(PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2 + NOISE_DEVIATION**2)
+SHARED_VARIANCE: Final = sum(
+    deviation**2
+    for deviation in (PERIOD_DEVIATION, CLIFF_DEVIATION, REDUCTION_DEVIATION, KERNEL_DEVIATION, SHAPE_DEVIATION)
 )
+"""Variance of the residual that rows share."""
+
+UNSEEN: Final = math.sqrt(SHARED_VARIANCE + NOISE_DEVIATION**2)
 """Standard deviation of a row's logarithm when nothing has been measured."""

@@ -18,7 +18,7 @@ from tuner.core.text import shown
 from tuner.costmodel.backing import mismatch
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.residual_features import SMOOTH, Features
+from tuner.costmodel.residual_features import SMOOTH, Features, is_sequence_parallel
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 
 SCHEMA: Final = "tuner/site/1"
@@ -140,12 +140,14 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
     )
     if not rows:
         return plain
+    kernels = [_word(row["kernel"]) for row in rows]
     return replace(
         plain,
         known=Features(
             smooth=_array((row["features"] for row in rows), (len(rows), len(SMOOTH))),
             cliff=_array((row["cliff"] for row in rows), (len(rows), 3), most=_LARGEST_WHOLE),
-            kernel=np.array([_word(row["kernel"]) for row in rows]),
+            kernel=np.array(kernels),
+            sequence_parallel=np.array([is_sequence_parallel(kernel) for kernel in kernels]),
             period=np.array([_word(row["era"]) for row in rows]),
         ),
         slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),

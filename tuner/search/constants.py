@@ -61,6 +61,14 @@ UNSURE_CHANCES: Final = _constant(
 )
 """Chance that the model's residual is so many times as far off as assumed."""
 
+OWN_CHANCES: Final = _constant(
+    "OWN_CHANCES",
+    {0.3: 0.5, 1.0: 0.5},
+    unit="share, by ratio of standard deviations",
+    source="the marginal likelihood of third-party tables, and that of measured ones; docs/log.md, 2026-11-26",
+)
+"""How much less a topology may differ from all others than `OWN_DEVIATION`."""
+
 FACTOR_CHANCES: Final = _constant(
     "FACTOR_CHANCES",
     {1.0: 0.7, 2.0: 0.2, 4.0: 0.1},

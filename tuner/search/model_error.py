@@ -19,6 +19,7 @@ from tuner.search.constants import (
     LENGTH_CHANCES,
     LEVEL_CHANCES,
     NOISE_CHANCES,
+    OWN_CHANCES,
     SHARE_STEP,
     TREND_CHANCES,
     TREND_STEP,
@@ -43,7 +44,9 @@ class Record:
     residual: FloatArray
     """Logarithm of measured over expected seconds."""
     own: FloatArray
-    """Covariance of what runs of one topology share with no other, and of the gaps of reduced sizes."""
+    """Covariance of what runs of one topology share with no other, as assumed before any job."""
+    gaps: FloatArray
+    """Covariance of the gaps of reduced sizes."""
     variances: FloatArray
     """Variance of each run by itself, beyond the usual noise."""
 
@@ -62,7 +65,8 @@ class Record:
             slopes=slopes[:, :factors],
             trends=slopes[:, factors : factors + len(TRENDS)],
             residual=residual - slopes @ (prior.mean - model.reference),
-            own=prior.own * np.equal.outer(candidates, candidates) + gap_covariance(sizes, sizes),
+            own=prior.own / prior.trust.own**2 * np.equal.outer(candidates, candidates),
+            gaps=gap_covariance(sizes, sizes),
             variances=variances,
         )
 
@@ -76,7 +80,7 @@ class Record:
         together = np.zeros((len(trusts), rows + 1, rows + 1))
         for case, trust in zip(together, trusts, strict=True):
             fading = sum(share * near[length] for length, share in trust.lengths)
-            case[:rows, :rows] = trust.unsure**2 * (likeness.shared + fading) + self.own
+            case[:rows, :rows] = trust.unsure**2 * (likeness.shared + fading) + trust.own**2 * self.own + self.gaps
             case[:rows, :rows] += trust.factors**2 * factors + trust.trend**2 * slanted + trust.level**2
             case[:rows, :rows] += np.diag(self.variances + trust.repeat**2)
         together[:, rows, :rows] = self.residual
@@ -103,17 +107,18 @@ def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
 
     Noise and level are those of the likeliest case, since a mean would doubt every run and every estimate a little.
     """
-    chances = (NOISE_CHANCES, UNSURE_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
+    chances = (NOISE_CHANCES, UNSURE_CHANCES, OWN_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
     trusts = [
         Trust(
             repeat=assumed.repeat * noise,
             unsure=assumed.unsure * unsure,
+            own=own,
             factors=assumed.factors * factors,
             lengths=((length, 1.0),),
             trend=trend,
             level=level,
         )
-        for noise, unsure, factors, length, trend, level in product(*chances)
+        for noise, unsure, own, factors, length, trend, level in product(*chances)
     ]
     weights = np.array([math.prod(case) for case in product(*(case.values() for case in chances))])
     if len(record.residual):
@@ -127,10 +132,11 @@ def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
         return math.sqrt(float(weights @ np.square([getattr(trust, name) for trust in trusts])))
 
     unsure, factors = mean("unsure"), mean("factors")
-    shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 4, 5)) / SHARE_STEP)
+    shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 3, 5, 6)) / SHARE_STEP)
     trust = Trust(
         repeat=assumed.repeat * list(NOISE_CHANCES)[int(np.argmax(noisy))],
         unsure=assumed.unsure * _rounded(unsure / assumed.unsure),
+        own=_rounded(mean("own")),
         factors=assumed.factors * _rounded(factors / assumed.factors),
         lengths=tuple(zip(LENGTH_CHANCES, (shares / shares.sum()).tolist(), strict=True)),
         trend=TREND_STEP * round(mean("trend") / TREND_STEP),

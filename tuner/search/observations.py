@@ -32,6 +32,8 @@ class Trust:
     """By how much more the model's residual may be off than on the machines that it was made for."""
     factors: float = 1.0
     """By how much more the site factors may be off."""
+    own: float = 1.0
+    """By how much more a topology may differ from all others."""
     lengths: Lengths = LENGTHS
     """Doublings over which what topologies share of the residual fades, each with its share."""
     trend: float = 0.0

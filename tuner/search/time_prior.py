@@ -10,8 +10,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.costmodel.calibration import Calibration, prior_deviations
-from tuner.costmodel.constants import CLIFF_DEVIATION, KERNEL_DEVIATION, PERIOD_DEVIATION, SHAPE_DEVIATION
-from tuner.costmodel.residual_features import SMOOTH, Features, covariance
+from tuner.costmodel.residual_features import SHARED_VARIANCE, SMOOTH, Features, covariance
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import ELSEWHERE_DEVIATION, FORECAST_DEVIATION, OWN_DEVIATION
 from tuner.search.observations import Jobs, Observation, Trust
@@ -29,9 +28,6 @@ LEAST_TREND: Final = 1e-4
 
 STEADY: Final = len(TRENDS) + 2
 """Coefficients besides the factors: trends and level of the model's error, and the offset from a calibration's rows."""
-
-_RESIDUAL: Final = PERIOD_DEVIATION**2 + CLIFF_DEVIATION**2 + KERNEL_DEVIATION**2 + SHAPE_DEVIATION**2
-"""Variance of the residual that candidates share."""
 
 
 def trends_of(features: Features) -> FloatArray:
@@ -74,7 +70,7 @@ class TimePrior:
         steady = [*np.full(len(TRENDS), trend), max(trust.level, LEAST_TREND), offset]
         return cls(
             trust=trust,
-            own=(OWN_DEVIATION * assumed.unsure) ** 2,
+            own=(OWN_DEVIATION * assumed.unsure * trust.own) ** 2,
             mean=logarithms(calibration.site if calibration.known is None else SiteFactors()),
             deviations=np.concatenate([prior_deviations() * trust.factors, steady]),
         )
@@ -87,7 +83,7 @@ class TimePrior:
     @property
     def residual(self) -> float:
         """Variance of a candidate's whole residual."""
-        return _RESIDUAL * self.scale + self.own
+        return SHARED_VARIANCE * self.scale + self.own
 
     @property
     def apart(self) -> float:

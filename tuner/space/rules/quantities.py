@@ -32,12 +32,9 @@ runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
 def host_bytes(columns: Columns) -> Any:
     """Return the bytes of a node's main memory that the offloaded states of its ranks take."""
     model, ranks = columns.workload.model, columns.cluster.gpus_per_node
-    if model.experts:
-        whole = model.parameters - model.routed_parameters
-    else:
-        tables = (1 if model.tied_embeddings else 2) * columns.padded_vocab * columns.hidden
-        whole = columns.layers * columns.layer_matrices + tables
-    share = whole / (columns.tp * columns.shards)
+    tables = (1 if model.tied_embeddings else 2) * columns.padded_vocab * columns.hidden
+    dense = columns.layers * columns.layer_matrices + tables
+    share = (model.parameters - model.routed_parameters if model.experts else dense) / (columns.tp * columns.shards)
     share = share + model.routed_parameters / (columns.etp * columns.ep * columns.expert_shards)
     return np.where(columns.offload > 0, _HOST_BYTES * share * ranks / columns.pp, 0.0)
 
