@@ -73,12 +73,12 @@ def answer_document(made: MaxBatchResult) -> dict[str, Any]:
     }
 
 
-def fixed_line(fixed: Axes) -> str:
-    """Return the line that names the axes whose values nobody chose."""
+def fixed_words(fixed: Axes) -> str:
+    """Return the axes whose values nobody chose, with these values."""
     from tuner.core.text import either, listed
 
     words = [f"{axis}={either(str(value).lower() for value in values)}" for axis, values in fixed.items()]
-    return f"fixed: {listed(words)}; change them with --set"
+    return f"{listed(words)}; change them with --set"
 
 
 def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
@@ -115,7 +115,7 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     if tokens := _tokens_assumed(made):
         print(f"days are for training on {tokens} tokens")
     if made.fixed:
-        print(fixed_line(made.fixed))
+        print(f"fixed: {fixed_words(made.fixed)}")
     if made.fills_pipeline:
         print(PIPELINE_ASSUMED)
     if made.peak:

@@ -103,7 +103,7 @@ def _row(option: Option) -> tuple[object, ...]:
 
 
 def _print_text(made: Comparison) -> None:
-    from tuner.cli.max_batch_output import PIPELINE_ASSUMED, fixed_line
+    from tuner.cli.max_batch_output import PIPELINE_ASSUMED, fixed_words
     from tuner.cli.output import print_table
     from tuner.core.quantity import format_count
 
@@ -128,7 +128,7 @@ def _print_text(made: Comparison) -> None:
         tokens = made.models[0][0].workload.tokens
         print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")
     if made.fixed:
-        print(f"F{fixed_line(made.fixed)[1:]}.")
+        print(f"Fixed: {fixed_words(made.fixed)}.")
     if made.chose_recompute:
         print("Each option has the recompute with which it is fastest, unless --set recompute names one.")
     if any(option.answer.fills_pipeline for own in made.models for option in own):
