@@ -333,7 +333,7 @@ def test_the_fastest_way_is_compared_with_the_others(
         "  time at batch 16, estimated: a 500 -> 8000 ms",
         "  memory at batch 16, estimated: b 1 -> 16 GiB",
     ]
-    assert "Measured by the table. A + marks the largest batch tried: larger ones may fit." in printed
+    assert "Measured by the table. A + marks the largest batch tried, or allowed by the global batch." in printed
     assert "Days are for training on 2T tokens." in printed
     assert sum(line.startswith("m ") for line in printed) == 2
 

@@ -224,7 +224,7 @@ def test_what_fsdp_cannot_do_is_refused() -> None:
 def test_nothing_that_fits_leaves_with_1(run: Run) -> None:
     said = run("compare", "--model", "llama-3-405b", *ONE[3:], "--set", "tp=1,4")
     assert (said.code, said.out) == (1, "")
-    assert "no option fits a batch of one sample" in said.err
+    assert "no option fits its smallest batch" in said.err
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Axes that nobody chose: they are named, and recompute is not fixed where it decides which option is best."""
+"""Axes that the user did not set: they are named, and recompute is not fixed where it decides which option is best."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_each_option_has_the_recompute_with_which_it_is_fastest() -> None:
 
 
 def test_a_recompute_that_is_set_is_kept(run: Run) -> None:
-    with pytest.raises(NothingUsable, match="no option fits a batch of one sample; shard more, use recompute"):
+    with pytest.raises(NothingUsable, match="no option fits its smallest batch; shard more, use recompute"):
         tuner.compare(model="llama-3-8b", settings=["tp=1", "recompute=none"], **H100)
     said = run(*LLAMA, "--set", "tp=1,4", "--set", "recompute=none").out
     assert "recompute=" not in said

@@ -18,7 +18,9 @@ from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.costmodel.site_file import cost_model
 from tuner.sizing.compare import reasons
+from tuner.sizing.fit import BatchResult, pressures
 from tuner.sizing.jobs import jobs_of
+from tuner.sizing.max_batch import throughput_of
 from tuner.sizing.probes import pipeline_steps
 
 JOB = ("--model", "llama-3-70b", "--gpu", "H100-80GB-SXM", "--nodes", "16", "--framework", "megatron-core")
@@ -64,7 +66,7 @@ def test_a_batch_fits_only_with_a_full_pipeline_in_memory() -> None:
         (4, 1, 2, None, 4),
         (4, 2, 2, None, 8),
         (4, 2, 2, 64, 8),
-        (4, 2, 2, 72, 12),
+        (4, 2, 2, 72, 8),
         (4, 2, 2, 8, 4),
     ],
 )
@@ -74,6 +76,28 @@ def test_a_pipeline_runs_the_global_batch_or_as_much_as_fills_it(
     """With dp = 4, 64 sequences are 8 microbatches of 2; interleaved stages take multiples of pp."""
     topology = Topology(nodes=1, tp=1, pp=pp, vpp=vpp, dp=4, micro_batch=1)
     assert pipeline_steps(topology, micro_batch, global_batch) == steps
+
+
+def test_only_batches_that_fill_the_pipeline_are_tried() -> None:
+    """With fewer microbatches than stages, a larger one may need less memory; strategies rely on the opposite."""
+    described: Any = {"model": "llama-3-70b", "gpu": "H100-80GB-SXM", "nodes": 8, "framework": "megatron-core"}
+    axes = ("tp=8", "pp=8", "sequence_parallel=true", "recompute=selective")
+    found = [tuner.max_batch(**described, settings=axes, global_batch=16, strategy=one) for one in ("model", "bisect")]
+    assert {(one.found.largest, one.safe) for one in found} == {(2, 2)}  # 16 sequences are 8 microbatches of 2
+
+
+def test_no_throughput_counts_more_than_the_global_batch() -> None:
+    """With vpp=2, four stages take at least four microbatches of 2 x 4 sequences, of which the batch has 8."""
+    result = BatchResult(micro_batch=2, outcome="ESTIMATED", seconds=1.0, acc_steps=4)
+    found = throughput_of(result, dp=4, seq=10, tokens=160.0, global_batch=8)
+    assert found.tokens_per_second == pytest.approx(8 * 10 / 4.0)
+    assert found.days == pytest.approx(160 / 20 / 86400)
+
+
+def test_the_bubble_of_a_pipeline_is_no_pressure() -> None:
+    slow = [BatchResult(micro_batch=batch, outcome="MEASURED", seconds=batch**2.0) for batch in (1, 2, 4)]
+    assert pressures(slow, 1.0)
+    assert not pressures([replace(result, acc_steps=8) for result in slow], 1.0)
 
 
 @pytest.mark.parametrize("vpp", [1, 2, 4])
@@ -106,7 +130,7 @@ def test_reasons_of_a_pipeline_are_terms_of_the_whole_step() -> None:
 
 
 def test_a_command_of_a_pipeline_passes_the_global_batch(tmp_path: Path) -> None:
-    """Otherwise nobody knows how many microbatches its job has in flight."""
+    """Otherwise the number of microbatches that its job has in flight is unknown."""
 
     def refusal(command: str, topology: Topology) -> str:
         given: Any = {"step_pattern": None, "iterations": (2,), "timeout": 1.0, "site_profile": None}

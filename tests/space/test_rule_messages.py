@@ -73,7 +73,7 @@ MESSAGES = {
     "shared-ffn-by-tp": "the shared experts' width of 512 is not divisible by tp=3",
     "experts-need-sp": "experts need sequence parallelism over tp=2 ranks",
     "one-dispatcher": "deepep has nothing to exchange with ep=1 and etp=1",
-    "dispatcher-for-gpu": "deepep does not run on H100-80GB-SXM",
+    "dispatcher-for-gpu": "deepep does not run where an NVLink domain of 72 GPUs spans nodes of 4",
     "deepep-ranks": "DeepEP dispatches among 2, 4, 8, 16, 32, 64, 128, 144 or 160 ranks, not etp(1) x ep(5) = 5",
     "deepep-in-node": "DeepEP exchanges nothing between nodes of A100-80GB-SXM, and its etp(1) x ep(16) = 16 ranks do "
     "not fit evenly into nodes of 8 GPUs",

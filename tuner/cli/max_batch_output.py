@@ -74,7 +74,7 @@ def answer_document(made: MaxBatchResult) -> dict[str, Any]:
 
 
 def fixed_words(fixed: Axes) -> str:
-    """Return the axes whose values nobody chose, with these values."""
+    """Return the axes that the user did not set, with their values."""
     from tuner.core.text import either, listed
 
     words = [f"{axis}={either(str(value).lower() for value in values)}" for axis, values in fixed.items()]

@@ -30,7 +30,7 @@ def memory_remedy(space: Space, model: CostModel) -> str:
             legal, fitting = legal + len(fits), fitting + int(np.count_nonzero(fits))
             least = min(least, float(np.min(host_bytes(columns), where=fits, initial=math.inf)))
         if fitting:
-            nodes = f" on nodes with at least {least / GIB:,.0f} GiB of free main memory" if least else ""
+            nodes = f"; the smallest needs {least / GIB:,.0f} GiB of a node's main memory" if least else ""
             return f"With {change}, {fitting:,} of {legal:,} legal topologies would fit{nodes}."
     return ""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -35,6 +36,7 @@ from tuner.sizing.probes import (
     MAX_MICRO_BATCH,
     EstimateProbe,
     doubled,
+    filling_steps,
     grid_for,
     held_back,
     only_series,
@@ -133,7 +135,7 @@ def max_batch(
                     on_attempt=on_attempt or (lambda _result: None),
                 )
             )
-            steps = batch_steps(step, most)
+            steps = _of_pipeline(batch_steps(step, most), topology, described)
             tried = _Candidates(probe, steps, "jobs", topology, described.workload, described.cluster)
         usable = limit * GIB if limit else usable_bytes(tried.cluster)
         grid = grid_for(
@@ -196,7 +198,13 @@ def _estimates_of(space: Space, stack: Stack | None, model: CostModel, batches: 
         model=model,
         global_batch=space.arguments.get("global_batch"),
     )
+    batches = _of_pipeline(batches, topology, space)
     return _Candidates(probe, batches, "estimate", topology, space.workload, space.cluster)
+
+
+def _of_pipeline(batches: Sequence[int], topology: Topology, space: Space) -> Sequence[int]:
+    """Return the micro batches that fill a pipeline; without one, all."""
+    return batches if topology.pp == 1 else _within(batches, topology, space.arguments.get("global_batch"))
 
 
 def compare(
@@ -252,7 +260,7 @@ def compare(
                 space.cluster,
                 model,
                 axes=shown_axes,
-                batches=_within(batch_steps(step, most), topology.dp, global_batch),
+                batches=_within(batch_steps(step, most), topology, global_batch),
                 global_batch=global_batch,
                 margin=margin,
             )
@@ -271,7 +279,7 @@ def compare(
         )
     if not any(option.best for option in made):
         remedy = f" even with recompute; shard more, {_OFFLOAD}" if compared.chose_recompute else f"; {SMALLER}"
-        raise NothingUsable(f"no option fits a batch of one sample{remedy}.")
+        raise NothingUsable(f"no option fits its smallest batch{remedy}.")
     return compared
 
 
@@ -292,9 +300,13 @@ def batch_steps(step: int | str | None, most: int | None) -> Sequence[int]:
     return range(int(text), limit + 1, int(text))
 
 
-def _within(batches: Sequence[int], dp: int, global_batch: int | None) -> Sequence[int]:
-    """Return the micro batches with which dp ranks together do not exceed the global batch; the least in any case."""
-    return [batch for batch in batches if batch == batches[0] or batch * dp <= (global_batch or batch * dp)]
+def _within(batches: Sequence[int], topology: Topology, global_batch: int | None) -> Sequence[int]:
+    """Return the micro batches of which the global batch has enough for all ranks and to fill the pipeline.
+
+    The least is among them in any case: fewer in flight would need less memory.
+    """
+    most = (global_batch or math.inf) / (topology.dp * filling_steps(topology))
+    return [batch for batch in batches if batch <= max(most, batches[0])]
 
 
 def _table(table: str | Path | Table, defaults: Iterable[str]) -> Table:

@@ -70,9 +70,14 @@ def fitted(results: Iterable[BatchResult]) -> Fit | None:
 
 
 def pressures(results: Iterable[BatchResult], usable: float) -> list[Pressure]:
-    """Return every batch that is slower by more than `MIN_SLOWDOWN` than the two smaller ones predict."""
+    """Return every batch that is slower by more than `MIN_SLOWDOWN` than the two smaller ones predict.
+
+    Those of a pipeline are left out: the share of the bubble grows with the batch.
+    """
     timed = sorted(
-        (result.micro_batch, result.seconds, result.peak_memory) for result in results if result.fits and result.seconds
+        (result.micro_batch, result.seconds, result.peak_memory)
+        for result in results
+        if result.fits and result.seconds and result.acc_steps is None
     )
     found = []
     for first, second, third in zip(timed, timed[1:], timed[2:], strict=False):

@@ -78,7 +78,8 @@ def throughput_of(
     """Return the throughput of a batch by its iteration time."""
     step = result.micro_batch * dp
     steps = result.acc_steps or (ceil(global_batch / step) if global_batch else 1)
-    rate = step * seq / result.seconds if result.seconds else None
+    useful = min(step, global_batch / steps) if global_batch and result.acc_steps else step
+    rate = useful * seq / result.seconds if result.seconds else None
     return BatchThroughput(
         micro_batch=result.micro_batch,
         step_batch=step,

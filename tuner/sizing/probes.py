@@ -40,19 +40,23 @@ def one_batch(topology: Topology, micro_batch: int, *, acc_steps: int = 1) -> To
     return replace(topology, micro_batch=micro_batch, global_batch=acc_steps * micro_batch * topology.dp)
 
 
+def filling_steps(topology: Topology) -> int:
+    """Return the fewest microbatches with which the first stage has as many in flight as its schedule allows."""
+    return topology.pp * (2 if topology.vpp > 1 else 1)
+
+
 def pipeline_steps(topology: Topology, micro_batch: int, global_batch: int | None) -> int | None:
     """Return the accumulation steps by which a pipeline is measured; None without a pipeline.
 
-    They reach the global batch; without one, they are the fewest with which the first stage has as many microbatches in
-    flight as its schedule allows. An interleaved schedule takes microbatches in multiples of pp.
+    They reach the global batch or, without one, fill the pipeline. An interleaved schedule takes microbatches in
+    multiples of pp: as many as the global batch has, but at least pp.
     """
     if topology.pp == 1:
         return None
-    is_interleaved = topology.vpp > 1
     if global_batch is None:
-        return topology.pp * (2 if is_interleaved else 1)
+        return filling_steps(topology)
     steps = ceil(global_batch / (micro_batch * topology.dp))
-    return ceil(steps / topology.pp) * topology.pp if is_interleaved else steps
+    return max(1, steps // topology.pp) * topology.pp if topology.vpp > 1 else steps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,7 +123,7 @@ def _print_text(made: Comparison) -> None:
     rows = [(option.title, *_row(option)) for own in made.models for option in own]
     print_table(("Model", *headers), rows, left=("Model", "Option", "Next"), spare=("Next", "GiB/sequence"))
     origin = "Measured by the table" if made.source == "table" else "Estimates, not measurements"
-    print(f"\n{origin}. A + marks the largest batch tried: larger ones may fit.")
+    print(f"\n{origin}. A + marks the largest batch tried, or allowed by the global batch.")
     if any(option.best and option.best.days for own in made.models for option in own):
         tokens = made.models[0][0].workload.tokens
         print(f"Days are for training on {f'{format_count(tokens)} tokens' if tokens else '20 tokens per parameter'}.")

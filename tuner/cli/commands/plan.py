@@ -60,10 +60,10 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
     from tuner.planning.frameworks import HEADERS, SAME_KERNELS, WORDS, cells, plan_frameworks
 
     made = plan_frameworks(cost_model=model, **description)
-    exports = {row.framework: export_note(row.workload, made.cluster) for row in made.rows if row.workload}
     if as_csv:
         print_csv(HEADERS, [[cell.replace(",", "") for cell in cells(row)] for row in made.rows])
         return
+    exports = {row.framework: export_note(row.workload, made.cluster) for row in made.rows if row.workload}
     if not as_json:
         print_table(HEADERS, [cells(row) for row in made.rows], left=WORDS, spare=("Attention", "Precision", "Days"))
         unable = [f"{row.framework}: {row.reason}" for row in made.rows if row.reason]
@@ -102,6 +102,7 @@ _ESTIMATED: Final = (
 def _print_json(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.cli.output import calibration_document, print_json, space_document
     from tuner.core.documents import topology_document
+    from tuner.export.support import export_note
     from tuner.planning.plan import ORDER
     from tuner.space.axes import axes_document
     from tuner.space.rules import frameworks_with_more
@@ -123,6 +124,7 @@ def _print_json(space: Space, made: Plan, model: CostModel) -> None:
             "calibration": calibration_document(space, model),
             "order": ORDER,
             **({"remedy": made.remedy} if made.remedy else {}),
+            **({"export_note": note} if (note := export_note(space.workload, space.cluster)) else {}),
             "top": [
                 {
                     "key": row.topology.key,

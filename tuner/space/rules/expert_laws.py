@@ -97,9 +97,13 @@ def _lacks_flex(columns: Columns) -> object:
 
 
 def _lacks_flex_words(columns: Columns) -> str:
-    gpu = columns.cluster.gpu
-    words = f"{DISPATCHERS[int(columns.dispatcher)]} does not run on {gpu.name}"
-    return words if gpu.name.startswith(_NO_FLEX) or _has_nvlink(gpu) else f"{words}, which has no NVLink"
+    cluster, gpu = columns.cluster, columns.cluster.gpu
+    words = f"{DISPATCHERS[int(columns.dispatcher)]} does not run"
+    if gpu.name.startswith(_NO_FLEX):
+        return f"{words} on {gpu.name}"
+    if not _has_nvlink(gpu):
+        return f"{words} on {gpu.name}, which has no NVLink"
+    return f"{words} where an NVLink domain of {cluster.domain} GPUs spans nodes of {cluster.gpus_per_node}"
 
 
 def _leaves_deepep_node(columns: Columns) -> Any:
