@@ -29,7 +29,7 @@ def test_an_option_that_accelerate_cannot_fit_is_refused(tmp_path: Path, run: Ru
     explained = json.loads(
         run("explain", key, *_options(QWEN), "--framework", "fsdp2", "--json").out,
     )["estimate"]
-    needed = f"it needs {explained['memory_gib']:.1f} of 78.8 usable GiB; use --framework fsdp2"
+    needed = f"it needs {explained['memory_gib']:.1f} of 78.8 usable GiB, 56.9 of them for gradients;"
     assert not explained["fits"]
     assert needed in str(refused.value)
     assert f"{key} is estimated to run out of memory with accelerate, where each GPU has whole" in str(refused.value)
