@@ -24,7 +24,7 @@ from tuner.study.settings import StudySettings
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
-SINCE = 15
+SINCE = 8
 """Number of jobs after which the drifting cluster becomes slower."""
 
 
