@@ -24,7 +24,7 @@ from tuner.costmodel.estimate import CostModel
 from tuner.export.rendering import as_json, as_yaml
 from tuner.launch.ds_config import ds_config
 from tuner.launch.trainers.accelerate import PRECISIONS
-from tuner.sizing.compare import Comparison
+from tuner.sizing.compare import Comparison, fastest
 from tuner.sizing.probes import usable_bytes
 
 _DTYPES: Final = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
@@ -183,10 +183,9 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
     """
     written = []
     for options in comparison.models:
-        timed = [option for option in options if option.fastest]
-        if not timed:
+        best = fastest(options)
+        if not best.fastest:
             continue
-        best = max(timed, key=lambda option: option.fastest.tokens_per_second)
         step = best.fastest.step_batch
         global_batch = comparison.global_batch
         batch = global_batch if global_batch and global_batch % step == 0 else step

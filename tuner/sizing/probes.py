@@ -16,7 +16,7 @@ from tuner.core.errors import InputError, LaunchError, NothingUsable
 from tuner.core.outcomes import Outcome
 from tuner.core.text import either
 from tuner.costmodel.constants import COMMUNICATOR_BYTES, CONTEXT_BYTES, FRAGMENT_SHARE, USABLE_SHARE
-from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.estimate import CostModel, Scores
 from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.memory_probe import memory_of
 from tuner.sizing.fit import BatchOutcome, BatchResult
@@ -74,12 +74,8 @@ class EstimateProbe:
         """Return the estimate of one micro batch: with a pipeline, of a whole step; otherwise without accumulation."""
         whole = pipeline_steps(self.topology, micro_batch, self.global_batch)
         accumulates = micro_batch * self.topology.dp < (self.global_batch or 0)
-        timed, filled = (
-            self.model.score(
-                Columns.of([one_batch(self.topology, micro_batch, acc_steps=steps)], self.workload, self.cluster)
-            )
-            for steps in (whole or 1, whole or (2 if accumulates else 1))
-        )
+        timed = self._scores(micro_batch, whole or 1)
+        filled = self._scores(micro_batch, 2) if accumulates and not whole else timed
         return BatchResult(
             micro_batch=micro_batch,
             outcome="ESTIMATED" if bool(filled.fits[0]) else "OOM",
@@ -87,6 +83,10 @@ class EstimateProbe:
             seconds=float(timed.seconds[0]) / (whole or 1),
             acc_steps=whole,
         )
+
+    def _scores(self, micro_batch: int, acc_steps: int) -> Scores:
+        topology = one_batch(self.topology, micro_batch, acc_steps=acc_steps)
+        return self.model.score(Columns.of([topology], self.workload, self.cluster))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
