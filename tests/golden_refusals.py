@@ -56,7 +56,7 @@ WINDOWED: Final[tuple[tuple[Attention, int], ...]] = (("flash2", 1), ("eager", 1
 ONE: Final = Topology(nodes=2, tp=2, pp=2, dp=4, micro_batch=1)
 AXES: Final[tuple[dict[str, Any], ...]] = (
     *({"zero": zero} for zero in (0, 2, 3)),
-    *({"recompute": recompute} for recompute in ("none", "selective")),
+    *({"recompute": recompute} for recompute in ("none", "selective", "core_attn+mlp")),
     *({"pp": 1, "zero": zero} for zero in (2, 3)),
     *({"tp": 1, "pp": 1, "zero": 3, **offload} for offload in ({}, {"offload": "optimizer"}, {"hsdp": 2})),
     *({axis: 2} for axis in ("vpp", "cp", "ep", "etp")),
@@ -135,7 +135,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
             yield f"{name} {words}", run(replace(plain, model=model), ONE)
         for words, workload in varied(plain):
             yield f"{name} with {words}", run(workload, ONE)
-        for stack in (Stack(moe_overlap=True), Stack(recompute_modules=("layernorm",)), Stack(cp_comm="a2a")):
+        for stack in (Stack(moe_overlap=True), Stack(cp_comm="a2a")):
             yield f"{name} with {stack}", run(replace(plain, stack=stack), ONE)
         for axes in AXES:
             words = " ".join(f"{axis}={value}" for axis, value in axes.items())

@@ -214,36 +214,25 @@ CASES: Final = (
     ),
     Case(
         name="norms and MLPs recomputed, partial CUDA graphs",
-        key="tp4-pp2-dp2-mbs1-z1-sp-rsel",
+        key="tp4-pp2-dp2-mbs1-z1-sp-rlayernorm+mlp",
         space=SMALL,
-        workload={
-            "framework": "megatron-core",
-            "stack": Stack(recompute_modules=("layernorm", "mlp"), cuda_graph="partial"),
-        },
+        workload={"framework": "megatron-core", "stack": Stack(cuda_graph="partial")},
         site=SLOW_SITE,
     ),
     Case(
         name="FP8 experts beside another microbatch",
-        key="tp2-pp2-dp8-mbs2-z1-sp-rsel-ep8-etp2-deepep",
+        key="tp2-pp2-dp8-mbs2-z1-sp-rcore_attn+mla_up_proj+mlp+moe_act+shared_experts-ep8-etp2-deepep",
         space={**EXPERTS, "model": DEEPSEEK, "precision": "fp8", "routing": "natural"},
         model={"experts": _grouped(3)},
-        workload={
-            "framework": "megatron-core",
-            "stack": Stack(
-                moe_overlap=True, recompute_modules=("core_attn", "mla_up_proj", "moe_act", "shared_experts", "mlp")
-            ),
-        },
+        workload={"framework": "megatron-core", "stack": Stack(moe_overlap=True)},
         site=SLOW_SITE,
     ),
     Case(
         name="experts of few groups recomputed, CUDA graphs",
-        key="tp1-pp1-cp2-dp16-mbs1-z1-rsel-ep32-deepep",
+        key="tp1-pp1-cp2-dp16-mbs1-z1-rlayernorm+moe-ep32-deepep",
         space={**EXPERTS, "model": DEEPSEEK},
         model={"experts": _grouped(1)},
-        workload={
-            "framework": "megatron-core",
-            "stack": Stack(recompute_modules=("layernorm", "moe"), cuda_graph="full", cp_comm="a2a"),
-        },
+        workload={"framework": "megatron-core", "stack": Stack(cuda_graph="full", cp_comm="a2a")},
     ),
 )
 

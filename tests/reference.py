@@ -100,6 +100,18 @@ def broken(topology: Topology, space: Space) -> set[str]:
         if model.experts:
             need("fp8-expert-sizes", Fraction(model.experts.ffn, topology.etp) % unit == 0)
 
+    words = set() if topology.recompute in ("none", "selective", "full") else set(topology.recompute.split("+"))
+    if workload.framework in (None, "megatron-core"):
+        moe, latent = model.experts is not None, model.latent is not None
+        separate = {"core_attn", *(["layernorm"] if moe or latent else []), *(["mla_up_proj"] if latent else [])}
+        separate |= {"mlp"} if not model.experts or model.dense_mlp_layers else set()
+        separate |= {"moe", "moe_act"} if moe else set()
+        separate |= {"shared_experts"} if model.experts and model.experts.shared_ffn else set()
+        need("recompute-modules", words <= separate and not ("moe" in words and words & {"moe_act", "shared_experts"}))
+    if workload.framework == "megatron-core" and workload.precision == "fp8":
+        delayed = workload.precision_recipe in (None, "delayed")
+        need("recompute-delayed-fp8", not (delayed and words & {"layernorm", "moe_act"}))
+
     if workload.attention.startswith("flash"):
         need("flash-precision", workload.precision != "fp32")
         head_size = Fraction(model.head_size or Fraction(model.hidden, model.heads))
@@ -149,10 +161,11 @@ def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
         "pp": topology.pp > 1,
         "vpp": topology.vpp > 1,
         "sequence-parallel": topology.sequence_parallel,
-        "recompute": topology.recompute == "selective",
+        "recompute": topology.recompute not in ("none", "full"),
         "partition": topology.partition == "layout",
     }
     lacking = {name for name, needed in found.items() if needed}
+    modules = {"recompute"} if topology.recompute not in ("none", "selective", "full") else set()
     match workload.framework:
         case "megatron-core":
             return {"zero"} if topology.zero > 1 else set()
@@ -162,16 +175,16 @@ def framework_lacks(topology: Topology, workload: Workload) -> set[str]:
             bloom = workload.attention in ("eager", "fused") and plain
             bloom = bloom and topology.recompute != "selective" and topology.zero < 2
             bloom = bloom and topology.partition != "layout"
-            return (lacking & {"cp", "vpp", "sequence-parallel", "partition"}) | (
-                set() if organisation or bloom else {"fork"}
-            )
+            runs = (organisation or bloom) and not modules
+            return (lacking & {"cp", "vpp", "sequence-parallel", "partition"}) | modules | (set() if runs else {"fork"})
         case "deepspeed":
-            return lacking & {"cp", "vpp", "partition"}
+            return (lacking & {"cp", "vpp", "partition"}) | modules
         case "fsdp2":
             return (lacking - {"cp"}) | ({"zero"} if topology.zero < 2 else set())
         case "torchtitan":
             return (
                 (lacking & {"partition"})
+                | modules
                 | ({"zero"} if topology.zero < 2 else set())
                 | ({"pp"} if topology.pp > 1 and model.tied_embeddings else set())
             )

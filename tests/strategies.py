@@ -14,7 +14,6 @@ from tuner.core.columns import AXES, Columns
 from tuner.core.domain import (
     OPT_IN,
     PARTITION,
-    RECOMPUTE,
     Cluster,
     Optimizer,
     Partition,
@@ -25,6 +24,7 @@ from tuner.core.domain import (
 )
 from tuner.core.frameworks import FRAMEWORKS
 from tuner.core.model import Model, Shape
+from tuner.core.recompute import GRANULARITIES, RECOMPUTE
 from tuner.costmodel.site_factors import PRIOR, SiteFactors
 from tuner.space.axes import default_axes
 from tuner.space.rules import POLICIES, RuleSet
@@ -151,7 +151,7 @@ def runs(draw: st.DrawFn, /, **fixed: Any) -> tuple[Workload, Cluster, Topology]
         micro_batch=micro_batch,
         zero=chosen("zero", 0, 1, 2, 3) if pp == 1 else min(1, chosen("zero", 0, 1)),
         sequence_parallel=tp > 1 and chosen("sequence_parallel", False, True),
-        recompute=chosen("recompute", *RECOMPUTE),
+        recompute=chosen("recompute", *GRANULARITIES),
         partition=partition,
     )
     return workload, make_cluster(name="drawn", nodes=nodes, gpus_per_node=per_node, gpu=card), topology
@@ -164,7 +164,7 @@ def alternatives(draw: st.DrawFn) -> Columns:
     vary: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         {
             "micro_batch": st.sampled_from([topology.micro_batch, 2 * topology.micro_batch]),
-            "recompute": st.sampled_from(RECOMPUTE),
+            "recompute": st.sampled_from(GRANULARITIES),
             "sequence_parallel": st.sampled_from([False, topology.tp > 1]),
             "zero": st.integers(0, 3 if topology.pp == 1 else 1),
         }

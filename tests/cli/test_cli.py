@@ -282,7 +282,7 @@ BAD_INPUT = [
     (("plan", "--set", "tp=8", "--set", "tp=4"), "--set names tp more than once; give all values at once: tp=A,B."),
     (("plan", "--set", "zero=4"), "zero must be between 0 and 3, not 4."),
     (("plan", "--set", "micro_batch=0"), "micro_batch must be between 1 and 1,000,000, not 0."),
-    (("plan", "--set", "recompute=some"), "'some' is not none, selective or full; write recompute=none,full."),
+    (("plan", "--set", "recompute=some"), "write recompute=none,layernorm+moe_act,full."),
     (("plan", "--set", "sequence_parallel=maybe"), "'maybe' is neither on nor off"),
     (
         ("plan", "--set", "shape=14336"),

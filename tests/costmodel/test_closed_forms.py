@@ -201,7 +201,7 @@ def test_operations_are_those_of_each_matrix(kv_heads: int, gated: bool) -> None
     workload = Workload(model=model, global_batch=8)
     base = pipeline(1)
     for recompute, repeated in (("none", 0), ("full", layers)):
-        columns = Columns.of([replace(base, recompute=recompute)], workload, cluster())  # type: ignore[arg-type]
+        columns = Columns.of([replace(base, recompute=recompute)], workload, cluster())
         assert float(sum(forward_terms(columns).values())[0]) == forward  # type: ignore[index]
         assert float(model_flops(columns)[0]) == 3 * forward
         assert float(hardware_flops(columns)[0]) == 3 * forward + repeated

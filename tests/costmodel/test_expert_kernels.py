@@ -211,8 +211,7 @@ def test_a_clamped_quick_geglu_passes_through_memory_outside_the_fused_kernel() 
 
 
 def test_a_recomputed_activation_is_clamped_again() -> None:
-    stack = Stack(recompute_modules=("moe_act",))
-    again, plain = (layer(ep=8, model=model, stack=stack, recompute="selective") for model in (CLAMPED, QWEN3_30B))
+    again, plain = (layer(ep=8, model=model, recompute="moe_act") for model in (CLAMPED, QWEN3_30B))
     elements = TOKENS * TOP_K * EXPERTS.ffn / traffic_rate(columns().cluster.gpu, SITE)
     assert again.recompute[0] - plain.recompute[0] == pytest.approx(CLAMP_BYTES[0] * elements)
 

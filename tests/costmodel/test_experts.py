@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core import catalog
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, CudaGraph, RecomputeModule, Stack, Topology, Workload
+from tuner.core.domain import DISPATCHERS, CudaGraph, Stack, Topology, Workload
 from tuner.core.model import Model
 from tuner.costmodel.constants import (
     COMMUNICATOR_BYTES,
@@ -163,30 +163,26 @@ def test_one_microbatch_has_no_other_beside_it() -> None:
     assert overlapped(single, on=True).dispatch == overlapped(single, on=False).dispatch
 
 
-def recomputed(modules: tuple[str, ...] | None, model: Model = QWEN3_30B, **topology: Any) -> ExpertLayer:
-    stack = Stack(recompute_modules=modules) if modules is not None else None  # type: ignore[arg-type]
-    one = columns({"ep": 8, "recompute": "selective", **topology}, model=model, stack=stack)
+def recomputed(recompute: str, model: Model = QWEN3_30B) -> ExpertLayer:
+    one = columns({"ep": 8, "recompute": recompute}, model=model)
     return expert_layer_seconds(one, SITE, Links(one, SITE))
 
 
 def test_selective_recomputation_repeats_the_modules_that_it_names() -> None:
-    again = {
-        modules: float(recomputed(modules).recompute[0])
-        for modules in (None, (), ("core_attn",), ("layernorm",), ("moe_act",), ("moe",), ("layernorm", "moe_act"))
-    }
-    assert again[()] == 0
-    assert again[None] == again["core_attn",] > 0
+    words = ("none", "selective", "layernorm", "moe_act", "moe", "layernorm+moe_act", "full")
+    again = {word: float(recomputed(word).recompute[0]) for word in words}
+    assert again["none"] == 0 < again["selective"]
     rate = traffic_rate(H100.cluster.gpu, SITE)
-    assert again["layernorm",] == pytest.approx(2 * 2 * 2 * 4096 * 2048 / rate)
-    assert again["layernorm", "moe_act"] == pytest.approx(again["layernorm",] + again["moe_act",])
-    layer = recomputed(())
-    assert 0 < again["moe_act",] < again["moe",] < float((layer.experts + layer.routing + layer.dispatch)[0])
-    assert again["moe",] < float(recomputed((), recompute="full").recompute[0])
+    assert again["layernorm"] == pytest.approx(2 * 2 * 4096 * 2048 / rate)  # only the norm in front of the experts
+    assert again["layernorm+moe_act"] == pytest.approx(again["layernorm"] + again["moe_act"])
+    layer = recomputed("none")
+    assert 0 < again["moe_act"] < again["moe"] < float((layer.experts + layer.routing + layer.dispatch)[0])
+    assert again["moe"] < again["full"]
 
 
 def test_up_projections_of_latent_attention_and_dense_mlps_are_recomputed_by_name() -> None:
     """`mla_up_proj`, `mlp` and `shared_experts` cost time only for a model that has them, such as DeepSeek-V3."""
-    assert float(recomputed(("mla_up_proj",)).recompute[0]) == float(recomputed(("mlp",)).recompute[0]) == 0
+    assert float(recomputed("mla_up_proj").recompute[0]) == float(recomputed("mlp").recompute[0]) == 0
     latent, gpu = DEEPSEEK.latent, H100.cluster.gpu
     assert latent is not None
     workload = columns({}, model=DEEPSEEK).workload
@@ -194,19 +190,18 @@ def test_up_projections_of_latent_attention_and_dense_mlps_are_recomputed_by_nam
     ups = sum(
         float(linear(gpu, workload, SITE, DEEPSEEK.seq, DEEPSEEK.heads * width, rank)[0]) for rank, width in widths
     )
-    assert float(recomputed(("mla_up_proj",), model=DEEPSEEK).recompute[0]) == pytest.approx(ups)
-    assert float(recomputed(("mlp",), model=DEEPSEEK).recompute[0]) > 0
-    assert float(recomputed(("shared_experts",), model=DEEPSEEK).recompute[0]) > 0
+    assert float(recomputed("mla_up_proj", model=DEEPSEEK).recompute[0]) == pytest.approx(ups)
+    assert float(recomputed("mlp", model=DEEPSEEK).recompute[0]) > 0
+    assert float(recomputed("shared_experts", model=DEEPSEEK).recompute[0]) > 0
 
 
 def test_memory_keeps_the_scores_unless_the_attention_is_recomputed() -> None:
     settings: dict[str, Any] = {"attention": "eager"}
-    row = {"ep": 8, "recompute": "selective"}
-    usual, named, kept = (
-        scored(row, stack=stack, **settings).memory[0]
-        for stack in (None, Stack(recompute_modules=("core_attn",)), Stack(recompute_modules=("layernorm",)))
+    with_norms, usual, kept = (
+        scored({"ep": 8, "recompute": word}, **settings).memory[0]
+        for word in ("core_attn+layernorm", "selective", "layernorm")
     )
-    assert usual == named < kept
+    assert with_norms < usual < kept
 
 
 def test_node_limited_routing_reaches_fewer_nodes() -> None:
@@ -322,18 +317,16 @@ def test_a_workload_says_how_tokens_are_routed() -> None:
 @pytest.mark.parametrize(
     ("model", "modules", "elements"),
     [
-        (QWEN3_30B, ("layernorm",), 2 * 2048),
-        (QWEN3_30B, ("moe_act",), 8 * 768),
-        (QWEN3_30B, ("layernorm", "moe_act"), 2 * 2048 + 8 * 768),
-        (DEEPSEEK, ("mla_up_proj",), 16 * (2 * 192 + 128)),
+        (QWEN3_30B, "layernorm", 2048),
+        (QWEN3_30B, "moe_act", 8 * 768),
+        (QWEN3_30B, "layernorm+moe_act", 2048 + 8 * 768),
+        (DEEPSEEK, "mla_up_proj", 16 * (2 * 192 + 128)),
     ],
 )
-def test_recomputed_modules_keep_none_of_their_values(
-    model: Model, modules: tuple[RecomputeModule, ...], elements: int
-) -> None:
+def test_recomputed_modules_keep_none_of_their_values(model: Model, modules: str, elements: int) -> None:
     """Recomputed modules free their 16-bit values in all layers but the one that is being recomputed."""
     kept = scored({"recompute": "none"}, model=model).memory_terms
-    found = scored({"recompute": "selective"}, model=model, stack=Stack(recompute_modules=modules)).memory_terms
+    found = scored({"recompute": modules}, model=model).memory_terms
     freed = float(kept["activations"][0] - found["activations"][0])
     assert freed == pytest.approx(2 * 4096 * elements * model.layers, rel=1e-6)
     again = float(found["working"][0] - kept["working"][0])

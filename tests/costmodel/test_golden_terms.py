@@ -8,7 +8,8 @@ import pytest
 
 from tests.golden_terms import CASES, GOLDEN, HEADER, rows
 from tuner.core.columns import Columns
-from tuner.core.domain import OFFLOAD, PARTITION, RECOMPUTE
+from tuner.core.domain import OFFLOAD, PARTITION
+from tuner.core.recompute import GRANULARITIES
 
 
 def test_every_term_is_the_one_in_the_golden_table() -> None:
@@ -34,7 +35,7 @@ def test_the_golden_table_exercises_every_axis() -> None:
         assert len(taken(degree)) >= 3, degree
         assert 1 in taken(degree), degree
     assert taken("zero") == {0, 1, 2, 3}
-    assert taken("recompute") == set(range(len(RECOMPUTE)))
+    assert taken("granularity") == set(range(len(GRANULARITIES)))
     assert taken("partition") == set(range(len(PARTITION)))
     assert taken("sequence_parallel") == {0, 1}
     assert taken("offload") == set(range(len(OFFLOAD)))

@@ -313,7 +313,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
             "none": (None, None, None, ()),
             "selective": ("selective", None, None, ("core_attn",)),
             "full": ("full", "uniform", 1, ()),
-        }[topology.recompute],
+        }.get(topology.recompute, ("selective", None, None, tuple(topology.recompute.split("+")))),
         "precision": (
             half in ("bf16", "fp8", "fp4"),
             half == "fp16",

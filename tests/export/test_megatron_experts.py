@@ -17,6 +17,7 @@ from tuner.core.assignment import Assignment
 from tuner.core.domain import DISPATCHERS
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
+from tuner.core.recompute import RECOMPUTE
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.bundle import FORMATS, bundle
@@ -96,6 +97,7 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
         )
     ep, etp = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 2]))
     topology = replace(run.topology, ep=ep, etp=etp, dispatcher=draw(st.sampled_from(DISPATCHERS)))
+    topology = replace(topology, recompute=draw(st.sampled_from(RECOMPUTE)))
     return replace(run, workload=replace(run.workload, model=model), topology=topology)
 
 

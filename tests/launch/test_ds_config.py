@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.workers import WORKLOAD, topology, triads_by_deepspeed
-from tuner.core.domain import RECOMPUTE, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.recompute import GRANULARITIES
 from tuner.core.resources import ds_config as base_file
 from tuner.launch.ds_config import check, ds_config
 
@@ -38,7 +39,7 @@ def jobs(draw: st.DrawFn) -> tuple[Workload, Topology]:
         dp=dp,
         micro_batch=micro_batch,
         zero=draw(st.integers(0, 1 if pp > 1 else 3)),
-        recompute=draw(st.sampled_from(RECOMPUTE)),
+        recompute=draw(st.sampled_from(GRANULARITIES)),
     )
 
 

@@ -50,6 +50,7 @@ def test_bridge_gets_overrides_in_hydra_syntax() -> None:
     assert (found["ddp.use_distributed_optimizer"], found["optimizer.use_distributed_optimizer"]) == ("true", "true")
     assert (found["checkpoint.save"], found["logger.log_interval"]) == ("null", "1")
     assert "model.expert_model_parallel_size" not in found
+    assert flags(BRIDGE, recompute="layernorm+moe_act")["model.recompute_modules"] == "[layernorm,moe_act]"
     other = flags(BRIDGE, zero=0, vpp=1, recompute="full", partition="embedding")
     assert other["model.virtual_pipeline_model_parallel_size"] == "null"
     assert other["model.account_for_loss_in_pipeline_split"] == "true"

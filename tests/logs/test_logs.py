@@ -241,6 +241,7 @@ def test_missing_arguments_are_named(sentence: str) -> None:
     [
         ({"recompute_granularity": "full"}, "tp2-pp1-dp8-mbs1-z1-sp"),
         ({"recompute_granularity": "None"}, "tp2-pp1-dp8-mbs1-z1-sp-rnone"),
+        ({"recompute_modules": "['mlp', 'core_attn']"}, "tp2-pp1-dp8-mbs1-z1-sp-rcore_attn+mlp"),
         ({"recompute_granularity": "None", "checkpoint_activations": "True"}, "tp2-pp1-dp8-mbs1-z1-sp"),
         ({"use_distributed_optimizer": "False", "zero_stage": "3"}, "tp2-pp1-dp8-mbs1-z3-sp-rsel"),
         ({"data_parallel_sharding_strategy": "optim_grads_params"}, "tp2-pp1-dp8-mbs1-z3-sp-rsel"),

@@ -246,6 +246,12 @@ PRINTED = {
         ({"zero_stage": "2"}, {"zero": 2}),
         ({"zero_stage": "2", "zero_optimization_stage": "3"}, {"zero": 2}),
         ({"recompute_granularity": "selective"}, {"recompute": "selective"}),
+        (
+            {"recompute_granularity": "selective", "recompute_modules": "['moe_act', 'mlp']"},
+            {"recompute": "mlp+moe_act"},
+        ),
+        ({"recompute_granularity": "selective", "recompute_modules": "['mhc', 'moe']"}, {"recompute": "moe"}),
+        ({"recompute_granularity": "None", "recompute_modules": "['moe']"}, {"recompute": "none"}),
         ({"recompute_granularity": "full"}, {"recompute": "full"}),
         ({"checkpoint_activations": "True"}, {"recompute": "full"}),
         ({"recompute_activations": "True"}, {"recompute": "selective"}),

@@ -17,7 +17,7 @@ from tests.conftest import Run
 from tuner.core import catalog
 from tuner.core.catalog import gpu
 from tuner.core.columns import Columns
-from tuner.core.domain import Attention, Recompute, Topology
+from tuner.core.domain import Attention, Topology
 from tuner.core.errors import InputError
 from tuner.costmodel.constants import FRAGMENT_SHARE
 from tuner.costmodel.memory import memory_terms
@@ -269,7 +269,7 @@ def test_a_sample_takes_the_activations_of_every_frozen_model_and_their_fragment
             framework=None,
             global_batch=1,
         )
-        recompute: Recompute = "full" if checkpointing else "none"
+        recompute = "full" if checkpointing else "none"
         one = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute=recompute)
         terms = memory_terms(Stages.first(Columns.of([one], workload, space.cluster)), SiteFactors())
         expected += float(terms["activations"][0] + terms["working"][0] + terms["logits"][0]) * (1 + FRAGMENT_SHARE)

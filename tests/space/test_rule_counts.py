@@ -20,6 +20,7 @@ from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.domain import Ramp, Stack, Workload
 from tuner.core.frameworks import RECORDS
+from tuner.core.recompute import RECOMPUTE
 from tuner.space.rules import RULES
 
 GOLDEN: Final = ROOT / "tests/data/golden/rule_counts.json"
@@ -34,7 +35,7 @@ VALUES: Final = {
     "micro_batch": (1, 2, 3, 4, 6, 8),
     "global_batch": (32, 36, 48, 64, 96, 128),
     "zero": (0, 1, 2, 3),
-    "recompute": (0, 1, 2),
+    "recompute": (0, 1, 2, RECOMPUTE.index("layernorm+moe_act"), RECOMPUTE.index("mla_up_proj+mlp+moe+shared_experts")),
     "partition": (0, 1, 2),
     "sequence_parallel": (0, 1),
     "offload": (0, 0, 1, 2),

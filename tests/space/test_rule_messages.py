@@ -79,6 +79,8 @@ MESSAGES = {
     "not fit evenly into nodes of 8 GPUs",
     "hybridep-by-domain": "HybridEP's etp(6) x ep(16) = 96 ranks neither fit evenly into an NVLink domain of 72 GPUs "
     "nor are a multiple of it",
+    "recompute-modules": "recompute selects moe_act in 72 layers, none of which has that as a module of its own",
+    "recompute-delayed-fp8": "fp8 with delayed scaling excludes recompute of layernorm+moe_act",
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed has no expert tensor parallelism, and etp is 2; megatron-core could run it "
     "(--framework)",

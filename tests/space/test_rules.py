@@ -180,6 +180,11 @@ BREAKS = {
     "deepep-ranks": ("tp1-pp1-dp40-mbs1-z1-ep5-deepep", {**EXPERTS, "nodes": 5, "global_batch": 640}),
     "deepep-in-node": ("tp1-pp1-mbs1-z1-ep16-deepep", {**EXPERTS, "gpu": "A100-80GB-SXM", "nodes": 2}),
     "hybridep-by-domain": ("tp1-pp1-dp96-mbs1-z1-ep16-etp6-hybridep", {**EXPERTS, "gpu": "GB200-192GB", "nodes": 24}),
+    "recompute-modules": ("tp8-pp12-mbs1-z1-rmoe_act", {"framework": "megatron-core"}),
+    "recompute-delayed-fp8": (
+        "tp1-pp1-mbs1-z1-rlayernorm+moe_act",
+        {**EXPERTS, "precision": "fp8", "precision_recipe": "delayed"},
+    ),
     "framework-ep": ("tp1-pp1-mbs1-z3-ep8", {**EXPERTS, "framework": "fsdp2"}),
     "framework-etp": ("tp1-pp1-mbs1-z1-ep4-etp2", {**EXPERTS, "framework": "deepspeed"}),
     "framework-zero-with-ep": ("tp1-pp1-mbs1-z3-ep4", {**EXPERTS, "framework": "deepspeed"}),

@@ -9,11 +9,11 @@ import pytest
 
 from tests.tables.test_tables import only
 from tuner.core.catalog import model as catalog_model
-from tuner.core.documents import workload_document, workload_of
+from tuner.core.documents import topology_document, topology_of
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
 from tuner.costmodel.framework_terms import described as assumptions
-from tuner.costmodel.framework_terms import recomputed_modules, terms_of
+from tuner.costmodel.framework_terms import terms_of
 from tuner.tables import blocks, table_of
 
 SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
@@ -48,12 +48,11 @@ def test_the_overlap_of_exchanges_is_read_and_off_unless_a_cell_states_it() -> N
 def test_modules_of_selective_recomputation_are_read(cell: str) -> None:
     row = only(f'{SIZES},recompute,mbs,recompute_modules\n{GROK},selective,1,"{cell}"\n')
     assert row.run is not None
-    workload = row.run.workload
-    assert recomputed_modules(workload) == ("layernorm", "moe_act")
-    assert workload_of(json.loads(json.dumps(workload_document(workload)))) == workload
-    assert "selective recomputation of layernorm, moe_act" in assumptions(workload)
-    _, usual = described(f"{SIZES},recompute", f"{GROK},selective")
-    assert recomputed_modules(usual) == ("core_attn",)
+    topology = row.run.topology
+    assert topology.recompute == "layernorm+moe_act"
+    assert topology_of(json.loads(json.dumps(topology_document(topology)))) == topology
+    usual, _ = described(f"{SIZES},recompute", f"{GROK},selective")
+    assert usual.recompute == "selective"
 
 
 def test_a_row_without_experts_is_dense() -> None:
@@ -121,7 +120,7 @@ def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
             "4,1024,8,512",
             "top_k is missing; add a column, or pass --default top_k=VALUE.",
         ),
-        (f"{SIZES},recompute_modules", f"{GROK},moe pigeon", "recompute_modules must be of core_attn, layernorm"),
+        (f"{SIZES},recompute_modules", f"{GROK},moe pigeon", "recompute modules are core_attn, layernorm"),
         ("layers,hidden,experts,top_k", "4,1024,8,2", "moe_ffn is missing, the width of one expert."),
         (f"{SIZES},dispatcher", f"{GROK},pigeon", "dispatcher must be allgather, alltoall, deepep or hybridep"),
         (

@@ -28,7 +28,6 @@ STACK = Stack(
     bf16_layers=(0, 4),
     split_sends=True,
     moe_overlap=True,
-    recompute_modules=("layernorm", "moe_act"),
     cuda_graph="partial",
     cp_comm="a2a",
     cudnn="9.13.1",

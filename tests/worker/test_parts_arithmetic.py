@@ -15,7 +15,7 @@ import pytest
 from tests.worker.test_worker_arithmetic import maker, place, torch
 from tests.worker.thread_ranks import Group, threads
 from tests.workers import TINY, WORKLOAD, mixture, tiny, topology
-from tuner.core.domain import Recompute, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.worker import ranks, report, train, vocabulary
@@ -29,7 +29,7 @@ WIDE: Model = tiny(layers=2, hidden=8, heads=4, kv_heads=2, ffn=16, seq=16, voca
 
 @pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("recompute", ["none", "selective", "full"])
-def test_the_flops_of_an_iteration_follow_narayanan(gated: bool, recompute: Recompute) -> None:
+def test_the_flops_of_an_iteration_follow_narayanan(gated: bool, recompute: str) -> None:
     """3 x (layers + scores + logits) and recomputation, for 64 tokens and a vocabulary padded to 120."""
     workload = replace(WORKLOAD, model=replace(WIDE, gated_mlp=gated), global_batch=4)
     layers = 2 * 64 * 2 * (2 * 8 * (8 + 4) + (3 if gated else 2) * 8 * 16)

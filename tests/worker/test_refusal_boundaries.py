@@ -100,6 +100,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
         {"dp": 2, "zero": 2, "offload": "optimizer+parameters"},
         "offload optimizer.parameters needs ZeRO 3 or more, not 2",
     ),
+    (WORKLOAD, {"recompute": "core_attn+mlp"}, "recomputes none, selective or full, not core_attn.mlp"),
     (replace(WORKLOAD, precision="fp8"), {}, "not in fp8"),
     (replace(WORKLOAD, attention="fused"), {}, "no fused attention"),
     (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),

@@ -119,7 +119,9 @@ ELSEWHERE = {
     "framework-pp": "the worker has it",
     "framework-sequence-parallel": "the worker has it",
     "framework-zero": "DeepSpeed has all stages",
-    "framework-recompute": "the worker has all kinds",
+    "framework-recompute": "the worker has all granularities",
+    "recompute-modules": "of Megatron-Core, and the worker refuses modules: test_refusal_boundaries.py",
+    "recompute-delayed-fp8": "likewise",
     "framework-fork": "about repositories of Megatron-DeepSpeed",
 }
 

@@ -14,13 +14,16 @@ from tuner.core.domain import (
     Partition,
     Precision,
     PrecisionRecipe,
-    Recompute,
     Topology,
     Workload,
 )
 from tuner.core.model import Model
 
 T = TypeVar("T")
+
+
+def _recomputes(values: tuple[str, ...], topology: Topology) -> bool:
+    return set(values) >= set(topology.recompute.split("+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class FrameworkRecord:
     tied_embeddings_with_pp: Capability[bool]
     """Whether a model whose embedding and output layer share weights runs in a pipeline."""
     partition: Capability[tuple[Partition, ...]]
-    recompute: Capability[tuple[Recompute, ...]]
+    recompute: Capability[tuple[str, ...]]
+    """Granularities, and the modules that it can select."""
     offload: Capability[tuple[Offload, ...]]
     hsdp: Capability[bool]
     """Whether several groups of ranks may each hold a set of shards."""
@@ -128,7 +132,7 @@ class FrameworkRecord:
             "sequence-parallel": topology.sequence_parallel and not self.sequence_parallel.value,
             "zero": topology.zero not in self.zero.value,
             "zero-with-pp": topology.zero > 1 and topology.pp > 1 and self.separates_sharding_and_pp,
-            "recompute": topology.recompute not in self.recompute.value,
+            "recompute": not _recomputes(self.recompute.value, topology),
             "hsdp": topology.hsdp > 1 and not self.hsdp.value,
             "ep": topology.ep > 1 and not self.ep.value,
             "zero-with-ep": topology.ep > 1 and self.ep.value and topology.zero not in self.zero_with_ep.value,
@@ -162,7 +166,7 @@ class Fork:
     """Returns whether it lacks something that the model has."""
     attention: tuple[Attention, ...]
     partition: tuple[Partition, ...]
-    recompute: tuple[Recompute, ...]
+    recompute: tuple[str, ...]
     zero: tuple[int, ...]
     offload: tuple[Offload, ...]
     source: str
@@ -176,7 +180,7 @@ class Fork:
         return (
             self.lacks_workload(workload)
             or topology.partition not in self.partition
-            or topology.recompute not in self.recompute
+            or not _recomputes(self.recompute, topology)
             or topology.zero not in self.zero
             or topology.offload not in self.offload
         )

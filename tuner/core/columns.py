@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.domain import COUNTED, DISPATCHERS, OFFLOAD, PARTITION, RECOMPUTE, Cluster, Topology, Workload
+from tuner.core.domain import COUNTED, DISPATCHERS, OFFLOAD, PARTITION, Cluster, Topology, Workload
 from tuner.core.model import Shape
+from tuner.core.recompute import GRANULARITIES, MODULE_BITS, MODULES, RECOMPUTE
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -40,6 +41,10 @@ AXES: Final = (
     "dispatcher",
 )
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
+
+
+_SELECTIVE: Final = GRANULARITIES.index("selective")
+_MODULE_BITS: Final = np.array(MODULE_BITS)
 
 
 class Column:
@@ -73,7 +78,7 @@ class Columns:
     zero = Column()
     micro_batch = Column()
     recompute = Column()
-    """Index into `RECOMPUTE`: 0 none, 1 selective, 2 full."""
+    """Index into `RECOMPUTE`: 0 none, 1 selective, 2 full, then sets of modules."""
     partition = Column()
     """Index into `PARTITION`: 0 layers only, 1 embedding and head count as layers, 2 fewer layers on the last chunk."""
     offload = Column()
@@ -138,6 +143,21 @@ class Columns:
         """Ranks that share what tensor parallelism leaves whole: all of them with sequence parallelism."""
         ranks: IntArray = np.where(self.sequence_parallel == 1, self.tp, 1)
         return ranks
+
+    @cached_property
+    def granularity(self) -> IntArray:
+        """Index into `GRANULARITIES`: sets of modules are selective."""
+        index: IntArray = np.where(self.recompute < len(GRANULARITIES), self.recompute, _SELECTIVE)
+        return index
+
+    @cached_property
+    def modules(self) -> IntArray:
+        """The modules that are recomputed, one bit for each of `MODULES`; none with full recompute."""
+        return _MODULE_BITS[self.recompute]
+
+    def recomputes(self, *modules: str) -> BoolArray:
+        """Return, for each row, whether it selects any of the modules for recompute."""
+        return (self.modules & sum(1 << MODULES.index(module) for module in modules)) > 0
 
     @cached_property
     def tokens(self) -> FloatArray:

@@ -12,15 +12,13 @@ from typing import Any, Final, Literal, get_args
 
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Shape
-from tuner.core.text import either, shown
+from tuner.core.recompute import RECOMPUTE_KEYS, check_recompute
+from tuner.core.text import shown
 from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]
 Optimizer = Literal["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]
-Recompute = Literal["none", "selective", "full"]
-RecomputeModule = Literal["core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts"]
-"""Megatron-Core's names of what selective recomputation may recompute."""
 Partition = Literal["layers", "embedding", "layout"]
 Fabric = Literal["infiniband", "roce", "omni-path"]
 Offload = Literal["none", "optimizer", "optimizer+parameters"]
@@ -35,7 +33,6 @@ CudaGraph = Literal["none", "partial", "full"]
 ContextExchange = Literal["p2p", "all_gather", "a2a"]
 """How context parallel ranks exchange keys and values, in the words of Megatron-LM's --cp-comm-type."""
 
-RECOMPUTE: Final[tuple[Recompute, ...]] = get_args(Recompute)
 PARTITION: Final[tuple[Partition, ...]] = get_args(Partition)
 EVEN_PARTITION: Final[tuple[Partition, ...]] = PARTITION[:2]
 """The partitions that give each stage as many units."""
@@ -203,8 +200,6 @@ class Stack:
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     moe_overlap: bool | None = None
     """Whether the exchange of tokens among experts overlaps with another microbatch's pass."""
-    recompute_modules: tuple[RecomputeModule, ...] | None = None
-    """Modules that selective recomputation recomputes; None: the attention between its projections."""
     cuda_graph: CudaGraph | None = None
     """The part launched as recorded CUDA graphs: nothing, all but experts, or all."""
     cp_comm: ContextExchange | None = None
@@ -222,11 +217,6 @@ class Stack:
             raise InputError(
                 f"bf16_layers must be two numbers of layers, such as (1, 4), not {shown(str(self.bf16_layers))}."
             )
-        for module in self.recompute_modules or ():
-            if module not in get_args(RecomputeModule):
-                raise InputError(
-                    f"recompute_modules must be of {either(get_args(RecomputeModule))}, not {shown(module)}."
-                )
 
     def __repr__(self) -> str:
         """Return the fields that are not None: runs are identified by them."""
@@ -312,7 +302,8 @@ class Topology:
     """Model chunks on each pipeline stage; more than one interleaves the schedule."""
     cp: int = 1
     sequence_parallel: bool = False
-    recompute: Recompute = "full"
+    recompute: str = "full"
+    """One of `RECOMPUTE`."""
     partition: Partition = "layers"
     """What is spread over the stages: the layers evenly, or the layers with embedding and head as one layer each; or as
     many layers on each chunk as there are at most, and the rest on the last one, beside the head (`layout`)."""
@@ -337,6 +328,7 @@ class Topology:
 
     def __post_init__(self) -> None:
         check_fields(self, may_be_zero=frozenset({"zero"}))
+        check_recompute(self.recompute)
 
     def __repr__(self) -> str:
         """Return the fields, without those of `OPT_IN` at their defaults: stored studies identify runs by it."""
@@ -360,7 +352,7 @@ class Topology:
         parts += [f"vpp{self.vpp}"] * (self.vpp != 1)
         parts += [f"cp{self.cp}"] * (self.cp != 1)
         parts += ["sp"] * self.sequence_parallel
-        parts += [{"none": "rnone", "selective": "rsel", "full": ""}[self.recompute]] * (self.recompute != "full")
+        parts += [RECOMPUTE_KEYS.get(self.recompute, f"r{self.recompute}")] * (self.recompute != "full")
         parts += [PARTITION_KEYS[self.partition]] if self.partition != "layers" else []
         parts += [OFFLOAD_KEYS[self.offload]] if self.offload != "none" else []
         parts += [f"hsdp{self.hsdp}"] * (self.hsdp != 1)

@@ -15,7 +15,6 @@ from tuner.core.domain import (
     EVEN_PARTITION,
     OFFLOAD,
     PARTITION,
-    RECOMPUTE,
     ContextExchange,
     Framework,
     Workload,
@@ -23,6 +22,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.model import Model
+from tuner.core.recompute import GRANULARITIES, MODULES
 from tuner.core.text import either, listed
 
 ANY: Final = "any"
@@ -61,7 +61,7 @@ MEGATRON_DEEPSPEED_FORKS: Final = (
         model_lacks=_deepspeedai_lacks,
         attention=("eager", "fused", "flash1", "flash2"),
         partition=("layers",),
-        recompute=RECOMPUTE,
+        recompute=GRANULARITIES,
         zero=(0, 1, 2, 3),
         offload=OFFLOAD,
         source=_MDS + "megatron/model/gpt_model.py: partition_method is type:transformer; no ALiBi, embedding norm or "
@@ -103,7 +103,9 @@ _RECORDS: Final = (
             _LM_ARGUMENTS + "--account-for-embedding-in-pipeline-split, --account-for-loss-in-pipeline-split, "
             "--pipeline-model-parallel-layout",
         ),
-        recompute=Capability(RECOMPUTE, _LM_ARGUMENTS + "--recompute-granularity full, selective"),
+        recompute=Capability(
+            (*GRANULARITIES, *MODULES), _LM_ARGUMENTS + "--recompute-granularity full, selective; --recompute-modules"
+        ),
         offload=Capability(
             ("none", "optimizer"),
             _LM_ARGUMENTS + "--optimizer-cpu-offload with --use-precision-aware-optimizer",
@@ -156,7 +158,7 @@ _RECORDS: Final = (
             "embedding only in BLOOM's fork, which lacks selective recompute, flash attention, grouped-query "
             "attention, RMSNorm and untied output layers",
         ),
-        recompute=Capability(RECOMPUTE, _MDS_ARGUMENTS + "--recompute-granularity, --checkpoint-activations"),
+        recompute=Capability(GRANULARITIES, _MDS_ARGUMENTS + "--recompute-granularity, --checkpoint-activations"),
         offload=Capability(
             OFFLOAD,
             _MDS_ARGUMENTS + "--cpu-optimizer, --remote-device; " + _OFFLOAD_CONFIG,
@@ -195,7 +197,7 @@ _RECORDS: Final = (
         sharding_with_pp=Capability(False, _DEEPSPEED + "runtime/pipe/engine.py: ZeRO 2 and 3 exclude pipelines"),
         tied_embeddings_with_pp=Capability(True, _DEEPSPEED + "runtime/pipe/module.py: TiedLayerSpec"),
         partition=Capability(EVEN_PARTITION, _WORKER + ": units of a stage"),
-        recompute=Capability(RECOMPUTE, "tuner/worker/block.py: recomputed"),
+        recompute=Capability(GRANULARITIES, "tuner/worker/block.py: recomputed"),
         offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
         ep=Capability(True, _DEEPSPEED + "utils/groups.py: _create_expert_and_data_parallel; tuner/worker/mlp.py"),
@@ -273,7 +275,7 @@ _RECORDS: Final = (
             _TITAN_CONFIG + "pipeline_parallel_first_stage_less_layers, pipeline_parallel_last_stage_less_layers",
         ),
         recompute=Capability(
-            RECOMPUTE,
+            GRANULARITIES,
             _TITAN + "distributed/activation_checkpoint.py: FullAC, SelectiveAC",
             "selective saves the outputs of chosen operations; Megatron's recomputes only attention",
         ),

@@ -19,6 +19,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import BadKey
 from tuner.core.model import Shape
+from tuner.core.recompute import MODULES, RECOMPUTE_KEYS, selecting
 from tuner.core.text import listed
 
 LOOKS_LIKE: Final = "expected a key like tp8-pp12-dp4-mbs2-z1-rsel; docs/explain.md#keys lists all parts"
@@ -39,9 +40,7 @@ _NUMBERED: Final = {
 }
 _WORDS: Final[dict[str, tuple[str, object]]] = {
     "sp": ("sequence_parallel", True),
-    "rnone": ("recompute", "none"),
-    "rsel": ("recompute", "selective"),
-    "rfull": ("recompute", "full"),
+    **{word: ("recompute", recompute) for recompute, word in RECOMPUTE_KEYS.items()},
     **{word: ("partition", partition) for partition, word in PARTITION_KEYS.items()},
     **{word: ("offload", offload) for offload, word in OFFLOAD_KEYS.items()},
     **{dispatcher: ("dispatcher", dispatcher) for dispatcher in DISPATCHERS},
@@ -91,6 +90,8 @@ def _parts(key: str) -> dict[str, Any]:
 def _part(part: str, key: str) -> tuple[str, object]:
     if part in _WORDS:
         return _WORDS[part]
+    if part.startswith("r") and (modules := part[1:].split("+")) and set(modules) <= set(MODULES):
+        return "recompute", selecting(modules)
     if shape := re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", part):
         return "shape", Shape(hidden=int(shape[1]), layers=int(shape[2]))
     numbered = re.fullmatch(r"([a-z]+)([0-9]{1,9})", part)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from tuner.core.domain import OFFLOAD_ZERO, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
+from tuner.core.recompute import GRANULARITIES
 from tuner.core.text import either, listed, shown
 
 BUILT: Final = frozenset(
@@ -87,6 +88,8 @@ def _parts(workload: Workload, topology: Topology) -> Named:
         yield "etp", f"the worker has no expert tensor parallelism, and etp is {topology.etp}; use etp=1."
     if topology.dispatcher != "alltoall":
         yield "dispatcher", f"the worker has no dispatcher {topology.dispatcher}; use alltoall."
+    if topology.recompute not in GRANULARITIES:
+        yield "recompute", f"the worker recomputes {either(GRANULARITIES)}, not {topology.recompute}."
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
         needed = OFFLOAD_ZERO[topology.offload]
         yield "offload", f"offload {topology.offload} needs ZeRO {needed} or more, not {topology.zero}."

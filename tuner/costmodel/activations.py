@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import RECOMPUTE
+from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.constants import (
     DROPOUT_MASK_BYTES,
     GATED_MLP_COPIES,
@@ -20,11 +20,11 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_memory import expert_activations
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, shared_ffn
-from tuner.costmodel.framework_terms import recomputed_modules, terms_of
+from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
 from tuner.costmodel.stages import Stages
 
-_SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+_FULL = RECOMPUTE.index("full")
 
 
 def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
@@ -37,28 +37,27 @@ def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
 
 
 def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
-    """Return the bytes that a layer saves in rows with selective recomputation (NVIDIA/Megatron-LM at d98e8a64,
+    """Return the bytes that a layer saves in rows with selective recompute (NVIDIA/Megatron-LM at d98e8a64,
     megatron/core/transformer/transformer_config.py: recompute_modules)."""
-    columns = stage.columns
-    modules, latent = recomputed_modules(columns.workload), columns.workload.model.latent
-    freed = scores if "core_attn" in modules else np.zeros_like(scores)
-    element = columns.tokens * size_of(columns.workload)
-    if latent and "mla_up_proj" in modules:
-        freed = freed + element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
-    if "layernorm" in modules:  # the outputs of two norms
-        norms = 2 * columns.tokens * saved_bytes(columns.workload) * columns.hidden
-        freed = freed + norms / columns.sequence_shards
-    dense = element * _mlp_copies(columns) * columns.ffn / columns.tp if "mlp" in modules else np.zeros_like(scores)
-    if columns.workload.model.experts:
-        routed = np.zeros_like(scores)
-        if "moe" in modules:
-            routed = expert_activations(columns)
-        elif "moe_act" in modules:
-            routed = expert_tokens(columns) * saved_bytes(columns.workload) * expert_ffn(columns) / columns.etp
-        if {"moe", "shared_experts"} & set(modules):
-            routed = routed + element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
-        dense = stage.moe_share * routed + (1 - stage.moe_share) * dense
-    return np.where(columns.recompute == _SELECTIVE, freed + dense, 0.0)
+    columns, model = stage.columns, stage.columns.workload.model
+    freed: FloatArray = columns.recomputes("core_attn") * scores
+    if (columns.recompute <= _FULL).all():
+        return freed
+    latent, element = model.latent, columns.tokens * size_of(columns.workload)
+    if latent:
+        up = element * columns.heads * (2 * latent.key_size + latent.value_size) / columns.tp
+        freed = freed + columns.recomputes("mla_up_proj") * up
+    dense = columns.recomputes("mlp") * element * _mlp_copies(columns) * columns.ffn / columns.tp
+    moe = np.zeros_like(scores)
+    if model.experts:
+        outputs = expert_tokens(columns) * saved_bytes(columns.workload) * expert_ffn(columns) / columns.etp
+        moe = np.where(columns.recomputes("moe"), expert_activations(columns), columns.recomputes("moe_act") * outputs)
+        shared = columns.recomputes("moe", "shared_experts")
+        moe = moe + shared * element * _mlp_copies(columns) * shared_ffn(columns) / columns.tp
+    norm = columns.tokens * saved_bytes(columns.workload) * columns.hidden / columns.sequence_shards
+    norms = columns.recomputes("layernorm") * recomputed_norms(model, stage.moe_share)
+    total: FloatArray = freed + norms * norm + stage.moe_share * moe + (1 - stage.moe_share) * dense
+    return total
 
 
 def score_bytes(columns: Columns) -> FloatArray:

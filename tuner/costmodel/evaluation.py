@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import RECOMPUTE
 from tuner.core.errors import NothingUsable
+from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import INTERVAL, CostModel, Scores
 from tuner.costmodel.memory_calibration import MeasuredMemory

@@ -22,8 +22,9 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import RECOMPUTE
+from tuner.core.recompute import RECOMPUTE
 
+_FULL: Final = RECOMPUTE.index("full")
 _FORWARD_AND_BACKWARD: Final = 3
 """The backward pass multiplies each matrix twice: once for the gradient of its input, once for its own."""
 
@@ -92,13 +93,33 @@ def hardware_flops(columns: Columns) -> FloatArray:
     """FLOPs of the GPUs in one iteration, including recomputed activations. The base of HFU.
 
     Full recompute runs each layer's forward pass once more, selective recompute the attention's scores
-    (Korthikanti et al. 2022, arXiv 2205.05198); the output layer is never recomputed.
+    (Korthikanti et al. 2022, arXiv 2205.05198) or the modules that it selects; the output layer is never recomputed.
     """
     forward = forward_terms(columns)
-    full = (columns.recompute == RECOMPUTE.index("full")) * (forward["layers"] + forward["scores"])
-    selective = (columns.recompute == RECOMPUTE.index("selective")) * forward["scores"]
+    full = (columns.recompute == _FULL) * (forward["layers"] + forward["scores"])
+    selective = columns.recomputes("core_attn") * forward["scores"]
+    if (columns.recompute > _FULL).any():
+        selective = selective + 2.0 * columns.global_batch * columns.workload.model.seq * _selected_matrices(columns)
     total: FloatArray = _FORWARD_AND_BACKWARD * _total(forward) + full + selective
     return total
+
+
+def _selected_matrices(columns: Columns) -> FloatArray:
+    """Elements of the matrices of all layers that one token meets again with selective recompute."""
+    model, hidden = columns.workload.model, columns.hidden
+    each = (3 if model.gated_mlp else 2) * hidden
+    experts, number = model.experts, 0 * columns.layers
+    found = np.zeros(len(columns.tp))
+    if experts:
+        number = experts.moe_layers_before(columns.layers)
+        routed = columns.recomputes("moe") * experts.top_k * experts.ffn
+        shared = columns.recomputes("moe", "shared_experts") * experts.shared_ffn
+        found = found + number * each * (routed + shared) * hidden / model.hidden
+    if latent := model.latent:
+        values = latent.kv_rank * (latent.nope_size + latent.value_size)
+        up = columns.heads * ((latent.query_rank or 0) * latent.key_size + values)
+        found = found + columns.recomputes("mla_up_proj") * columns.layers * up
+    return found + columns.recomputes("mlp") * (columns.layers - number) * each * columns.ffn
 
 
 def older_estimate(columns: Columns) -> FloatArray:
@@ -138,9 +159,10 @@ _RATIOS: Final = tuple(2.0**power for power in range(-8, 9) if power)
 def printed_counts(columns: Columns) -> dict[str, FloatArray]:
     """Operations of an iteration by each formula that is known to be printed, and its name in words."""
     forward = forward_terms(columns)
-    passes = 3 + (columns.recompute == RECOMPUTE.index("full"))
+    passes = 3 + (columns.recompute == _FULL)
     model, windowed = columns.workload.model, columns.workload.model.windowed_share
-    outside = (3 + (columns.recompute > 0)) * forward["scores"] * (model.seq / model.scored_tokens - 1)
+    repeated = (columns.recompute == _FULL) | columns.recomputes("core_attn")
+    outside = (3 + repeated) * forward["scores"] * (model.seq / model.scored_tokens - 1)
     return {
         "the corrected count": hardware_flops(columns),
         "Megatron-DeepSpeed's formula from before February 2022, which omits attention scores and logits": (

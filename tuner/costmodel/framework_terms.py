@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.columns import BoolArray, Columns
-from tuner.core.domain import CudaGraph, FloatPrecision, Framework, RecomputeModule, Workload
+from tuner.core.domain import CudaGraph, FloatPrecision, Framework, Workload
 from tuner.core.frameworks import context_exchange
+from tuner.core.model import Model
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"
@@ -156,10 +157,13 @@ _STATED: Final = (
 )
 
 
-def recomputed_modules(workload: Workload) -> tuple[RecomputeModule, ...]:
-    """Return the modules that selective recomputation recomputes."""
-    stated = workload.stack.recompute_modules if workload.stack else None
-    return ("core_attn",) if stated is None else stated
+def recomputed_norms(model: Model, moe_share: Any) -> Any:
+    """Return how many norms of a layer `layernorm` recomputes: those in front of experts and of latent attention.
+
+    Transformer Engine fuses all others with the product behind them (NVIDIA/Megatron-LM at d98e8a64, megatron/core/
+    models/gpt/gpt_layer_specs.py: input_layernorm, pre_mlp_layernorm).
+    """
+    return (model.latent is not None) + moe_share
 
 
 def described(workload: Workload) -> list[str]:
@@ -191,8 +195,6 @@ def described(workload: Workload) -> list[str]:
         words.append(f"weights in {workload.precision}" if stored else f"{workload.precision} copies of 16-bit weights")
     words += [name for name, on in flags.items() if on]
     words += [f"loss in {terms.loss_chunks} chunks"] * (terms.loss_chunks > 1)
-    if workload.stack and workload.stack.recompute_modules is not None:
-        words.append(f"selective recomputation of {', '.join(workload.stack.recompute_modules) or 'nothing'}")
     return words
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, Workload
+from tuner.core.domain import OFFLOAD, Workload
+from tuner.core.recompute import GRANULARITIES
 from tuner.costmodel.activations import attention_widths, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
@@ -32,7 +33,7 @@ from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
-_SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+_SELECTIVE, _FULL = GRANULARITIES.index("selective"), GRANULARITIES.index("full")
 _OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 
@@ -45,7 +46,7 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     layer = _layer(stage, saved=False)
     selected = _layer(stage, saved=True) if terms_of(workload).saved_products else layer - score_bytes(columns)
     kept = np.select(
-        [columns.recompute == _SELECTIVE, columns.recompute == _FULL], [selected, layer_input(columns)], layer
+        [columns.granularity == _SELECTIVE, columns.granularity == _FULL], [selected, layer_input(columns)], layer
     )
     working = layer - kept
     if workload.model.experts:

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from tuner.core.columns import Columns, FloatArray
+from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.model import Model
+from tuner.core.recompute import GRANULARITIES
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -32,7 +33,7 @@ from tuner.costmodel.constants import (
     UPKEEP_SECONDS,
 )
 from tuner.costmodel.expert_shapes import Product, attention_products, attention_weights, mlp_weights
-from tuner.costmodel.framework_terms import recomputed_modules, terms_of
+from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import (
     beside_layers,
     cast_bytes,
@@ -53,6 +54,8 @@ from tuner.costmodel.stack_constants import (
     NORM_BYTES,
     WINDOW_TILE,
 )
+
+_SELECTIVE, _FULL = GRANULARITIES.index("selective"), GRANULARITIES.index("full")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,7 +144,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     if beside is not None:
         waits = np.maximum(waits, beside.waits)
     again: Any = 0.0
-    if (columns.recompute == 1).any():
+    if (columns.granularity == _SELECTIVE).any():
         if framework.saved_products:
             again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
         else:
@@ -156,9 +159,9 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         launch=waits + waits_back,
         upkeep=upkeep + np.zeros_like(forward),
         recompute=np.where(
-            columns.recompute == 2,
+            columns.granularity == _FULL,
             ahead + waits,
-            np.where(columns.recompute == 1, again, 0.0),
+            np.where(columns.granularity == _SELECTIVE, again, 0.0),
         ),
     )
 
@@ -166,28 +169,28 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
 def _again(
     columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, attention: FloatArray, beside: RoutedPart | None
 ) -> FloatArray:
-    """Estimate the work that selective recomputation repeats (Megatron-LM, core/transformer/transformer_config.py:
+    """Estimate the work that selective recompute repeats (Megatron-LM, core/transformer/transformer_config.py:
     recompute_modules)."""
     workload, gpu = columns.workload, columns.cluster.gpu
-    modules, latent = recomputed_modules(workload), workload.model.latent
-    again = np.zeros_like(attention)
-    if "core_attn" in modules:
-        again = again + attention
-    if "layernorm" in modules:
-        moved = (
-            2 * 2 * size_of(workload) * tokens * columns.hidden / columns.sequence_shards
-        )  # two norms, each a read and a write
-        again = again + moved / traffic_rate(gpu, site)
-    repeated: list[Product] = []
-    if latent and "mla_up_proj" in modules:
+    again: FloatArray = columns.recomputes("core_attn") * attention
+    if (columns.recompute <= _FULL).all():
+        return again
+    norms = recomputed_norms(workload.model, beside is not None)
+    moved = norms * 2 * size_of(workload) * tokens * columns.hidden / columns.sequence_shards  # a read and a write
+    again = again + columns.recomputes("layernorm") * moved / traffic_rate(gpu, site)
+    repeated: list[tuple[BoolArray, list[Product]]] = []
+    if workload.model.latent:
         *queries, _, keys, _ = attention_products(columns, tokens)
-        repeated += [*queries[1:], keys]
-    if np.any(ffn) and ({"moe", "shared_experts"} if beside else {"mlp"}) & set(modules):
-        repeated += _mlp_products(columns, tokens, ffn)
-    for m, n, k in repeated:
-        again = again + linear(gpu, workload, site, m, n, k)[0]
+        repeated.append((columns.recomputes("mla_up_proj"), [*queries[1:], keys]))
+    if np.any(ffn):
+        modules = ("moe", "shared_experts") if beside else ("mlp",)
+        repeated.append((columns.recomputes(*modules), _mlp_products(columns, tokens, ffn)))
+    for selected, products in repeated:
+        for m, n, k in products if selected.any() else ():
+            again = again + selected * linear(gpu, workload, site, m, n, k)[0]
     if beside is not None:
-        again = again + (beside.forward if "moe" in modules else beside.activation * ("moe_act" in modules))
+        act = columns.recomputes("moe_act") * beside.activation
+        again = again + np.where(columns.recomputes("moe"), beside.forward, act)
     return again
 
 

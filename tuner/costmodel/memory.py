@@ -16,8 +16,9 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, RECOMPUTE, MemoryKind, MemoryStage, Workload
+from tuner.core.domain import OFFLOAD, MemoryKind, MemoryStage, Workload
 from tuner.core.precision import bf16_layers, recipe_of
+from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.activations import (
     freed_by_selection,
     kept_in_flight,
@@ -49,7 +50,7 @@ from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, FUSED_LOGIT_BYTES, IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
-_SELECTIVE, _FULL = RECOMPUTE.index("selective"), RECOMPUTE.index("full")
+_FULL = RECOMPUTE.index("full")
 _OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.core.domain import DISPATCHERS, OFFLOAD, RECOMPUTE
+from tuner.core.domain import DISPATCHERS, OFFLOAD
+from tuner.core.recompute import GRANULARITIES
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,
     KERNEL_DEVIATION,
@@ -30,7 +31,7 @@ Lengths = tuple[tuple[float, float], ...]
 
 LENGTHS: Final[Lengths] = ((SHAPE_LENGTH_SCALE, 1.0),)
 
-_KERNEL_CHOICES: Final = (len(RECOMPUTE), 2, 2, len(OFFLOAD), len(DISPATCHERS))
+_KERNEL_CHOICES: Final = (len(GRANULARITIES), 2, 2, len(OFFLOAD), len(DISPATCHERS))
 """Recompute, ZeRO's third stage or not, sequence parallelism or not, offload, dispatcher."""
 
 _PLACE: Final = 4
@@ -67,7 +68,7 @@ class Features:
         experts = workload.model.experts is not None
         split = columns.tp + _RANKS * (columns.ep + _RANKS * columns.etp) if experts else columns.tp
         dispatchers = [f" {dispatcher}" if experts else "" for dispatcher in DISPATCHERS]
-        kinds = [columns.recompute, columns.zero == 3, columns.sequence_parallel, columns.offload, columns.dispatcher]
+        kinds = [columns.granularity, columns.zero == 3, columns.sequence_parallel, columns.offload, columns.dispatcher]
         codes = np.ravel_multi_index(kinds, _KERNEL_CHOICES)
         words = [
             f"{stack} {recompute} {zero3} {sp} {offload}{dispatchers[dispatcher]}"

@@ -120,9 +120,10 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
     code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
     span = 1
     for part in parts:
-        size = int(part.max(initial=0)) + 1
+        least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
+        size = most - least + 1
         span *= size
-        code = code * size + part
+        code = code * size + (part - least)
     if span >= 2**62:  # the code of a row would overflow 64 bits
         return _of_each(columns, site)
     _, first, back = np.unique(code, return_index=True, return_inverse=True)

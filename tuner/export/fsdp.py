@@ -73,7 +73,7 @@ def _check(workload: Workload, topology: Topology) -> None:
         "context parallelism": topology.cp > 1,
         "expert parallelism": topology.ep > 1,
         "replica groups": topology.hsdp > 1,
-        "selective recomputation": topology.recompute == "selective",
+        "selective recomputation": topology.recompute not in ("none", "full"),
         "offload": topology.offload != "none",
     }
     if found := [name for name, is_used in unsupported.items() if is_used]:

@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from tuner.core.recompute import GRANULARITIES
 from tuner.export.deepspeed import deepspeed_config_files
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Fork, Format, Settings, Treatment, expressed, trains_only
@@ -183,7 +184,10 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
         "under DeepSpeed it does not sum the gradients of the norms over the tensor parallel ranks",
     ),
     "recompute": expressed(
-        "--checkpoint-activations, --deepspeed-activation-checkpointing, --recompute-granularity", _recompute
+        "--checkpoint-activations, --deepspeed-activation-checkpointing, --recompute-granularity",
+        _recompute,
+        only=", ".join(GRANULARITIES),
+        accepts=lambda r: r.topology.recompute in GRANULARITIES,
     ),
     "offload": expressed(
         "--cpu-optimizer, --remote-device, ds_config.json",
@@ -247,7 +251,7 @@ _BLOOM: Final[Mapping[str, Treatment]] = {
         "--checkpoint-activations, --deepspeed-activation-checkpointing",
         _recompute,
         only="none and full",
-        accepts=lambda r: r.topology.recompute != "selective",
+        accepts=lambda r: r.topology.recompute in ("none", "full"),
     ),
     "partition": expressed(
         "--pp-partition-method",

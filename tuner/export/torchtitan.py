@@ -17,6 +17,7 @@ from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Model
 from tuner.core.precision import bf16_layers, stores_fp8_weights
+from tuner.core.recompute import GRANULARITIES
 from tuner.core.text import listed
 from tuner.export.formats import (
     OFFLOADS_OF_FSDP,
@@ -311,6 +312,11 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "ramp": trains_only("none", lambda run: run.workload.ramp is None),
     "attention": expressed("torchtitan's attention backend"),
     "zero": expressed("fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)),
+    "recompute": expressed(
+        "activation_checkpoint",
+        only=", ".join(GRANULARITIES),
+        accepts=lambda run: run.topology.recompute in GRANULARITIES,
+    ),
     "hsdp": expressed("data_parallel_replicate_degree"),
     "offload": expressed("enable_cpu_offload", only=OFFLOADS_OF_FSDP, accepts=offloads_as_fsdp),
     "pp": expressed(

@@ -13,7 +13,9 @@ from typing import Final
 ARGUMENT_WORDS: Final = ("arguments --", ".. ", "padded vocab")
 """Each line of arguments contains one of them."""
 _ARGUMENT: Final = re.compile(
-    r"(?:^|\s)([a-z][a-z0-9_]{1,60}) \.{2,} ([^\s,{}\[\]]{1,80}|\[[01](?:, [01]){0,999}\])(?:\.+updated)?\s*$"
+    r"(?:^|\s)([a-z][a-z0-9_]{1,60}) \.{2,} "
+    r"([^\s,{}\[\]]{1,80}|\[[01](?:, [01]){0,999}\]|\['[a-z_]{1,40}'(?:, '[a-z_]{1,40}'){0,19}\])"
+    r"(?:\.+updated)?\s*$"
 )
 _PADDED: Final = re.compile(
     r"> padded vocab \(size: [0-9]{1,10}\) with [0-9]+ dummy tokens \(new size: ([0-9]{1,10})\)"
@@ -32,7 +34,8 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size"),
         *("moe_shared_expert_gate", "moe_router_force_load_balancing", "expert_model_parallel_size"),
         *("multi_latent_attention", "mtp_num_layers"),
-        *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_method", "recompute_num_layers"),
+        *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_modules"),
+        *("recompute_method", "recompute_num_layers"),
         *("checkpoint_activations", "recompute_activations", "zero_stage", "use_distributed_optimizer"),
         *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "fp4", "use_flash_attn", "use_flash_attn_v1"),
         *("use_flash_attn_v2", "use_flash_attn_triton", "masked_softmax_fusion", "scaled_masked_softmax_fusion"),

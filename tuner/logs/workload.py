@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.core.domain import Attention, Framework, Offload, Partition, Precision, Recompute, Topology, Workload
+from tuner.core.domain import Attention, Framework, Offload, Partition, Precision, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.core.recompute import MODULES, selecting
 from tuner.core.text import listed
 from tuner.logs.runs import LogRun
 
@@ -209,11 +210,13 @@ def _attention(arguments: _Arguments) -> Attention:
     return "fused" if arguments.on("masked_softmax_fusion", "scaled_masked_softmax_fusion") else "eager"
 
 
-def _recompute(arguments: _Arguments) -> Recompute:
+def _recompute(arguments: _Arguments) -> str:
     if arguments.word("recompute_granularity") == "full" or arguments.on("checkpoint_activations"):
         return "full"
-    selective = arguments.word("recompute_granularity") == "selective" or arguments.on("recompute_activations")
-    return "selective" if selective else "none"
+    if arguments.word("recompute_granularity") != "selective" and not arguments.on("recompute_activations"):
+        return "none"
+    printed = re.findall(r"\w+", arguments.word("recompute_modules")) or ["core_attn"]
+    return selecting(module for module in printed if module in MODULES)
 
 
 def _zero(arguments: _Arguments) -> int:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import EXPERT_AXES, MemoryKind
+from tuner.core.recompute import GRANULARITIES
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.estimate import CHUNK, own_memory_deviation
@@ -32,6 +34,8 @@ from tuner.search.constants import (
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.observations import Observation
 from tuner.search.reduced import ReducedSize
+
+_FULL_RECOMPUTE: Final = GRANULARITIES.index("full")
 
 
 class MemoryPosterior:
@@ -198,9 +202,10 @@ class MemoryPosterior:
             same &= values == values[row]
         for name in ("micro_batch", "hsdp"):
             same &= columns.arrays[name] >= columns.arrays[name][row]
-        for name in ("zero", "dp", "sequence_parallel", "recompute", "offload"):
-            values = columns.arrays[name]
+        for name in ("zero", "dp", "sequence_parallel", "granularity", "offload"):
+            values = getattr(columns, name)
             same &= values <= values[row]
+        same &= (columns.modules & ~columns.modules[row] == 0) | (columns.granularity[row] == _FULL_RECOMPUTE)
         self.ruled_out[start : start + len(same)] |= same
 
     def _residual(self) -> tuple[FloatArray, FloatArray]:

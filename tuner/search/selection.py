@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tuner.core.columns import AXES, Columns, FloatArray, IntArray
+from tuner.core.domain import OFFLOAD
+from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CHUNK, memory_deviation
 from tuner.costmodel.flops import model_flops
@@ -22,6 +24,8 @@ from tuner.space.space import Space
 
 _RADIX: Final = 1 << 12
 """More than any degree of tp, pp, cp or ep in use."""
+_KERNELS: Final = len(RECOMPUTE) * 2 * 2 * len(OFFLOAD)
+"""Number of combinations of recompute, sequence parallelism, full sharding or not, and offload."""
 
 
 class Selection(NamedTuple):
@@ -107,7 +111,7 @@ def _region(columns: Columns) -> IntArray:
     """Return a number for each way to split the model with each set of kernels."""
     split = ((columns.tp * _RADIX + columns.pp) * _RADIX + columns.cp) * _RADIX + columns.ep
     kernel = ((columns.recompute * 2 + columns.sequence_parallel) * 2 + (columns.zero == 3)) * 3 + columns.offload
-    region: IntArray = split * 36 + kernel
+    region: IntArray = split * _KERNELS + kernel
     return region
 
 

@@ -9,12 +9,12 @@ from itertools import product
 from typing import Any, Final, Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import OPT_IN, RECOMPUTE, Topology, Workload, partition_for
+from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model
 from tuner.core.text import listed
-from tuner.space.axes import Axes, parse_setting
+from tuner.space.axes import Axes, default_axes, parse_setting
 from tuner.space.rules import RULES
 from tuner.space.space import Space
 from tuner.tables import Row
@@ -85,9 +85,9 @@ def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[
 
 
 def recomputed(space: Space, topology: Topology) -> list[Topology]:
-    """Return the topology with each value of recompute that the laws allow, the least first."""
+    """Return the topology with each value of recompute that is searched by default and legal, the least first."""
     found = []
-    for value in RECOMPUTE:
+    for value in default_axes(space.workload, space.cluster)["recompute"]:
         with suppress(InputError):
             _refuse_illegal(space, made := replace(topology, recompute=value))
             found.append(made)

@@ -13,13 +13,14 @@ from tuner.core.domain import (
     OFFLOAD,
     OPT_IN,
     PARTITION,
-    RECOMPUTE,
     Cluster,
     Workload,
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model, Shape
+from tuner.core.precision import recipe_of
+from tuner.core.recompute import GRANULARITIES, MODULES, selecting
 from tuner.core.text import either, listed
 from tuner.core.validation import largest
 
@@ -66,7 +67,7 @@ def default_axes(workload: Workload, cluster: Cluster, *, heads: Iterable[int] =
         "vpp": tuple(_stages(model.layers, 8, laid_out=laid_out)),
         "sequence_parallel": (False, True),
         "zero": (0, 1, 2, 3),
-        "recompute": RECOMPUTE,
+        "recompute": _recomputations(workload),
         **{axis: (default,) for axis, default in OPT_IN.items()},
     }
     if experts := model.experts:
@@ -117,6 +118,18 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
     if len(parsed) > _MOST_VALUES:
         raise InputError(f"--set {axis} has {len(parsed):,} values, more than {_MOST_VALUES:,}.")
     return axis, tuple(dict.fromkeys(parsed))
+
+
+def _recomputations(workload: Workload) -> tuple[str, ...]:
+    """Return the granularities; the experts of Megatron-Core recompute what is cheap in place of flash attention's
+    scores, of which it keeps none."""
+    record = record_of(workload)
+    if record is None or "moe_act" not in record.recompute.value or not workload.model.experts:
+        return GRANULARITIES
+    if workload.attention in ("eager", "fused") or recipe_of(workload) == "delayed":
+        return GRANULARITIES
+    modules = ("layernorm", "moe_act", *(("mla_up_proj",) if workload.model.latent else ()))
+    return ("none", selecting(modules), "full")
 
 
 def _uneven(layers: int) -> bool:
@@ -184,10 +197,21 @@ def _one_of(choices: tuple[str, ...]) -> Callable[[str], list[str]]:
     return read
 
 
+def _recompute(word: str) -> list[str]:
+    if word in GRANULARITIES:
+        return [word]
+    if unknown := [module for module in word.split("+") if module not in MODULES]:
+        raise ValueError(
+            f"{unknown[0]!r} is neither a granularity ({listed(GRANULARITIES)}) "
+            f"nor a module ({listed(MODULES, limit=len(MODULES))})"
+        )
+    return [selecting(word.split("+"))]
+
+
 _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
     "sequence_parallel": _switches,
     "shape": _shapes,
-    "recompute": _one_of(RECOMPUTE),
+    "recompute": _recompute,
     "partition": _one_of(PARTITION),
     "offload": _one_of(OFFLOAD),
     "dispatcher": _one_of(DISPATCHERS),
@@ -195,7 +219,7 @@ _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
 _EXAMPLE: Final = {
     "sequence_parallel": "sequence_parallel=on,off",
     "shape": "shape=14336x72,13824x78",
-    "recompute": "recompute=none,full",
+    "recompute": "recompute=none,layernorm+moe_act,full",
     "partition": "partition=layers,embedding",
     "offload": "offload=none,optimizer",
     "dispatcher": "dispatcher=alltoall,deepep",

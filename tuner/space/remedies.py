@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, IntArray
-from tuner.core.domain import DISPATCHERS, LAYOUT, OFFLOAD, PARTITION, RECOMPUTE, Partition, partition_for
+from tuner.core.domain import DISPATCHERS, LAYOUT, OFFLOAD, PARTITION, Partition, partition_for
+from tuner.core.recompute import GRANULARITIES, RECOMPUTE
 from tuner.core.text import either
 from tuner.space.rules import BY_NAME, Rule
 from tuner.space.space import Space
@@ -120,7 +121,7 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "zero": range(4),
         "sequence_parallel": range(2),
         "partition": range(len(PARTITION)),
-        "recompute": range(len(RECOMPUTE)),
+        "recompute": range(len(GRANULARITIES)),
         "offload": range(len(OFFLOAD)),
         "hsdp": range(1, most_gpus + 1),
         "ep": range(1, most_gpus + 1),

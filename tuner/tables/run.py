@@ -29,6 +29,7 @@ from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model
 from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
+from tuner.core.recompute import GRANULARITIES, selecting
 from tuner.core.text import counted, either, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
@@ -108,7 +109,7 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         micro_batch=whole(cells, "mbs"),
         zero=whole(cells, "zero"),
         sequence_parallel=flag(cells, "sequence_parallel"),
-        recompute=cells["recompute"].lower(),  # type: ignore[arg-type] # Topology refuses any other word
+        recompute=_recompute(cells),
         offload=_offload(cells),
         hsdp=whole(cells, "hsdp_replicas", 1),
         ep=whole(cells, "ep", 1),
@@ -194,6 +195,15 @@ def _recipe(cells: Mapping[str, str]) -> PrecisionRecipe | None:
     return PRECISION_RECIPES.get(named)
 
 
+def _recompute(cells: Mapping[str, str]) -> str:
+    """Return what is recomputed; `recompute_modules` are those of selective recompute."""
+    granularity = cells["recompute"].lower()
+    if granularity not in GRANULARITIES:
+        raise InputError(f"recompute must be {either(GRANULARITIES)}, not {shown(granularity)}.")
+    selected = selecting(re.findall(r"\w+", cells.get("recompute_modules", "core_attn").lower()))
+    return selected if granularity == "selective" else granularity
+
+
 def _offload(cells: Mapping[str, str]) -> Offload:
     """Return what is offloaded; nothing for a fraction, which is not modelled."""
     named = cells.get("offload", "none").lower()
@@ -210,7 +220,6 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
     precisions: Any = {
         name: cells[name].lower() for name in ("grad_precision", "state_precision", "loss_precision") if name in cells
     }
-    modules = cells.get("recompute_modules")
     stack = Stack(
         **shares,
         **precisions,
@@ -223,7 +232,6 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it
         cp_comm=cells["cp_comm"].lower() if "cp_comm" in cells else None,  # type: ignore[arg-type]
         cudnn=cells.get("cudnn"),
-        recompute_modules=tuple(re.findall(r"\w+", modules.lower())) if modules else None,
     )
     return None if stack == Stack() else stack
 

@@ -7,6 +7,7 @@ from dataclasses import fields
 from tuner.core.catalog import known_model
 from tuner.core.domain import Cluster, Stack, Topology, Workload
 from tuner.core.model import Model
+from tuner.core.recompute import GRANULARITIES
 
 
 def run_cells(workload: Workload, cluster: Cluster, topology: Topology) -> dict[str, str]:
@@ -68,11 +69,17 @@ def _topology_cells(topology: Topology, workload: Workload) -> dict[str, str]:
         "sequence_parallel": str(int(topology.sequence_parallel)),
         "mbs": str(topology.micro_batch),
         "gbs": str(workload.global_batch),
-        "recompute": topology.recompute,
+        **_recompute_cells(topology.recompute),
         "partition": topology.partition,
         **({"offload": topology.offload} if topology.offload != "none" else {}),
         **({"hsdp_replicas": str(topology.hsdp)} if topology.hsdp > 1 else {}),
     }
+
+
+def _recompute_cells(recompute: str) -> dict[str, str]:
+    if recompute in GRANULARITIES:
+        return {"recompute": recompute}
+    return {"recompute": "selective", "recompute_modules": recompute.replace("+", " ")}
 
 
 def _software_cells(workload: Workload) -> dict[str, str]:

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from deepspeed.accelerator import get_accelerator
 from torch import nn
 
-from tuner.core.domain import Recompute, Topology, Workload
+from tuner.core.domain import Topology, Workload
 
 SCHEMA: Final = "tuner/worker/1"
 SECONDS_BETWEEN_LINES: Final = 0.5
@@ -105,7 +105,7 @@ def argument_lines(workload: Workload, topology: Topology) -> list[str]:
     return [f"  {name} {'.' * (48 - len(name))} {value}" for name, value in arguments.items()]
 
 
-def hardware_flops(workload: Workload, tp: int, recompute: Recompute) -> float:
+def hardware_flops(workload: Workload, tp: int, recompute: str) -> float:
     """Return the FLOPs of one iteration, including recomputation (Narayanan et al. 2021, arXiv 2104.04473)."""
     model = workload.model
     tokens = workload.global_batch * model.seq

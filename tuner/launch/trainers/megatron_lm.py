@@ -13,6 +13,7 @@ from tuner.core.domain import QUANTIZED, ContextExchange, Topology, Workload, la
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
+from tuner.core.recompute import modules_of
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
 from tuner.launch.trainers.megatron_arguments import (
@@ -35,11 +36,12 @@ MEGATRON_SHARED: Final = (
 _REPLACED: Final = (
     *MEGATRON_SHARED,
     *("--context-parallel-size", "--num-virtual-stages-per-pipeline-rank", "--use-distributed-optimizer"),
-    *("--overlap-grad-reduce", "--overlap-param-gather", "--recompute-modules", "--log-throughput"),
-    *("--expert-model-parallel-size", "--expert-tensor-parallel-size", "--moe-token-dispatcher-type"),
-    *("--moe-flex-dispatcher-backend", "--moe-enable-deepep", "--account-for-embedding-in-pipeline-split"),
-    *("--account-for-loss-in-pipeline-split", "--decoder-first-pipeline-num-layers"),
-    *("--decoder-last-pipeline-num-layers", "--pipeline-model-parallel-layout"),
+    *("--overlap-grad-reduce", "--overlap-param-gather", "--recompute-modules", "--moe-layer-recompute"),
+    *("--log-throughput", "--expert-model-parallel-size", "--expert-tensor-parallel-size"),
+    *("--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend", "--moe-enable-deepep"),
+    *("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"),
+    *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"),
+    "--pipeline-model-parallel-layout",
 )
 _CHANGES_MODEL: Final = (
     *("--num-experts", "--multi-latent-attention", "--mtp-num-layers", "--spec", "--window-size", "--moe-layer-freq"),
@@ -127,8 +129,8 @@ def short_run(workload: Workload, topology: Topology, settings: Iterable[tuple[s
 
 def recomputation(topology: Topology) -> list[tuple[str, ...]]:
     """Return Megatron-LM's flags of activation recomputation."""
-    if topology.recompute == "selective":
-        return [("--recompute-granularity", "selective"), ("--recompute-modules", "core_attn")]
+    if modules := modules_of(topology.recompute):
+        return [("--recompute-granularity", "selective"), ("--recompute-modules", *modules)]
     if topology.recompute == "full":
         return [("--recompute-granularity", "full"), ("--recompute-method", "uniform"), ("--recompute-num-layers", "1")]
     return []

@@ -95,9 +95,9 @@ def _parallel(workload: Workload, topology: Topology) -> dict[str, Any]:
 def _activations(model: Model, topology: Topology) -> dict[str, Any]:
     """Return all fields of recomputation, and those of the token dispatcher."""
     found: dict[str, Any] = {"recompute_granularity": None, "recompute_method": None, "recompute_num_layers": None}
-    for flag, value in [*recomputation(topology), *(dispatch(topology) if model.experts else [])]:
-        name = flag.removeprefix("--").replace("-", "_")
-        found[name] = [value] if name == "recompute_modules" else int(value) if value.isdecimal() else value
+    for flag, *values in [*recomputation(topology), *(dispatch(topology) if model.experts else [])]:
+        name, value = flag.removeprefix("--").replace("-", "_"), values[0]
+        found[name] = values if name == "recompute_modules" else int(value) if value.isdecimal() else value
     return found
 
 

@@ -15,7 +15,8 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.domain import DISPATCHERS, RECOMPUTE
+from tuner.core.domain import DISPATCHERS
+from tuner.core.recompute import GRANULARITIES
 from tuner.costmodel.expert_shapes import experts_of
 from tuner.costmodel.memory import worst_need
 from tuner.costmodel.site_factors import PRIOR, SiteFactors
@@ -148,8 +149,8 @@ class GroundTruth:
 
     def _memory(self, columns: Columns) -> FloatArray:
         kernel = columns.workload.attention
-        kinds = [math.exp(MEMORY_KIND * normal(self.seed, "memory", kind, kernel)) for kind in RECOMPUTE]
-        needed: FloatArray = worst_need(columns, self._site).total * np.array(kinds)[columns.recompute]
+        kinds = [math.exp(MEMORY_KIND * normal(self.seed, "memory", kind, kernel)) for kind in GRANULARITIES]
+        needed: FloatArray = worst_need(columns, self._site).total * np.array(kinds)[columns.granularity]
         return needed
 
     def _cliffs(self, columns: Columns) -> FloatArray:
@@ -175,8 +176,8 @@ class GroundTruth:
         return found
 
     def _kind(self, columns: Columns) -> FloatArray:
-        kinds = [[KIND * normal(self.seed, "kind", kind, whether) for whether in range(2)] for kind in RECOMPUTE]
-        found: FloatArray = np.array(kinds)[columns.recompute, columns.sequence_parallel]
+        kinds = [[KIND * normal(self.seed, "kind", kind, whether) for whether in range(2)] for kind in GRANULARITIES]
+        found: FloatArray = np.array(kinds)[columns.granularity, columns.sequence_parallel]
         return found
 
 

@@ -9,9 +9,10 @@ import numpy as np
 
 from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, RECOMPUTE, Framework, Workload
+from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
+from tuner.core.recompute import GRANULARITIES, MODULES, RECOMPUTE, supported
 from tuner.core.text import either, listed
 from tuner.space.rules.rule import Rule
 
@@ -78,12 +79,17 @@ def _not_among(codes: Any, values: tuple[Any, ...], words: tuple[Any, ...]) -> A
     return ~np.isin(codes, [words.index(value) for value in values])
 
 
+def _recomputes_else(columns: Columns, values: tuple[str, ...]) -> Any:
+    """Return whether each row's recompute is none of these granularities, and selects none of these modules."""
+    return _not_among(columns.recompute, supported(set(values)), RECOMPUTE)
+
+
 def _fork_lacks(columns: Columns, fork: Fork) -> Any:
     if fork.lacks_workload(columns.workload):
         return np.True_
     return (
         _not_among(columns.partition, fork.partition, PARTITION)
-        | _not_among(columns.recompute, fork.recompute, RECOMPUTE)
+        | _recomputes_else(columns, fork.recompute)
         | ~np.isin(columns.zero, fork.zero)
     )
 
@@ -178,11 +184,11 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "recompute",
-        "the framework supports the recompute granularity",
+        "the framework supports the recompute granularity and modules",
         reads=("recompute", "layers"),
         vary=("recompute",),
-        lacks=lambda record, _: set(record.recompute.value) != set(RECOMPUTE),
-        broken=lambda c, record: _not_among(c.recompute, record.recompute.value, RECOMPUTE),
+        lacks=lambda record, _: set(record.recompute.value) != {*GRANULARITIES, *MODULES},
+        broken=lambda c, record: _recomputes_else(c, record.recompute.value),
         numbers=lambda c, record: (
             f"{record.name} recomputes {either(record.recompute.value)} of its {c.layers} layers, "
             f"not {RECOMPUTE[int(c.recompute)]}"

@@ -10,8 +10,7 @@ from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, Workload, layout_chunks
 from tuner.core.frameworks import context_exchange, record_of
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
-from tuner.space.rules.expert_laws import EXPERT_LAWS
-from tuner.space.rules.framework_laws import FRAMEWORK_LAWS, elsewhere
+from tuner.space.rules.framework_laws import elsewhere
 from tuner.space.rules.quantities import (
     NEEDED_ZERO,
     attention_mask,
@@ -395,6 +394,4 @@ LAWS: Final[tuple[Rule, ...]] = (
         hint="or another kernel with --attention",
         binding=lambda workload: workload.attention in ("flash1", "flash2"),
     ),
-    *EXPERT_LAWS,
-    *FRAMEWORK_LAWS,
 )
