@@ -69,7 +69,8 @@ def compared(row: Row) -> RecipeComparison:
     assert row.run is not None and row.seconds is not None  # noqa: S101, PT018 - for the type checker
     workload = replace(row.run.workload, framework="megatron-core")
     cluster, topology = row.run.cluster, _as_launched(row.run.topology)
-    space = Space(workload=workload, cluster=cluster, rules=RuleSet(), axes=default_axes(workload, cluster))
+    axes = {**default_axes(workload, cluster), "moe_overlap": (topology.moe_overlap,)}
+    space = Space(workload=workload, cluster=cluster, rules=RuleSet(), axes=axes)
     broken = [violation.rule for violation in RuleSet().violations(Columns.of([topology], workload, cluster))]
     return RecipeComparison(
         group=row.group,

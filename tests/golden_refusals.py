@@ -66,6 +66,7 @@ AXES: Final[tuple[dict[str, Any], ...]] = (
     {"offload": "optimizer"},
     *({"ep": 4, "dispatcher": dispatcher} for dispatcher in ("allgather", "deepep", "hybridep")),
     {"ep": 2, "etp": 2, "sequence_parallel": True},
+    {"ep": 4, "moe_overlap": True},
 )
 
 
@@ -135,7 +136,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
             yield f"{name} {words}", run(replace(plain, model=model), ONE)
         for words, workload in varied(plain):
             yield f"{name} with {words}", run(workload, ONE)
-        for stack in (Stack(moe_overlap=True), Stack(cp_comm="a2a")):
+        for stack in (Stack(cp_comm="a2a"),):
             yield f"{name} with {stack}", run(replace(plain, stack=stack), ONE)
         for axes in AXES:
             words = " ".join(f"{axis}={value}" for axis, value in axes.items())

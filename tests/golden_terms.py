@@ -221,10 +221,10 @@ CASES: Final = (
     ),
     Case(
         name="FP8 experts beside another microbatch",
-        key="tp2-pp2-dp8-mbs2-z1-sp-rcore_attn+mla_up_proj+mlp+moe_act+shared_experts-ep8-etp2-deepep",
+        key="tp2-pp2-dp8-mbs2-z1-sp-rcore_attn+mla_up_proj+mlp+moe_act+shared_experts-ep8-etp2-deepep-overlap",
         space={**EXPERTS, "model": DEEPSEEK, "precision": "fp8", "routing": "natural"},
         model={"experts": _grouped(3)},
-        workload={"framework": "megatron-core", "stack": Stack(moe_overlap=True)},
+        workload={"framework": "megatron-core"},
         site=SLOW_SITE,
     ),
     Case(

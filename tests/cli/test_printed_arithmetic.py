@@ -312,7 +312,7 @@ def test_a_plan_names_the_six_rules_that_removed_most(
         return SimpleNamespace(key=key, fits=fits, days=1.0)
 
     made: Any = SimpleNamespace(
-        tally=tally, fitting=1, seconds=0.5, remedy="", top=[row("a", fits=True), row("b", fits=False)]
+        tally=tally, fitting=1, seconds=0.5, remedy="", hint="", top=[row("a", fits=True), row("b", fits=False)]
     )
     plan._print_text(space, made, CostModel())
     printed = capsys.readouterr().out

@@ -128,7 +128,7 @@ def test_deepep_moves_a_copy_for_each_remote_node() -> None:
 
 
 def overlapped(topology: dict[str, Any], *, on: bool, model: Model = QWEN3_30B) -> ExpertLayer:
-    one = columns(topology, model=model, framework="megatron-core", stack=Stack(moe_overlap=on))
+    one = columns({**topology, "moe_overlap": on}, model=model, framework="megatron-core")
     return expert_layer_seconds(one, SITE, Links(one, SITE))
 
 
@@ -152,8 +152,9 @@ def test_exchanges_longer_than_the_computing_beside_them_stay_visible() -> None:
 
 
 def test_overlap_depends_on_the_microbatches_of_each_row() -> None:
-    rows = [{"ep": 8, "nodes": dp // 8, "dp": dp} for dp in (32, 32, 16, 16, 8, 8)]
-    settings: dict[str, Any] = {"framework": "megatron-core", "stack": Stack(moe_overlap=True)}
+    each = ((32, True), (16, True), (16, False), (8, True))
+    rows = [{"ep": 8, "nodes": dp // 8, "dp": dp, "moe_overlap": on} for dp, on in each]
+    settings: dict[str, Any] = {"framework": "megatron-core"}
     together = scored(*rows, **settings).time_terms["dispatch"]
     assert together == pytest.approx([scored(row, **settings).time_terms["dispatch"][0] for row in rows])
 

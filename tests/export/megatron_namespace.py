@@ -103,6 +103,7 @@ def trained(ns: Namespace) -> dict[str, Any]:
         "sequence_parallel": ns.sequence_parallel,
         "sharding": (ns.use_distributed_optimizer, ns.overlap_grad_reduce, ns.overlap_param_gather),
         "batch": (ns.micro_batch_size, ns.global_batch_size),
+        "moe_overlap": (ns.overlap_moe_expert_parallel_comm, ns.delay_wgrad_compute),
         "recompute": (
             ns.recompute_granularity,
             ns.recompute_method,
@@ -309,6 +310,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "sequence_parallel": topology.sequence_parallel,
         "sharding": (topology.zero == 1,) * 3,
         "batch": (topology.micro_batch, workload.global_batch),
+        "moe_overlap": (topology.moe_overlap, False),
         "recompute": {
             "none": (None, None, None, ()),
             "selective": ("selective", None, None, ("core_attn",)),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.export.megatron_namespace import asked, assert_exact_or_refused, parsed, trained
+from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import hugging_face_run, identified_runs
 from tuner.core.assignment import Assignment
 from tuner.core.domain import DISPATCHERS
@@ -97,7 +98,7 @@ def expert_runs(draw: st.DrawFn) -> ProductionRun:
         )
     ep, etp = draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 2]))
     topology = replace(run.topology, ep=ep, etp=etp, dispatcher=draw(st.sampled_from(DISPATCHERS)))
-    topology = replace(topology, recompute=draw(st.sampled_from(RECOMPUTE)))
+    topology = replace(topology, recompute=draw(st.sampled_from(RECOMPUTE)), moe_overlap=draw(st.booleans()))
     return replace(run, workload=replace(run.workload, model=model), topology=topology)
 
 
@@ -303,3 +304,27 @@ def test_the_stages_of_deepseek_are_those_of_nvidias_recipe() -> None:
     assert ("--pipeline-model-parallel-layout", f"Et*31|{'t' * 30}mL") in megatron_core_flags(two)
     assert_exact_or_refused(two)
     assert "'Et*4|(tttt|)*14tmL'" in bundle(wide, "megatron-bridge", SITE)["recipe.py"]
+
+
+@pytest.mark.parametrize(
+    ("format_name", "words"),
+    [
+        ("megatron-core", ["--overlap-moe-expert-parallel-comm"]),
+        (
+            "megatron-bridge",
+            [
+                "from megatron.bridge.training.comm_overlap import CommOverlapConfig\n",
+                "config.comm_overlap = config.comm_overlap or CommOverlapConfig(tp_comm_overlap=False)\n",
+                "config.comm_overlap.overlap_moe_expert_parallel_comm = True\n",
+            ],
+        ),
+    ],
+)
+def test_an_overlapped_exchange_is_exported_with_more_connections(format_name: str, words: list[str]) -> None:
+    run = bloom("tp1-pp1-dp8-mbs1-z1-rnone-ep8", model="qwen3-30b-a3b", nodes=1, global_batch=32, precision="bf16")
+    run = replace(run, workload=replace(run.workload, framework="megatron-core"))
+    for overlap, connections in ((False, 1), (True, 32)):
+        topology = replace(run.topology, moe_overlap=overlap)
+        text = "".join(exported(replace(run, topology=topology), format_name).values())
+        assert f"export CUDA_DEVICE_MAX_CONNECTIONS={connections}\n" in text
+        assert all((word in text) == overlap for word in words)

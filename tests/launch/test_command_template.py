@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -125,3 +126,16 @@ def test_megatrons_jobs_have_the_variable_that_tp_needs(
     one.folder.mkdir()
     spec = CommandTemplate.parse(command, cwd=tmp_path, trainer=trainer, configure=lambda _: {}).prepare(one)
     assert spec.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") == expected
+
+
+def test_jobs_that_overlap_the_exchange_of_tokens_have_more_connections(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("CUDA_DEVICE_MAX_CONNECTIONS", raising=False)
+    one = job(tmp_path)
+    one.folder.mkdir()
+    one = replace(one, topology=replace(one.topology, moe_overlap=True))
+    template = CommandTemplate.parse(
+        "python pretrain_gpt.py", cwd=tmp_path, trainer="megatron-lm", configure=lambda _: {}
+    )
+    assert template.prepare(one).environment["CUDA_DEVICE_MAX_CONNECTIONS"] == "32"

@@ -256,6 +256,8 @@ PRINTED = {
         ({"checkpoint_activations": "True"}, {"recompute": "full"}),
         ({"recompute_activations": "True"}, {"recompute": "selective"}),
         ({"recompute_granularity": "None"}, {"recompute": "none"}),
+        ({"overlap_moe_expert_parallel_comm": "True"}, {"moe_overlap": True}),
+        ({"overlap_moe_expert_parallel_comm": "False"}, {"moe_overlap": False}),
         ({"sequence_parallel": "True"}, {"sequence_parallel": True}),
         ({"sequence_parallel": "False"}, {"sequence_parallel": False}),
         ({"pp_partition_method": "type:transformer|embedding"}, {"partition": "embedding"}),

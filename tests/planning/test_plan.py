@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -64,6 +65,19 @@ def test_a_topology_that_may_not_fit_comes_behind_one_that_does_and_is_a_little_
     risky = [row for row in others if row.training < first.training]
     assert risky
     assert all(1 - row.out_of_memory < row.training / first.training for row in risky)
+
+
+def test_a_long_exchange_of_tokens_suggests_to_overlap_it() -> None:
+    mixture: dict[str, Any] = {"model": "qwen3-235b", "gpu": "H100-80GB-SXM", "nodes": 32, "global_batch": 2048}
+    pins = ["tp=2", "pp=8", "micro_batch=1", "zero=1", "dispatcher=deepep", "vpp=1,6"]
+    hint = plan(space_for(**mixture, settings=[*pins, "ep=32"]), top=1).hint
+    assert re.fullmatch(
+        r"The exchange of tokens takes [1-9][0-9]% of the first row's time; --set moe_overlap=on,off also tries .*",
+        hint,
+    )
+    assert plan(space_for(**mixture, settings=[*pins, "ep=32", "moe_overlap=on,off"]), top=1).hint == ""
+    assert plan(space_for(**mixture, settings=[*pins[:4], "ep=1"]), top=1).hint == ""
+    assert plan(space_for(**mixture, settings=["tp=2", "ep=32"], framework="torchtitan"), top=1).hint == ""
 
 
 def test_the_terms_of_a_row_add_up_and_the_interval_holds_it(default_space: Space) -> None:

@@ -61,7 +61,8 @@ def test_a_key_with_two_dispatchers_is_refused() -> None:
 
 def test_only_mixtures_of_experts_have_expert_axes() -> None:
     dense, mixture = space(model=WITHOUT_EXPERTS), space(model=QWEN3_30B)
-    assert {axis: dense.axes[axis] for axis in EXPERT_AXES} == {"ep": (1,), "etp": (1,), "dispatcher": ("alltoall",)}
+    assert {axis: dense.axes[axis] for axis in EXPERT_AXES} == {axis: (usual,) for axis, usual in EXPERT_AXES.items()}
+    assert mixture.axes["moe_overlap"] == (False,)
     assert not EXPERT_AXES.keys() & axes_document(dense.axes).keys()
     assert mixture.axes["ep"] == (1, 2, 4, 8)
     assert {"alltoall", "deepep"} < set(mixture.axes["dispatcher"])
@@ -90,6 +91,7 @@ def _legal(axes: dict[str, tuple[Any, ...]], where: Space) -> Iterator[Topology]
             and experts.shared_ffn % one.tp == 0
             and (one.tp == 1 or one.sequence_parallel)
             and (folded > 1 or one.dispatcher == "alltoall")
+            and not (one.moe_overlap and (one.ep == 1 or one.dispatcher == "allgather"))
             and not (one.sequence_parallel and one.tp == 1)
             and where.workload.global_batch % one.dp == 0
         ):
@@ -99,10 +101,38 @@ def _legal(axes: dict[str, tuple[Any, ...]], where: Space) -> Iterator[Topology]
 def test_the_legal_space_of_a_mixture_follows_the_laws() -> None:
     """The walk over the grid finds the same topologies as plain loops."""
     pins = ["pp=1", "vpp=1", "micro_batch=1", "zero=1", "recompute=none", "partition=layers", "heads=8", "cp=1,2"]
-    where = space(settings=[*pins, "tp=1,2,4", "etp=1,2,4", "ep=1,2,4,8,16"], allow=["dp-multiple-of-4"])
+    pins += ["tp=1,2,4", "etp=1,2,4", "ep=1,2,4,8,16", "moe_overlap=on,off"]
+    where = space(settings=pins, allow=["dp-multiple-of-4"])
     found = {topology.key for block in where.blocks() for topology in where.topologies(block)}
     assert found == {topology.key for topology in _legal(dict(where.axes), where)}
     assert len(found) > 100
+
+
+@pytest.mark.parametrize(
+    ("changes", "excluded"),
+    [
+        ({}, ""),
+        ({"pp": 2, "vpp": 2}, ""),
+        ({"recompute": "core_attn+layernorm+moe_act"}, ""),
+        ({"dispatcher": "deepep"}, ""),
+        ({"pp": 2}, "pp > 1 with vpp=1"),
+        ({"recompute": "full"}, "full recompute"),
+        ({"recompute": "layernorm+moe"}, "recompute of moe"),
+        ({"dispatcher": "allgather", "recompute": "full"}, "the dispatcher allgather and full recompute"),
+        ({"ep": 1}, "ep=1"),
+        ({"model": replace(TINY_EXPERTS, mtp_layers=2)}, "mtp_layers > 1"),
+        ({"precision": "fp32"}, "fp32"),
+    ],
+)
+def test_the_exchange_of_tokens_overlaps_where_megatron_allows_it(changes: dict[str, Any], excluded: str) -> None:
+    sizes = {"nodes": 1, "tp": 1, "pp": 1, "dp": 4, "micro_batch": 1, "ep": 2, "recompute": "none", "moe_overlap": True}
+    described = {"model": TINY_EXPERTS, **{name: changes[name] for name in ("model", "precision") if name in changes}}
+    where = space_for(**described, gpu="H100-80GB-SXM", nodes=1, attention="eager")
+    one = Topology(**{**sizes, **{name: value for name, value in changes.items() if name not in described}})
+    found = BY_NAME["overlap-of-experts"].violation(Columns.of([one], where.workload, where.cluster))
+    assert (found.message if found else "") == (f"moe_overlap=on excludes {excluded}" if excluded else "")
+    without = Columns.of([replace(one, moe_overlap=False)], where.workload, where.cluster)
+    assert BY_NAME["overlap-of-experts"].violation(without) is None
 
 
 @pytest.mark.parametrize(

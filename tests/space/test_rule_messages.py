@@ -66,7 +66,10 @@ MESSAGES = {
     "deepspeed could run it (--framework)",
     "framework-fork": "no fork of megatron-deepspeed (deepspeed and bloom) has embedding partition over pp=74, "
     "ZeRO 1 and selective recompute for this model with fused attention; megatron-core could run it (--framework)",
-    "experts-for-ep": "bloom-14336x72 has no experts, which ep=2, etp=1 and alltoall need",
+    "experts-for-ep": "bloom-14336x72 has no experts, which ep=2, etp=1, alltoall and moe_overlap=off need",
+    "overlap-of-experts": "moe_overlap=on excludes pp > 1 with vpp=1 and full recompute",
+    "framework-moe-overlap": "deepspeed does not overlap the exchange of tokens among ep=4 ranks; megatron-core could "
+    "run it (--framework)",
     "experts-by-ep": "16 experts are not divisible by ep=3",
     "ep-in-stage": "tp(1) x dp(4) = 4 ranks are not divisible by etp x ep = 1 x 8 = 8",
     "expert-ffn-by-etp": "an expert's width of 256 is not divisible by etp=5",

@@ -180,6 +180,8 @@ BREAKS = {
     "deepep-ranks": ("tp1-pp1-dp40-mbs1-z1-ep5-deepep", {**EXPERTS, "nodes": 5, "global_batch": 640}),
     "deepep-in-node": ("tp1-pp1-mbs1-z1-ep16-deepep", {**EXPERTS, "gpu": "A100-80GB-SXM", "nodes": 2}),
     "hybridep-by-domain": ("tp1-pp1-dp96-mbs1-z1-ep16-etp6-hybridep", {**EXPERTS, "gpu": "GB200-192GB", "nodes": 24}),
+    "overlap-of-experts": ("tp1-pp4-dp4-mbs1-z1-ep4-overlap", {**EXPERTS, "nodes": 2}),
+    "framework-moe-overlap": ("tp1-pp1-dp4-mbs1-z1-rnone-ep4-overlap", {**EXPERTS, "framework": "deepspeed"}),
     "recompute-modules": ("tp8-pp12-mbs1-z1-rmoe_act", {"framework": "megatron-core"}),
     "recompute-delayed-fp8": (
         "tp1-pp1-mbs1-z1-rlayernorm+moe_act",

@@ -271,7 +271,11 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
 @pytest.mark.parametrize(
     ("own", "other", "features"),
     [
-        ("deepspeed", "megatron-core", "pp cp vpp ep etp dispatcher partition sequence-parallel recompute fork"),
+        (
+            "deepspeed",
+            "megatron-core",
+            "pp cp vpp ep etp dispatcher moe-overlap partition sequence-parallel recompute fork",
+        ),
         (
             "fsdp2",
             "torchtitan",

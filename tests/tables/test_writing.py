@@ -27,7 +27,6 @@ STACK = Stack(
     quantized_weights=False,
     bf16_layers=(0, 4),
     split_sends=True,
-    moe_overlap=True,
     cuda_graph="partial",
     cp_comm="a2a",
     cudnn="9.13.1",

@@ -73,6 +73,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "expert-ffn-by-etp": (MIXTURE, {"dp": 3, "etp": 3}, "has no expert tensor parallelism"),
     "one-dispatcher": (MIXTURE, {"dispatcher": "deepep"}, "no dispatcher deepep"),
     "framework-etp": (MIXTURE, {"dp": 2, "etp": 2}, "has no expert tensor parallelism"),
+    "framework-moe-overlap": (MIXTURE, {"dp": 2, "ep": 2, "moe_overlap": True}, "does not overlap the exchange"),
     "framework-dispatcher": (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "deepep"}, "no dispatcher deepep"),
     "framework-partition": (
         replace(WORKLOAD, framework="deepspeed"),
@@ -114,6 +115,7 @@ ELSEWHERE = {
     "framework-hsdp": "likewise",
     "framework-ep": "the worker has it: test_experts.py",
     "dispatcher-for-gpu": "the worker has neither DeepEP nor HybridEP on any GPU",
+    "overlap-of-experts": "of Megatron-Core, and the worker has no overlap",
     **dict.fromkeys(("deepep-ranks", "deepep-in-node", "hybridep-by-domain"), "likewise"),
     "framework-offload": "the worker has all kinds: test_losses.py",
     "framework-pp": "the worker has it",

@@ -66,6 +66,8 @@ class FrameworkRecord:
     """Stages of ZeRO that run with ep > 1; empty if the framework has no expert parallelism."""
     dispatcher: Capability[tuple[Dispatcher, ...]]
     """Empty where the framework has no expert parallelism."""
+    moe_overlap: Capability[bool]
+    """Whether the exchange of tokens overlaps with another microbatch's pass."""
     precision: Capability[tuple[Precision, ...]]
     precision_recipe: Capability[tuple[PrecisionRecipe, ...]]
     """Recipes for fp8, the default first, and for fp4."""
@@ -138,6 +140,7 @@ class FrameworkRecord:
             "zero-with-ep": topology.ep > 1 and self.ep.value and topology.zero not in self.zero_with_ep.value,
             "etp": topology.etp > 1 and not self.etp.value,
             "dispatcher": topology.ep > 1 and topology.dispatcher not in self.dispatcher.value,
+            "moe-overlap": topology.moe_overlap and not self.moe_overlap.value,
             "offload": topology.offload not in self.offload.value,
             "fork": bool(self.forks) and all(fork.lacks(workload, topology) for fork in self.forks),
         }

@@ -39,6 +39,7 @@ AXES: Final = (
     "ep",
     "etp",
     "dispatcher",
+    "moe_overlap",
 )
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
@@ -88,6 +89,8 @@ class Columns:
     etp = Column()
     dispatcher = Column()
     """Index into `DISPATCHERS`."""
+    moe_overlap = Column()
+    """0 or 1."""
     heads = Column()
     hidden = Column()
     layers = Column()
@@ -247,6 +250,7 @@ class Columns:
             ep=values["ep"],
             etp=values["etp"],
             dispatcher=DISPATCHERS[values["dispatcher"]],
+            moe_overlap=bool(values["moe_overlap"]),
             heads=None if values["heads"] == model.heads else values["heads"],
             shape=None if own_shape else Shape(hidden=values["hidden"], layers=values["layers"]),
             global_batch=None if values["global_batch"] == self.workload.global_batch else values["global_batch"],
@@ -276,6 +280,7 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "ep": topology.ep,
         "etp": topology.etp,
         "dispatcher": DISPATCHERS.index(topology.dispatcher),
+        "moe_overlap": int(topology.moe_overlap),
         "heads": workload_as_trained.model.heads,
         "hidden": workload_as_trained.model.hidden,
         "layers": workload_as_trained.model.layers,

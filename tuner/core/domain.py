@@ -198,8 +198,6 @@ class Stack:
     """First and last layers that stay in 16 bits while all others are in fp8 or fp4."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
-    moe_overlap: bool | None = None
-    """Whether the exchange of tokens among experts overlaps with another microbatch's pass."""
     cuda_graph: CudaGraph | None = None
     """The part launched as recorded CUDA graphs: nothing, all but experts, or all."""
     cp_comm: ContextExchange | None = None
@@ -319,6 +317,8 @@ class Topology:
     `--expert-tensor-parallel-size` is therefore always written."""
     dispatcher: Dispatcher = "alltoall"
     """How tokens reach their experts and return: `DISPATCHERS`."""
+    moe_overlap: bool = False
+    """Whether the exchange of tokens overlaps with another microbatch's pass."""
     heads: int | None = None
     """None: the model's own."""
     shape: Shape | None = None
@@ -359,13 +359,14 @@ class Topology:
         parts += [f"ep{self.ep}"] * (self.ep != 1)
         parts += [f"etp{self.etp}"] * (self.etp != 1)
         parts += [self.dispatcher] if self.dispatcher != "alltoall" else []
+        parts += ["overlap"] * self.moe_overlap
         parts += [f"h{self.heads}"] * (self.heads is not None)
         parts += [str(self.shape)] * (self.shape is not None)
         parts += [f"gbs{self.global_batch}"] * (self.global_batch is not None)
         return "-".join(parts)
 
 
-EXPERT_AXES: Final[Mapping[str, Any]] = {"ep": 1, "etp": 1, "dispatcher": "alltoall"}
+EXPERT_AXES: Final[Mapping[str, Any]] = {"ep": 1, "etp": 1, "dispatcher": "alltoall", "moe_overlap": False}
 """Fields of a topology that only a mixture of experts has, with their defaults."""
 
 OPT_IN: Final[Mapping[str, Any]] = {"offload": "none", "hsdp": 1, **EXPERT_AXES}

@@ -119,6 +119,7 @@ _RECORDS: Final = (
         dispatcher=Capability(
             DISPATCHERS, _LM_ARGUMENTS + "--moe-token-dispatcher-type, --moe-flex-dispatcher-backend deepep, hybridep"
         ),
+        moe_overlap=Capability(True, _LM_ARGUMENTS + "--overlap-moe-expert-parallel-comm"),
         precision=Capability(
             ("fp32", "fp16", "bf16", "fp8", "fp4"), _LM_ARGUMENTS + "--fp16, --bf16, --fp8-format, --fp4-format"
         ),
@@ -171,6 +172,7 @@ _RECORDS: Final = (
         etp=Capability(False, _MDS_ARGUMENTS + "--enable-expert-tensor-parallelism, not modeled"),
         zero_with_ep=Capability((), _MDS_ARGUMENTS + "--moe-expert-parallel-size, not modeled"),
         dispatcher=Capability((), _DEEPSPEED + "moe/sharded_moe.py: an all-to-all with dropped tokens"),
+        moe_overlap=Capability(False, _DEEPSPEED + "moe/sharded_moe.py: _AllToAll is synchronous"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
             _MDS_ARGUMENTS + "--fp16, --bf16",
@@ -208,6 +210,7 @@ _RECORDS: Final = (
         dispatcher=Capability(
             ("alltoall",), "tuner/worker/parallel.py: exchanged; " + _DEEPSPEED + "moe/sharded_moe.py: _AllToAll"
         ),
+        moe_overlap=Capability(False, _DEEPSPEED + "moe/sharded_moe.py: _AllToAll is synchronous"),
         precision=Capability(("fp32", "fp16", "bf16"), _WORKER + ": fp32, bf16 or fp16, not fp8"),
         precision_recipe=Capability((), _WORKER + ": no fp8"),
         attention=Capability(("eager", "flash1", "flash2"), _WORKER + ": no fused attention"),
@@ -241,6 +244,7 @@ _RECORDS: Final = (
         etp=Capability(False, _ACCELERATE + "parallelism_config.py: no expert axis"),
         zero_with_ep=Capability((), _ACCELERATE + "parallelism_config.py: no expert axis"),
         dispatcher=Capability((), _ACCELERATE + "parallelism_config.py: no expert axis"),
+        moe_overlap=Capability(False, _ACCELERATE + "parallelism_config.py: no expert axis"),
         precision=Capability(
             ("fp32", "fp16", "bf16"),
             _ACCELERATE + "utils/dataclasses.py: mixed_precision_policy",
@@ -289,6 +293,7 @@ _RECORDS: Final = (
         etp=Capability(False, _TITAN_CONFIG + "expert_tensor_parallel_degree was removed in c4b409af2"),
         zero_with_ep=Capability((2, 3), _TITAN_CONFIG + "data_parallel_shard_degree"),
         dispatcher=Capability(("alltoall", "deepep", "hybridep"), _TITAN_CONFIG + "expert_parallel_comm_backend"),
+        moe_overlap=Capability(False, _TITAN_CONFIG + "no field of ParallelismConfig"),
         precision=Capability(
             ("fp32", "bf16", "fp8"), _TITAN_CONFIG + "mixed_precision_param; components/quantization/float8.py"
         ),

@@ -44,6 +44,7 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
     **{word: ("partition", partition) for partition, word in PARTITION_KEYS.items()},
     **{word: ("offload", offload) for offload, word in OFFLOAD_KEYS.items()},
     **{dispatcher: ("dispatcher", dispatcher) for dispatcher in DISPATCHERS},
+    "overlap": ("moe_overlap", True),
 }
 _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 

@@ -88,6 +88,8 @@ def _parts(workload: Workload, topology: Topology) -> Named:
         yield "etp", f"the worker has no expert tensor parallelism, and etp is {topology.etp}; use etp=1."
     if topology.dispatcher != "alltoall":
         yield "dispatcher", f"the worker has no dispatcher {topology.dispatcher}; use alltoall."
+    if topology.moe_overlap:
+        yield "moe_overlap", "the worker does not overlap the exchange of tokens; use moe_overlap=off."
     if topology.recompute not in GRANULARITIES:
         yield "recompute", f"the worker recomputes {either(GRANULARITIES)}, not {topology.recompute}."
     if topology.zero < OFFLOAD_ZERO[topology.offload]:

@@ -94,8 +94,9 @@ class ExpertLayer(Layer):
 def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> ExpertLayer:
     """Estimate one layer of the stage that has most of the layers with experts."""
     experts, routing, dispatch = (part(columns, site, links) for part in (_experts, _routing, _dispatch))
-    if terms_of(columns.workload).moe_overlap:
-        dispatch = _beside_another(columns, site, links, experts, routing, dispatch)
+    if columns.moe_overlap.any():
+        exposed = _beside_another(columns, site, links, experts, routing, dispatch)
+        dispatch = _chosen(columns.moe_overlap == 1, exposed, dispatch)
     parts = (experts, routing, dispatch)
     shared, share = shared_ffn(columns), moe_share(columns)
     beside = RoutedPart(
@@ -120,6 +121,11 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         routing=share * sum(routing),
         dispatch=share * sum(dispatch),
     )
+
+
+def _chosen(rows: BoolArray, passes: Passes, others: Passes) -> Passes:
+    """Return the passes in these rows, and the others elsewhere."""
+    return np.where(rows, passes[0], others[0]), np.where(rows, passes[1], others[1])
 
 
 def _beside_another(
@@ -161,9 +167,10 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
 
     The host waits for the number of tokens of each expert, so that nothing is queued behind the exchange; the launches
     expert by expert then run beside the products, which wait for them where an expert has few tokens. Where experts
-    have a capacity the host need not ask, and beside another microbatch's pass the GPU has work.
+    have a capacity the host need not ask. Another microbatch's pass does not fill the wait: its kernels are launched by
+    the same host, and those launched before have ended when the tokens are counted.
     """
-    if experts_of(columns).capacity_factor or terms_of(columns.workload).moe_overlap:
+    if experts_of(columns).capacity_factor:
         return np.zeros_like(products)
     pace = host_pace(columns.cluster.gpu, site)
     launches = _host(columns)[0] - EXPERT_HOST_SECONDS

@@ -44,8 +44,6 @@ class FrameworkTerms:
     that are kept from one microbatch to the next."""
     split_sends: bool = False
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
-    moe_overlap: bool = False
-    """Whether exchanges of tokens overlap with another microbatch's pass."""
     fused_accumulation: bool = False
     """Whether the products of the weights' gradients add to those of earlier microbatches."""
     fused_elementwise: bool = False
@@ -108,7 +106,6 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
         "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; core/"
-        "transformer/transformer_config.py: overlap_moe_expert_parallel_comm is off; "
         "core/tensor_parallel/cross_entropy.py: exp_logits",
     ),
     "fsdp2": FrameworkTerms(
@@ -151,7 +148,7 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 
 
 _STATED: Final = (
-    *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends", "moe_overlap"),
+    *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends"),
     *("cuda_graph", "cudnn"),
     *("state_precision", "loss_precision", "loss_chunks", "fused_loss"),
 )
@@ -182,7 +179,6 @@ def described(workload: Workload) -> list[str]:
         "context parallel ranks gather all keys and values": exchange == "all_gather",
         "context parallel ranks exchange heads for tokens": exchange == "a2a",
         "sends are split over tensor parallel ranks": terms.split_sends,
-        "token exchange overlaps with another microbatch's pass": terms.moe_overlap,
         "gradients accumulate within their GEMMs": terms.fused_accumulation,
         "whole gradients until the last microbatch's are reduced": terms.unsharded_gradients,
         "selective recomputation of every second GEMM": terms.saved_products,

@@ -153,7 +153,8 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         freed = freed + stage.bf16_share * (freed_by_selection(halves, scores) - freed)
     working = np.where(columns.recompute == _FULL, layer, freed)  # what is computed again, meanwhile
     if workload.model.experts:
-        working = working + dispatcher_buffers(columns)
+        beside = columns.moe_overlap == 1  # the next microbatch's layer, while this one's is not yet free
+        working = working + (1 + beside) * dispatcher_buffers(columns) + beside * (layer - freed)
     parameters = stage.elements(sharded=False)
     shard = {least: stage.elements(zero >= least) for least in (1, 2, 3)}
     logits = stage.is_last * _logits(columns)

@@ -31,8 +31,8 @@ Lengths = tuple[tuple[float, float], ...]
 
 LENGTHS: Final[Lengths] = ((SHAPE_LENGTH_SCALE, 1.0),)
 
-_KERNEL_CHOICES: Final = (len(GRANULARITIES), 2, 2, len(OFFLOAD), len(DISPATCHERS))
-"""Recompute, ZeRO's third stage or not, sequence parallelism or not, offload, dispatcher."""
+_KERNEL_CHOICES: Final = (len(GRANULARITIES), 2, 2, len(OFFLOAD), len(DISPATCHERS), 2)
+"""Recompute, ZeRO's third stage or not, sequence parallelism or not, offload, dispatcher, its overlap or not."""
 
 _PLACE: Final = 4
 """Place of sequence parallelism in a kernel's word, after attention kernel, norms, recompute and ZeRO."""
@@ -68,11 +68,14 @@ class Features:
         experts = workload.model.experts is not None
         split = columns.tp + _RANKS * (columns.ep + _RANKS * columns.etp) if experts else columns.tp
         dispatchers = [f" {dispatcher}" if experts else "" for dispatcher in DISPATCHERS]
-        kinds = [columns.granularity, columns.zero == 3, columns.sequence_parallel, columns.offload, columns.dispatcher]
+        kinds = [
+            *(columns.granularity, columns.zero == 3, columns.sequence_parallel, columns.offload),
+            *(columns.dispatcher, columns.moe_overlap),
+        ]
         codes = np.ravel_multi_index(kinds, _KERNEL_CHOICES)
         words = [
-            f"{stack} {recompute} {zero3} {sp} {offload}{dispatchers[dispatcher]}"
-            for recompute, zero3, sp, offload, dispatcher in np.ndindex(*_KERNEL_CHOICES)
+            f"{stack} {recompute} {zero3} {sp} {offload}{dispatchers[dispatcher]}{' overlap' * overlap}"
+            for recompute, zero3, sp, offload, dispatcher, overlap in np.ndindex(*_KERNEL_CHOICES)
         ]
         return cls(
             smooth=np.log2(np.stack(smooth, axis=1).astype(np.float64)),

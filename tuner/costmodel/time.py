@@ -116,7 +116,8 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
     if experts := columns.workload.model.experts:
         parts = (*parts, columns.ep, columns.etp, columns.dispatcher)
         parts = (*parts, columns.pp, columns.layers) if experts.dense_layers or experts.period > 1 else parts
-        parts = (*parts, columns.pp, columns.microbatches) if terms_of(columns.workload).moe_overlap else parts
+        if columns.moe_overlap.any():
+            parts = (*parts, columns.moe_overlap, columns.pp, columns.microbatches)
     code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
     span = 1
     for part in parts:

@@ -152,6 +152,7 @@ _USUAL: Final[Mapping[str, object]] = {
     "recompute": "none",
     "partition": "layers",
     "dispatcher": "alltoall",
+    "moe_overlap": False,
     "offload": "none",
     "hsdp": 1,
 }

@@ -281,6 +281,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "offload": trains_only("none", lambda r: r.topology.offload == "none"),
     "recompute": _from_flags("recompute"),
+    "moe_overlap": expressed("`comm_overlap.overlap_moe_expert_parallel_comm`"),
     "partition": expressed(
         "`model.account_for_embedding_in_pipeline_split`, `model.account_for_loss_in_pipeline_split`, "
         "`model.pipeline_model_parallel_layout`",

@@ -195,6 +195,7 @@ WITHOUT_EXPERT_PARALLELISM: Final[Mapping[str, Treatment]] = {
     "ep": trains_only("1", lambda run: run.topology.ep == 1),
     "etp": trains_only("1", lambda run: run.topology.etp == 1),
     "dispatcher": trains_only("alltoall", lambda run: run.topology.dispatcher == "alltoall"),
+    "moe_overlap": trains_only("off", lambda run: not run.topology.moe_overlap),
 }
 """The treatments of a format that has no expert parallelism."""
 

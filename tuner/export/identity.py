@@ -290,6 +290,7 @@ _TOPOLOGY: Final = (
     _numeric("ep", "expert parallelism", "topology"),
     _numeric("etp", "expert tensor parallelism", "topology"),
     _described("dispatcher", "dispatcher", lambda t: f"the dispatcher {t.dispatcher}", subject="topology"),
+    _switched("moe_overlap", "overlap of the exchange of tokens", "topology"),
     _described("zero", "ZeRO stage", lambda t: f"ZeRO stage {t.zero}", subject="topology"),
     _switched("sequence_parallel", "sequence parallelism", "topology"),
     _described("recompute", "recomputation", lambda t: f"{t.recompute} recompute", subject="topology"),

@@ -30,7 +30,7 @@ from tuner.core.text import counted, listed
 from tuner.export.formats import Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import number, usual_scale
 from tuner.export.production import ProductionRun
-from tuner.launch.trainers.megatron_lm import dispatch
+from tuner.launch.trainers.megatron_lm import dispatch, overlap
 
 _MLA_YARN: Final = (4096, 32.0, 1.0)
 """Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""
@@ -280,6 +280,7 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         only="alltoall without experts",
         accepts=lambda run: run.workload.model.experts is not None or run.topology.dispatcher == DISPATCHERS[1],
     ),
+    "moe_overlap": expressed("--overlap-moe-expert-parallel-comm", lambda run: overlap(run.topology)),
     "sequence_parallel": expressed(
         "--sequence-parallel",
         lambda run: [("--sequence-parallel",)] * run.topology.sequence_parallel,

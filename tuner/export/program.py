@@ -135,6 +135,7 @@ _ONLY: Final[Mapping[str, str]] = {
     "etp": "1",
     "mtp_layers": "0",
     "dispatcher": "alltoall",
+    "moe_overlap": "off",
 }
 """The values that the worker trains, for documentation; `tuner.core.worker_refusals` decides."""
 

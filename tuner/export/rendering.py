@@ -15,6 +15,7 @@ from tuner.export.production import ProductionRun, run_document
 from tuner.launch.shell_templates import shell_templates
 from tuner.launch.slurm.script import gres, sbatch_options, srun_options
 from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainers.megatron_lm import connections
 
 if TYPE_CHECKING:
     from tuner.export.program import TrainingProgram
@@ -44,7 +45,7 @@ def trainer_environment(run: ProductionRun, program: TrainingProgram | None) -> 
     if program is not None and (program.worker or not (run.workload.framework or "").startswith("megatron")):
         return {}
     mxfp8 = run.cluster.gpu.is_amd and recipe_of(run.workload) == "mxfp8"
-    return {"CUDA_DEVICE_MAX_CONNECTIONS": "1", **({"NVTE_ROCM_ENABLE_MXFP8": "1"} if mxfp8 else {})}
+    return {**connections(run.topology), **({"NVTE_ROCM_ENABLE_MXFP8": "1"} if mxfp8 else {})}
 
 
 def _slurm(run: ProductionRun, site: SiteProfile, program: TrainingProgram | None) -> dict[str, Any]:

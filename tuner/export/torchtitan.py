@@ -312,6 +312,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "ramp": trains_only("none", lambda run: run.workload.ramp is None),
     "attention": expressed("torchtitan's attention backend"),
     "zero": expressed("fsdp_reshard_after_forward", only="2 and 3", accepts=lambda run: run.topology.zero in (2, 3)),
+    "moe_overlap": trains_only("off", lambda run: not run.topology.moe_overlap),
     "recompute": expressed(
         "activation_checkpoint",
         only=", ".join(GRANULARITIES),

@@ -244,7 +244,7 @@ class CommandTemplate:
             _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
         words, each_rank, needed = self.words, None, dict[str, str]()
         if self.trainer is not None:
-            variables = self.trainer.kind.environment(self.trainer.fixed)
+            variables = self.trainer.kind.environment(self.trainer.fixed, job.topology)
             needed = {name: os.environ.get(name, value) for name, value in variables.items()}
             rank = self.trainer.job(job.workload.as_in(job.topology), job.topology, config.resolve())
             words = self.trainer.started(rank, job.topology)
@@ -321,6 +321,7 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
         "offload": topology.offload,
         "hsdp": topology.hsdp,
         **{axis: getattr(topology, axis) for axis in EXPERT_AXES},
+        "moe_overlap": int(topology.moe_overlap),
         "key": topology.key,
     }
 

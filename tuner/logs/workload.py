@@ -185,6 +185,7 @@ def _topology(arguments: _Arguments, gpus_per_node: int) -> Topology | None:
         dp=dp,
         vpp=arguments.number("virtual_pipeline_model_parallel_size") or 1,
         ep=arguments.number("expert_model_parallel_size") or 1,
+        moe_overlap=arguments.on("overlap_moe_expert_parallel_comm"),
         sequence_parallel=arguments.on("sequence_parallel"),
         zero=_zero(arguments),
         micro_batch=arguments.number("micro_batch_size", "train_micro_batch_size_per_gpu"),

@@ -11,6 +11,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import Workload
 from tuner.core.errors import EmptySpace, InputError
+from tuner.core.frameworks import record_of
 from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, column, either, interval, listed
 from tuner.costmodel.estimate import CostModel
@@ -29,6 +30,9 @@ first; ties in the order of the grid."""
 MOST_ROWS: Final = 500_000
 """Rows that are listed at most when all are asked for."""
 
+_LONG_EXCHANGE: Final = 0.1
+"""Share of the first row's time from which an exchange of tokens is worth overlapping."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan(Tabular):
@@ -41,6 +45,8 @@ class Plan(Tabular):
     top: tuple[TopologyCost, ...]
     remedy: str = ""
     """Where nothing fits: the offload with which some topologies would; empty if none does."""
+    hint: str = ""
+    """What else could be searched."""
 
     def _shown(self) -> ResultTable:
         unit, per_day = column([row.days for row in self.top])
@@ -63,7 +69,7 @@ class Plan(Tabular):
             headers=("Topology", "Sec/it", "80% between", unit, "TFLOPs", "MFU", "GiB", "P(OOM)", "Advice"),
             words=frozenset({"Topology", "80% between", "Advice"}),
             rows=rows,
-            notes=(f"Estimates, not measurements. Sorted by {ORDER}.", *filter(None, [self.remedy])),
+            notes=(f"Estimates, not measurements. Sorted by {ORDER}.", *filter(None, [self.remedy, self.hint])),
         )
 
 
@@ -108,7 +114,25 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
     points = points[np.lexsort((points, *keys))[:keep]]
     rows = costs(space.topologies(points), space.columns(points), known)
     remedy = "" if fitting else memory_remedy(space, known)
-    return Plan(tally=tally, fitting=fitting, seconds=time.perf_counter() - started, top=tuple(rows), remedy=remedy)
+    return Plan(
+        tally=tally,
+        fitting=fitting,
+        seconds=time.perf_counter() - started,
+        top=tuple(rows),
+        remedy=remedy,
+        hint=_overlap_hint(space, rows[0]),
+    )
+
+
+def _overlap_hint(space: Space, first: TopologyCost) -> str:
+    """Return how to try the overlap of a mixture's exchange of tokens if it takes much of the first row's time."""
+    record, exchange = record_of(space.workload), first.estimate.time.terms.get("dispatch", 0.0) / first.seconds
+    if record is None or not record.moe_overlap.value or True in space.axes["moe_overlap"] or exchange < _LONG_EXCHANGE:
+        return ""
+    return (
+        f"The exchange of tokens takes {exchange:.0%} of the first row's time; --set moe_overlap=on,off also tries to "
+        "overlap it."
+    )
 
 
 def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:

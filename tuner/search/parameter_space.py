@@ -15,7 +15,7 @@ from tuner.search.candidates import CandidatePool
 
 NAMES: Final = (
     *("nodes", "tp", "pp", "cp", "micro_batch", "zero", "recompute", "heads", "vpp", "sequence_parallel", "partition"),
-    *("offload", "hsdp", "ep", "etp", "dispatcher", "hidden", "layers", "global_batch"),
+    *("offload", "hsdp", "ep", "etp", "dispatcher", "moe_overlap", "hidden", "layers", "global_batch"),
 )
 """Parameters, the most familiar first; `dp` follows from others."""
 
@@ -28,6 +28,7 @@ _WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
     "offload": OFFLOAD,
     "dispatcher": DISPATCHERS,
     "sequence_parallel": (False, True),
+    "moe_overlap": (False, True),
 }
 
 

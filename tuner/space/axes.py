@@ -210,6 +210,7 @@ def _recompute(word: str) -> list[str]:
 
 _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
     "sequence_parallel": _switches,
+    "moe_overlap": _switches,
     "shape": _shapes,
     "recompute": _recompute,
     "partition": _one_of(PARTITION),
@@ -218,6 +219,7 @@ _READERS: Final[Mapping[str, Callable[[str], list[Any]]]] = {
 }
 _EXAMPLE: Final = {
     "sequence_parallel": "sequence_parallel=on,off",
+    "moe_overlap": "moe_overlap=on,off",
     "shape": "shape=14336x72,13824x78",
     "recompute": "recompute=none,layernorm+moe_act,full",
     "partition": "partition=layers,embedding",

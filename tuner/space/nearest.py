@@ -29,7 +29,7 @@ _DOUBLINGS: Final = {
 }
 """Cost of doubling or halving an axis; changes of the trained model or its batch cost most."""
 
-_STEPS: Final = {"zero": 0.5, "recompute": 0.5, "sequence_parallel": 0.5, "offload": 0.5, "dispatcher": 0.5}
+_STEPS: Final = dict.fromkeys(("zero", "recompute", "sequence_parallel", "offload", "dispatcher", "moe_overlap"), 0.5)
 """Cost of one step along an axis of choices."""
 
 

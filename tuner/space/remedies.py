@@ -24,6 +24,7 @@ _WAYS: Final = 2
 _VALUES: Final = 12
 _WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "sequence_parallel": ("off", "on"),
+    "moe_overlap": ("off", "on"),
     "partition": PARTITION,
     "recompute": RECOMPUTE,
     "offload": OFFLOAD,
@@ -120,6 +121,7 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "micro_batch": range(1, 129),
         "zero": range(4),
         "sequence_parallel": range(2),
+        "moe_overlap": range(2),
         "partition": range(len(PARTITION)),
         "recompute": range(len(GRANULARITIES)),
         "offload": range(len(OFFLOAD)),

@@ -57,7 +57,8 @@ class LeaderboardRow:
         parts += [PARTITION_WORDS[topology.partition]] * (topology.partition != "layers")
         parts += [f"offload of {topology.offload.replace('+', ' and ')}"] * (topology.offload != "none")
         parts += [f"{topology.hsdp} replica groups"] * (topology.hsdp > 1)
-        parts += [f"expert parallelism {topology.ep} ({topology.dispatcher})"] * (topology.ep > 1)
+        exchange = f"{topology.dispatcher}{', overlapped' * topology.moe_overlap}"
+        parts += [f"expert parallelism {topology.ep} ({exchange})"] * (topology.ep > 1)
         parts += [f"expert tensor parallelism {topology.etp}"] * (topology.etp > 1)
         parts += [f"{own.heads} heads"] * (topology.heads is not None)
         parts += [f"{own.hidden} x {own.layers}"] * (topology.shape is not None)

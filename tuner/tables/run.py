@@ -115,6 +115,7 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
         ep=whole(cells, "ep", 1),
         etp=whole(cells, "etp", 1),
         dispatcher=dispatcher_of(cells),
+        moe_overlap="moe_overlap" in cells and flag(cells, "moe_overlap"),
         partition=cells.get("partition", "").lower() or _partition(workload, pp * whole(cells, "vpp")),  # type: ignore[arg-type] # as above
     )
     if {"dp", "nodes", "gpus"} & cells.keys():
@@ -228,7 +229,6 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
         bf16_layers=parse_bf16_layers(cells["bf16_layers"]) if "bf16_layers" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
-        moe_overlap=flag(cells, "moe_overlap") if "moe_overlap" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it
         cp_comm=cells["cp_comm"].lower() if "cp_comm" in cells else None,  # type: ignore[arg-type]
         cudnn=cells.get("cudnn"),

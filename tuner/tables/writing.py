@@ -71,6 +71,7 @@ def _topology_cells(topology: Topology, workload: Workload) -> dict[str, str]:
         "gbs": str(workload.global_batch),
         **_recompute_cells(topology.recompute),
         "partition": topology.partition,
+        **({"moe_overlap": "1"} if topology.moe_overlap else {}),
         **({"offload": topology.offload} if topology.offload != "none" else {}),
         **({"hsdp_replicas": str(topology.hsdp)} if topology.hsdp > 1 else {}),
     }

@@ -124,6 +124,7 @@ def _print_json(space: Space, made: Plan, model: CostModel) -> None:
             "calibration": calibration_document(space, model),
             "order": ORDER,
             **({"remedy": made.remedy} if made.remedy else {}),
+            **({"hint": made.hint} if made.hint else {}),
             **({"export_note": note} if (note := export_note(space.workload, space.cluster)) else {}),
             "top": [
                 {
@@ -207,6 +208,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
         print(f"{missing[0].upper()}{missing[1:]}.")
     if note := export_note(space.workload, space.cluster):
         print(f"Note: {note}")
+    if made.hint:
+        print(made.hint)
     if changes_the_model(space):
         print("Rows with other heads or another shape train a different model and are compared at equal compute.")
 

@@ -86,7 +86,7 @@ class TrainerKind:
     has_overrides: bool = False
     """Whether `section.name=value` without dashes is a flag, as Hydra has it."""
     max_nodes: int | None = None
-    environment: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
+    environment: Callable[[Flags, Topology], Mapping[str, str]] = lambda _flags, _topology: {}
     """Returns variables that each job needs, unless the user sets them."""
     ds_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Returns DeepSpeed's config in the trainer's form; None if it has none."""

@@ -22,7 +22,7 @@ from tuner.launch.trainers.megatron_arguments import (
     dense_values,
     described,
 )
-from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, half_precision, one_connection, short_run
+from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, connections_unless_fsdp, half_precision, short_run
 
 _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
@@ -121,7 +121,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     precision=half_precision,
     pinned=lambda _: {"partition": "layers"},
     ds_config=lambda config: {name: value for name, value in config.items() if name != "optimizer"},
-    environment=one_connection,
+    environment=connections_unless_fsdp,
     check=_check,
     model=_model,
     expand=_understood,

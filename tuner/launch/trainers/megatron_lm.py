@@ -39,6 +39,7 @@ _REPLACED: Final = (
     *("--overlap-grad-reduce", "--overlap-param-gather", "--recompute-modules", "--moe-layer-recompute"),
     *("--log-throughput", "--expert-model-parallel-size", "--expert-tensor-parallel-size"),
     *("--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend", "--moe-enable-deepep"),
+    *("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
     *("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"),
     *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"),
     "--pipeline-model-parallel-layout",
@@ -50,13 +51,20 @@ _CHANGES_MODEL: Final = (
 """Flags of models that the arguments describe only in part."""
 
 
-def one_connection(flags: Flags) -> dict[str, str]:
-    """Return the variable without which Megatron refuses tp and cp before Blackwell, and with which it refuses FSDP.
+def connections(topology: Topology) -> dict[str, str]:
+    """Return the variable without which Megatron refuses tp and cp before Blackwell.
 
-    Exports set it too (NVIDIA/Megatron-LM, megatron/training/arguments.py: CUDA_DEVICE_MAX_CONNECTIONS).
+    The overlap of the exchange of tokens needs more connections (NVIDIA/Megatron-LM at d98e8a64, megatron/training/
+    arguments.py: CUDA_DEVICE_MAX_CONNECTIONS; NVIDIA-NeMo/Megatron-Bridge at 067f987d, src/megatron/bridge/
+    perf_recipes/qwen/h100/qwen3_moe.py).
     """
+    return {"CUDA_DEVICE_MAX_CONNECTIONS": "32" if topology.moe_overlap else "1"}
+
+
+def connections_unless_fsdp(flags: Flags, topology: Topology) -> dict[str, str]:
+    """Return the same variable, without which Megatron refuses to run FSDP."""
     is_fsdp = not flags.keys().isdisjoint(("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp"))
-    return {} if is_fsdp else {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+    return {} if is_fsdp else connections(topology)
 
 
 FIRST_LOSS_SCALE: Final = "4096"
@@ -184,6 +192,7 @@ def expert_parallelism(model: Model, topology: Topology) -> list[tuple[str, ...]
         ("--expert-model-parallel-size", str(topology.ep)),
         ("--expert-tensor-parallel-size", str(topology.etp)),
         *dispatch(topology),
+        *overlap(topology),
     ]
 
 
@@ -192,6 +201,11 @@ def dispatch(topology: Topology) -> list[tuple[str, ...]]:
     if topology.dispatcher in ("allgather", "alltoall"):
         return [("--moe-token-dispatcher-type", topology.dispatcher)]
     return [("--moe-token-dispatcher-type", "flex"), ("--moe-flex-dispatcher-backend", topology.dispatcher)]
+
+
+def overlap(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flag of an exchange of tokens beside another microbatch's pass."""
+    return [("--overlap-moe-expert-parallel-comm",)] * topology.moe_overlap
 
 
 def megatron_model(flags: Flags) -> Model:
@@ -293,7 +307,7 @@ MEGATRON_LM: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
-    environment=one_connection,
+    environment=connections_unless_fsdp,
     check=_check,
     model=megatron_model,
 )

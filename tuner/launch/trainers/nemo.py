@@ -16,7 +16,7 @@ from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
-from tuner.launch.trainers.megatron_lm import dispatch, one_connection, recomputation, stage_layout
+from tuner.launch.trainers.megatron_lm import connections_unless_fsdp, dispatch, recomputation, stage_layout
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
@@ -214,10 +214,10 @@ NEMO: Final = TrainerKind(
     job_flags=_job_flags,
     precision=_precision,
     scaling=_scaling,
-    lacks={"offload": "none", "hsdp": "1"},
+    lacks={"offload": "none", "hsdp": "1", "moe_overlap": "off"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,
-    environment=one_connection,
+    environment=connections_unless_fsdp,
     check=_check,
     has_overrides=True,
 )

@@ -8,11 +8,12 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, HOST, PARTITION, Gpu, Workload
-from tuner.core.text import counted, either
+from tuner.core.recompute import GRANULARITIES
+from tuner.core.text import counted, either, listed
 from tuner.space.rules.rule import MEGATRON, Rule
 
 _MOE: Final = MEGATRON + "core/transformer/moe/"
-_ALL_TO_ALL, _DEEPEP, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("alltoall", "deepep", "hybridep"))
+_ALL_GATHER, _ALL_TO_ALL, _DEEPEP, _HYBRIDEP = map(DISPATCHERS.index, ("allgather", "alltoall", "deepep", "hybridep"))
 _NO_FLEX: Final = ("V100", "T4", "MI", HOST)
 """Beginnings of the names of GPUs on which neither DeepEP nor HybridEP runs."""
 _PCIE: Final = 64e9
@@ -137,18 +138,39 @@ def _megatron_experts(workload: Workload) -> bool:
     return _experts(workload) and workload.framework == "megatron-core"
 
 
+def _excludes_overlap(columns: Columns) -> dict[str, Any]:
+    """Return, by the reason, whether the exchange of tokens cannot overlap."""
+    model = columns.workload.model
+    return {
+        "ep=1": columns.ep == 1,
+        "the dispatcher allgather": columns.dispatcher == _ALL_GATHER,
+        "pp > 1 with vpp=1": (columns.pp > 1) & (columns.vpp == 1),
+        "full recompute": columns.granularity == GRANULARITIES.index("full"),
+        "recompute of moe": columns.recomputes("moe"),
+        "fp32": np.equal(columns.workload.precision, "fp32"),
+        "mtp_layers > 1": np.greater(model.mtp_layers, 1),
+    }
+
+
+def _cannot_overlap(columns: Columns) -> Any:
+    overlaps = np.asarray(columns.moe_overlap == 1)
+    if not overlaps.any():
+        return overlaps
+    return overlaps & np.logical_or.reduce(np.broadcast_arrays(*_excludes_overlap(columns).values()))
+
+
 EXPERT_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="experts-for-ep",
         level="law",
-        sentence="only a mixture of experts has expert parallelism and a dispatcher",
+        sentence="only a mixture of experts has expert parallelism, a dispatcher and its overlap",
         source=MEGATRON + "training/arguments.py: --num-experts",
-        reads=("ep", "etp", "dispatcher"),
-        vary=("ep", "etp", "dispatcher"),
-        broken=lambda c: (c.ep > 1) | (c.etp > 1) | (c.dispatcher != _ALL_TO_ALL),
+        reads=("ep", "etp", "dispatcher", "moe_overlap"),
+        vary=("ep", "etp", "dispatcher", "moe_overlap"),
+        broken=lambda c: (c.ep > 1) | (c.etp > 1) | (c.dispatcher != _ALL_TO_ALL) | (c.moe_overlap > 0),
         numbers=lambda c: (
-            f"{c.workload.model.name} has no experts, which ep={c.ep}, etp={c.etp} and "
-            f"{DISPATCHERS[int(c.dispatcher)]} need"
+            f"{c.workload.model.name} has no experts, which ep={c.ep}, etp={c.etp}, "
+            f"{DISPATCHERS[int(c.dispatcher)]} and moe_overlap={'on' if c.moe_overlap else 'off'} need"
         ),
         binding=_dense,
     ),
@@ -216,6 +238,21 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         vary=("dispatcher", "ep"),
         broken=lambda c: (c.dispatcher != _ALL_TO_ALL) & (c.ep * c.etp == 1),
         numbers=lambda c: f"{DISPATCHERS[int(c.dispatcher)]} has nothing to exchange with ep=1 and etp=1",
+        binding=_experts,
+    ),
+    Rule(
+        name="overlap-of-experts",
+        level="law",
+        sentence="the exchange of tokens overlaps only among ep > 1 ranks, by alltoall, DeepEP or HybridEP, in a "
+        "pipeline with interleaving or without one, with neither full recompute nor that of moe, in 16 bits or less, "
+        "and with at most one layer of multi-token prediction",
+        source=MEGATRON + "core/transformer/transformer_config.py: overlap_moe_expert_parallel_comm",
+        reads=("moe_overlap", "ep", "dispatcher", "pp", "vpp", "recompute"),
+        vary=("moe_overlap", "vpp", "recompute", "dispatcher", "ep"),
+        broken=_cannot_overlap,
+        numbers=lambda c: (
+            f"moe_overlap=on excludes {listed(word for word, excludes in _excludes_overlap(c).items() if excludes)}"
+        ),
         binding=_experts,
     ),
     Rule(

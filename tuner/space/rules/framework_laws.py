@@ -154,6 +154,15 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         ),
     ),
     _law(
+        "moe-overlap",
+        "the framework supports the overlap of the exchange of tokens",
+        reads=("moe_overlap", "ep"),
+        vary=("moe_overlap",),
+        lacks=lambda record, _: not record.moe_overlap.value,
+        broken=lambda c, record: (c.moe_overlap == 1) & (not record.moe_overlap.value),
+        numbers=lambda c, record: f"{record.name} does not overlap the exchange of tokens among ep={c.ep} ranks",
+    ),
+    _law(
         "partition",
         "the framework supports the partition of layers over stages",
         reads=("partition", "pp", "vpp"),
@@ -278,6 +287,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-ep": lambda record: record.ep.value,
     "framework-etp": lambda record: record.etp.value,
     "framework-zero-with-ep": lambda record: record.zero_with_ep.value,
+    "framework-moe-overlap": lambda record: record.moe_overlap.value,
     "framework-dispatcher": lambda record: record.dispatcher.value,
     "framework-partition": lambda record: record.partition.value,
     "framework-sequence-parallel": lambda record: record.sequence_parallel.value,
