@@ -10,10 +10,15 @@ import pytest
 from tests.audit.tables_of import USUAL
 from tuner.audit import audit, period_labels
 from tuner.audit.evidence import SLACK, _unit
-from tuner.audit.flop_conventions import CONVENTIONS, ForwardFlops, hardware
+from tuner.audit.flop_conventions import CONVENTIONS, ForwardFlops, hardware, terms_of
 from tuner.audit.printed_row import PrintedRow, printed_rows
 from tuner.audit.row_laws import least_memory
+from tuner.core.columns import Columns
+from tuner.core.domain import Topology
+from tuner.costmodel.flops import hardware_flops
+from tuner.space.build import space_for
 from tuner.tables import table_of
+from tuner.tables.row import MeasuredRun
 
 HEADER = (
     "gpu,gpus_per_node,nodes,layers,hidden,heads,vocab,seq,tp,pp,vpp,dp,zero,mbs,gbs,recompute,"
@@ -75,19 +80,30 @@ FORWARD |= {"megatron_core": 3100.0, "megatron_core_gated": 3150.0}
 
 
 @pytest.mark.parametrize(
-    ("full", "selective", "counts"),
+    ("full", "again", "counts"),
     [
         # hardware, model, older, full always, 6N, 8N, 6N or 8N, ...
-        (False, False, [3330, 3330, 7, 4430, 3600, 4800, 3600, 3900, 3900, 3750, 3180, 3180, 3300, 3300, 3000, 3000]),
-        (True, False, [4430, 3330, 7, 4430, 3600, 4800, 4800, 3900, 5200, 3750, 3180, 4230, 3300, 4400, 3000, 4000]),
-        (False, True, [3430, 3330, 7, 4430, 3600, 4800, 3600, 3900, 3900, 3750, 3180, 3230, 3300, 3400, 3000, 3000]),
+        (False, 0, [3330, 3330, 7, 4430, 3600, 4800, 3600, 3900, 3900, 3750, 3180, 3180, 3300, 3300, 3000, 3000]),
+        (True, 1100, [4430, 3330, 7, 4430, 3600, 4800, 4800, 3900, 5200, 3750, 3180, 4230, 3300, 4400, 3000, 4000]),
+        (False, 100, [3430, 3330, 7, 4430, 3600, 4800, 3600, 3900, 3900, 3750, 3180, 3230, 3300, 3400, 3000, 3000]),
     ],
 )
-def test_every_convention_counts_in_closed_form(full: bool, selective: bool, counts: list[float]) -> None:
-    terms = ForwardFlops(**FORWARD, full=full, selective=selective)
+def test_every_convention_counts_in_closed_form(full: bool, again: float, counts: list[float]) -> None:
+    terms = ForwardFlops(**FORWARD, again=again, full=full, repeats_scores=again > 0)
     found = [convention.count(terms) for convention in CONVENTIONS]
     assert found == pytest.approx([*counts, 3100, 3150]), "the last two are Megatron-Core's"
     assert hardware(terms) == counts[0]
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective", "core_attn+layernorm", "moe", "core_attn+moe", "full"])
+def test_hardware_flops_are_those_of_the_cost_model(recompute: str) -> None:
+    """Also of recomputed modules; the scores are repeated with `core_attn` and in full."""
+    space = space_for(model="qwen3-30b-a3b", gpu="H100-80GB-SXM", nodes=1, global_batch=8)
+    one = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, ep=8, recompute=recompute)
+    found = terms_of(MeasuredRun(workload=space.workload, cluster=space.cluster, topology=one))
+    expected = hardware_flops(Columns.of([one], space.workload, space.cluster))[0]
+    assert hardware(found) == pytest.approx(expected, rel=1e-12)
+    assert found.repeats_scores == (recompute in ("selective", "full") or "core_attn" in recompute)
 
 
 def test_the_scatter_of_a_group_is_the_scaled_median_of_what_rounding_leaves() -> None:

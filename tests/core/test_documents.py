@@ -29,3 +29,10 @@ def test_a_study_continues_that_began_before_a_setting_of_the_software_was_recor
     assert difference_of({"workload": before}, {"workload": now}) == ""
     kept = {**now, "stack": {**now["stack"], "bf16_layers": [0, 4]}}
     assert difference_of({"workload": before}, {"workload": kept}) == "workload.stack.bf16_layers none, not 0,4"
+
+
+def test_a_study_continues_that_recorded_a_setting_as_unknown_that_no_longer_exists() -> None:
+    now = workload_document(replace(WORKLOAD, stack=Stack(quantized_weights=True)))
+    before = {**now, "stack": {**now["stack"], "recompute_modules": None, "moe_overlap": None}}
+    assert difference_of({"workload": before}, {"workload": now}) == ""
+    assert workload_of(before) == workload_of(now)

@@ -18,6 +18,7 @@ from tuner.core.keys import parse_key
 from tuner.core.recompute import GRANULARITIES, MODULES, RECOMPUTE, modules_of, selecting, supported
 from tuner.space.axes import default_axes, parse_setting
 from tuner.space.build import space_for
+from tuner.space.nearest import distance
 from tuner.space.rules import RuleSet
 
 BLOOM = cluster("bloom-48")
@@ -122,3 +123,17 @@ def test_a_model_recomputes_only_modules_that_it_has_and_each_once(model: object
         modules = set(modules_of(value))
         twice = "moe" in modules and bool(modules & {"moe_act", "shared_experts"})
         assert ("recompute-modules" in broken) == (not modules <= legal or twice), value
+
+
+def test_selected_modules_lie_between_full_recompute_and_none() -> None:
+    """A change of the granularity is a step, and another set of modules is half of one."""
+    space = space_for(model=DEEPSEEK, gpu="H100-80GB-SXM", nodes=1, framework="megatron-core", precision="bf16")
+
+    def steps(of: str, to: str) -> float:
+        one, other = (Columns.of([replace(ONE, recompute=value)], space.workload, space.cluster) for value in (of, to))
+        return float(distance(one, other)[0]) / 0.5
+
+    assert steps("full", "layernorm+moe_act") == steps("layernorm+moe_act", "none") == steps("full", "selective") == 1
+    assert steps("full", "none") == 2
+    assert steps("selective", "moe_act") == steps("layernorm", "layernorm+mlp+moe") == 0.5
+    assert steps("moe_act", "moe_act") == 0

@@ -12,8 +12,11 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.launch.test_local import job
+from tests.mixtures import QWEN3_30B
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.launch.program import FIELDS, CommandTemplate, axes_not_passed, fields_of
+from tuner.launch.trainers.command import TrainerCommand
 
 
 def test_every_field_of_a_template_has_a_value_and_is_documented(tmp_path: Path) -> None:
@@ -126,6 +129,20 @@ def test_megatrons_jobs_have_the_variable_that_tp_needs(
     one.folder.mkdir()
     spec = CommandTemplate.parse(command, cwd=tmp_path, trainer=trainer, configure=lambda _: {}).prepare(one)
     assert spec.environment.get("CUDA_DEVICE_MAX_CONNECTIONS") == expected
+
+
+def test_the_overlap_of_a_megatron_command_is_searched_and_its_delay_kept_with_it() -> None:
+    flags = "--overlap-moe-expert-parallel-comm --delay-wgrad-compute"
+    trainer, plain = (
+        TrainerCommand.parse("megatron-lm", f"python pretrain_gpt.py {more}") for more in (flags, "--swiglu")
+    )
+    assert dict(trainer.kind.cautious(trainer.fixed, {})) == {"moe_overlap": "on,off"}
+    assert dict(plain.kind.cautious(plain.fixed, {})) == {}
+    workload = Workload(model=QWEN3_30B, global_batch=64, precision="bf16", attention="flash2")
+    for on in (False, True):
+        one = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, ep=8, recompute="none", moe_overlap=on)
+        words = trainer.job_flags(workload, one, Path("x"))
+        assert [words.count(flag) for flag in flags.split()] == [on, on]
 
 
 def test_jobs_that_overlap_the_exchange_of_tokens_have_more_connections(

@@ -58,6 +58,13 @@ def test_bridge_gets_overrides_in_hydra_syntax() -> None:
     assert {other[name] for name in other if name.startswith("ddp.")} == {"false"}
 
 
+@pytest.mark.parametrize(("word", "on"), [("", "off"), ("=true", "on"), ("=True", "on"), ("=false", "off")])
+def test_the_overlap_of_the_exchange_stays_as_an_override_has_it(word: str, on: str) -> None:
+    override = f" comm_overlap.overlap_moe_expert_parallel_comm{word}" * bool(word)
+    trainer = TrainerCommand.parse("nemo", BRIDGE + override)
+    assert dict(trainer.kind.pinned(trainer.fixed)) == {"moe_overlap": on}
+
+
 def test_nemo_2_gets_overrides_in_its_own_syntax() -> None:
     found = flags(NEMO, recompute="full")
     assert (found["trainer.strategy.tensor_model_parallel_size"], found["trainer.strategy.sequence_parallel"]) == (

@@ -77,6 +77,7 @@ def test_a_long_exchange_of_tokens_suggests_to_overlap_it() -> None:
     )
     assert plan(space_for(**mixture, settings=[*pins, "ep=32", "moe_overlap=on,off"]), top=1).hint == ""
     assert plan(space_for(**mixture, settings=[*pins[:4], "ep=1"]), top=1).hint == ""
+    assert plan(space_for(**mixture, settings=[*pins[:4], "ep=32", "dispatcher=allgather"]), top=1).hint == ""
     assert plan(space_for(**mixture, settings=["tp=2", "ep=32"], framework="torchtitan"), top=1).hint == ""
 
 

@@ -66,10 +66,10 @@ MESSAGES = {
     "deepspeed could run it (--framework)",
     "framework-fork": "no fork of megatron-deepspeed (deepspeed and bloom) has embedding partition over pp=74, "
     "ZeRO 1 and selective recompute for this model with fused attention; megatron-core could run it (--framework)",
-    "experts-for-ep": "bloom-14336x72 has no experts, which ep=2, etp=1, alltoall and moe_overlap=off need",
+    "experts-for-ep": "bloom-14336x72 has no experts, which ep=2 needs",
     "overlap-of-experts": "moe_overlap=on excludes pp > 1 with vpp=1 and full recompute",
-    "framework-moe-overlap": "deepspeed does not overlap the exchange of tokens among ep=4 ranks; megatron-core could "
-    "run it (--framework)",
+    "framework-moe-overlap": "deepspeed cannot overlap the exchange of tokens, here among ep=4 ranks; megatron-core "
+    "could run it (--framework)",
     "experts-by-ep": "16 experts are not divisible by ep=3",
     "ep-in-stage": "tp(1) x dp(4) = 4 ranks are not divisible by etp x ep = 1 x 8 = 8",
     "expert-ffn-by-etp": "an expert's width of 256 is not divisible by etp=5",
@@ -82,7 +82,7 @@ MESSAGES = {
     "not fit evenly into nodes of 8 GPUs",
     "hybridep-by-domain": "HybridEP's etp(6) x ep(16) = 96 ranks neither fit evenly into an NVLink domain of 72 GPUs "
     "nor are a multiple of it",
-    "recompute-modules": "recompute selects moe_act in 72 layers, none of which has that as a module of its own",
+    "recompute-modules": "recompute selects moe_act, which none of the model's 72 layers has as a module",
     "recompute-delayed-fp8": "fp8 with delayed scaling excludes recompute of layernorm+moe_act",
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed has no expert tensor parallelism, and etp is 2; megatron-core could run it "

@@ -16,6 +16,7 @@ from tuner.core.columns import Columns
 from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Shape
+from tuner.core.recompute import RECOMPUTE
 from tuner.space.axes import _MOST_VALUES, _whole_numbers, axes_document, searched
 from tuner.space.build import space_for
 from tuner.space.nearest import distance
@@ -141,15 +142,21 @@ def test_the_partition_follows_the_stages() -> None:
         ("vpp", 1, 64),
         ("sequence_parallel", 0, 1),
         ("partition", 0, 2),
-        ("recompute", 0, 2),
         ("offload", 0, 2),
         ("dispatcher", 0, 3),
+        ("moe_overlap", 0, 1),
     ],
 )
 def test_candidate_values_of_an_axis_have_fixed_limits(axis: str, first: int, last: int) -> None:
     space: Any = SimpleNamespace(cluster=BLOOM)
     values = list(_candidates(space, columns(global_batch=8), axis))
     assert (values[0], values[-1], len(values)) == (first, last, last - first + 1)
+
+
+def test_recompute_may_have_each_granularity_and_what_is_searched() -> None:
+    space: Any = SimpleNamespace(cluster=BLOOM, axes={"recompute": ("none", "layernorm+moe_act", "full")})
+    values = [RECOMPUTE[code] for code in _candidates(space, columns(), "recompute")]
+    assert values == ["none", "selective", "full", "layernorm+moe_act"]
 
 
 def test_heads_divide_the_hidden_size() -> None:

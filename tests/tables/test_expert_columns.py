@@ -48,6 +48,8 @@ def test_modules_of_selective_recomputation_are_read(cell: str) -> None:
     topology = row.run.topology
     assert topology.recompute == "layernorm+moe_act"
     assert topology_of(json.loads(json.dumps(topology_document(topology)))) == topology
+    joined, _ = described(f"{SIZES},recompute", f"{GROK},moe_act+layernorm")
+    assert joined.recompute == "layernorm+moe_act"
     usual, _ = described(f"{SIZES},recompute", f"{GROK},selective")
     assert usual.recompute == "selective"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.columns import Columns
-from tuner.costmodel.flops import forward_terms, megatron_core_count, older_estimate
+from tuner.costmodel.flops import forward_terms, hardware_flops, megatron_core_count, model_flops, older_estimate
 from tuner.tables import MeasuredRun
 
 
@@ -26,8 +26,10 @@ class ForwardFlops:
     """The whole iteration as Megatron-Core counts it."""
     megatron_core_gated: float
     """The same with the gate's matrix under every activation."""
+    again: float
+    """What is recomputed."""
     full: bool
-    selective: bool
+    repeats_scores: bool
 
 
 def terms_of(run: MeasuredRun) -> ForwardFlops:
@@ -41,15 +43,15 @@ def terms_of(run: MeasuredRun) -> ForwardFlops:
         older=float(older_estimate(columns)[0]),
         megatron_core=float(megatron_core_count(columns)[0]),
         megatron_core_gated=float(megatron_core_count(columns, gated=True)[0]),
+        again=float((hardware_flops(columns) - model_flops(columns))[0]),
         full=run.topology.recompute == "full",
-        selective=run.topology.recompute == "selective",
+        repeats_scores=run.topology.recompute == "full" or bool(columns.recomputes("core_attn")[0]),
     )
 
 
 def hardware(terms: ForwardFlops) -> float:
     """Return the FLOPs that the GPUs execute, recompute included."""
-    again = (terms.layers + terms.scores) * terms.full + terms.scores * terms.selective
-    return 3 * (terms.layers + terms.scores + terms.logits) + again
+    return 3 * (terms.layers + terms.scores + terms.logits) + terms.again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +89,7 @@ CONVENTIONS: Final[tuple[FlopConvention, ...]] = (
     ),
     FlopConvention(
         words="hardware FLOPs with half of attention (causal)",
-        count=lambda t: hardware(t) - (3 + (t.full or t.selective)) * t.scores / 2,
+        count=lambda t: hardware(t) - (3 + t.repeats_scores) * t.scores / 2,
     ),
     FlopConvention(words="model FLOPs without logits", count=lambda t: 3 * (t.layers + t.scores)),
     FlopConvention(words="hardware FLOPs without logits", count=lambda t: hardware(t) - 3 * t.logits),

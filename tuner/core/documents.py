@@ -55,9 +55,12 @@ def model_notes(model: Model) -> list[str]:
 def workload_of(document: Mapping[str, Any]) -> Workload:
     """Return the workload that a document describes."""
     ramp, stack = document.get("ramp"), document.get("stack")
-    if stack:
-        stack = {name: tuple(value) if isinstance(value, list) else value for name, value in stack.items()}
-    nested = {"ramp": Ramp(**ramp) if ramp else None, "stack": Stack(**stack) if stack else None}
+    known: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in (stack or {}).items()
+        if value is not None  # unknown, of a field that may not exist any more
+    }
+    nested = {"ramp": Ramp(**ramp) if ramp else None, "stack": Stack(**known) if stack else None}
     return Workload(**{**document, "model": model_of(document["model"]), **nested})
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import OFFLOAD, Workload
 from tuner.core.recompute import GRANULARITIES
-from tuner.costmodel.activations import attention_widths, kept_in_flight, layer_input, score_bytes
+from tuner.costmodel.activations import attention_widths, freed_by_selection, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import (
@@ -44,7 +44,8 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     shard, several = stage.elements(sharded), columns.microbatches > 1
     waits = waiting_gradients(columns)
     layer = _layer(stage, saved=False)
-    selected = _layer(stage, saved=True) if terms_of(workload).saved_products else layer - score_bytes(columns)
+    freed = freed_by_selection(stage, score_bytes(columns))
+    selected = _layer(stage, saved=True) if terms_of(workload).saved_products else layer - freed
     kept = np.select(
         [columns.granularity == _SELECTIVE, columns.granularity == _FULL], [selected, layer_input(columns)], layer
     )

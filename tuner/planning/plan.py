@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -20,7 +20,7 @@ from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.planning.cost import TopologyCost, costs
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.space.relaxations import openings
-from tuner.space.rules import frameworks_with_more
+from tuner.space.rules import BY_NAME, frameworks_with_more
 from tuner.space.space import Space, Tally
 
 ORDER: Final = "estimated training time / probability of fitting"
@@ -128,6 +128,9 @@ def _overlap_hint(space: Space, first: TopologyCost) -> str:
     """Return how to try the overlap of a mixture's exchange of tokens if it takes much of the first row's time."""
     record, exchange = record_of(space.workload), first.estimate.time.terms.get("dispatch", 0.0) / first.seconds
     if record is None or not record.moe_overlap.value or True in space.axes["moe_overlap"] or exchange < _LONG_EXCHANGE:
+        return ""
+    other = replace(first.topology, moe_overlap=True, vpp=2, recompute="none")
+    if BY_NAME["overlap-of-experts"].violation(Columns.of([other], space.workload, space.cluster)):
         return ""
     return (
         f"The exchange of tokens takes {exchange:.0%} of the first row's time; --set moe_overlap=on,off also tries to "

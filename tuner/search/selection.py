@@ -110,8 +110,8 @@ def _joined(
 def _region(columns: Columns) -> IntArray:
     """Return a number for each way to split the model with each set of kernels."""
     split = ((columns.tp * _RADIX + columns.pp) * _RADIX + columns.cp) * _RADIX + columns.ep
-    kernel = ((columns.recompute * 2 + columns.sequence_parallel) * 2 + (columns.zero == 3)) * 3 + columns.offload
-    region: IntArray = split * _KERNELS + kernel
+    kernel = (columns.recompute * 2 + columns.sequence_parallel) * 2 + (columns.zero == 3)
+    region: IntArray = split * _KERNELS + kernel * len(OFFLOAD) + columns.offload
     return region
 
 

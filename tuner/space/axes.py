@@ -202,8 +202,7 @@ def _recompute(word: str) -> list[str]:
         return [word]
     if unknown := [module for module in word.split("+") if module not in MODULES]:
         raise ValueError(
-            f"{unknown[0]!r} is neither a granularity ({listed(GRANULARITIES)}) "
-            f"nor a module ({listed(MODULES, limit=len(MODULES))})"
+            f"{unknown[0]!r} is neither a granularity ({listed(GRANULARITIES)}) nor a module ({either(MODULES)})"
         )
     return [selecting(word.split("+"))]
 

@@ -107,6 +107,8 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
     current = {name: int(array[0]) for name, array in columns.arrays.items()}
     if axis == "heads":
         return (heads for heads in range(1, 1025) if current["hidden"] % heads == 0)
+    if axis == "recompute":
+        return sorted({*range(len(GRANULARITIES)), *map(RECOMPUTE.index, space.axes["recompute"])})
     most_gpus = min(space.cluster.gpus, 1024)
     around = {"hidden": 512, "layers": 8, "global_batch": 4096}
     if axis in around:
@@ -123,7 +125,6 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         "sequence_parallel": range(2),
         "moe_overlap": range(2),
         "partition": range(len(PARTITION)),
-        "recompute": range(len(GRANULARITIES)),
         "offload": range(len(OFFLOAD)),
         "hsdp": range(1, most_gpus + 1),
         "ep": range(1, most_gpus + 1),

@@ -29,7 +29,7 @@ from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model
 from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
-from tuner.core.recompute import GRANULARITIES, selecting
+from tuner.core.recompute import GRANULARITIES, MODULES, selecting
 from tuner.core.text import counted, either, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of
@@ -198,11 +198,13 @@ def _recipe(cells: Mapping[str, str]) -> PrecisionRecipe | None:
 
 def _recompute(cells: Mapping[str, str]) -> str:
     """Return what is recomputed; `recompute_modules` are those of selective recompute."""
-    granularity = cells["recompute"].lower()
-    if granularity not in GRANULARITIES:
-        raise InputError(f"recompute must be {either(GRANULARITIES)}, not {shown(granularity)}.")
+    named = cells["recompute"].lower()
+    if named not in GRANULARITIES:
+        if set(named.split("+")) <= set(MODULES):
+            return selecting(named.split("+"))
+        raise InputError(f"recompute must be {either(GRANULARITIES)}, not {shown(named)}.")
     selected = selecting(re.findall(r"\w+", cells.get("recompute_modules", "core_attn").lower()))
-    return selected if granularity == "selective" else granularity
+    return selected if named == "selective" else named
 
 
 def _offload(cells: Mapping[str, str]) -> Offload:

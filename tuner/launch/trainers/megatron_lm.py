@@ -26,6 +26,10 @@ from tuner.launch.trainers.megatron_arguments import (
     mlp_width,
 )
 
+_OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
+_DELAY: Final = "--delay-wgrad-compute"
+"""Needs the overlap of the exchange of tokens."""
+
 MEGATRON_SHARED: Final = (
     *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"),
     *("--sequence-parallel", "--micro-batch-size", "--global-batch-size", "--recompute-granularity"),
@@ -39,7 +43,7 @@ _REPLACED: Final = (
     *("--overlap-grad-reduce", "--overlap-param-gather", "--recompute-modules", "--moe-layer-recompute"),
     *("--log-throughput", "--expert-model-parallel-size", "--expert-tensor-parallel-size"),
     *("--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend", "--moe-enable-deepep"),
-    *("--overlap-moe-expert-parallel-comm", "--delay-wgrad-compute"),
+    *(_OVERLAP, _DELAY),
     *("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"),
     *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"),
     "--pipeline-model-parallel-layout",
@@ -205,7 +209,7 @@ def dispatch(topology: Topology) -> list[tuple[str, ...]]:
 
 def overlap(topology: Topology) -> list[tuple[str, ...]]:
     """Return Megatron-LM's flag of an exchange of tokens beside another microbatch's pass."""
-    return [("--overlap-moe-expert-parallel-comm",)] * topology.moe_overlap
+    return [(_OVERLAP,)] * topology.moe_overlap
 
 
 def megatron_model(flags: Flags) -> Model:
@@ -301,9 +305,11 @@ MEGATRON_LM: Final = TrainerKind(
         *megatron_flags(workload, topology),
         *loss_scale(flags, workload),
         *exchange_kind(flags, workload, topology),
+        *([_DELAY] * (_DELAY in flags and topology.moe_overlap)),
     ),
     precision=_precision,
     scaling=_scaling,
+    cautious=lambda flags, _wanted: {"moe_overlap": "on,off"} if _OVERLAP in flags else {},
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),

@@ -135,6 +135,12 @@ def _check(flags: Flags, model: Model) -> None:
     check_sizes(flags, {**_under("model", sizes), **_under("model.config", sizes)})
 
 
+def _pinned(flags: Flags) -> dict[str, str]:
+    """Return whether an override makes the exchange of tokens overlap, which jobs leave as it is."""
+    named = [value for name, value in flags.items() if name.endswith(".overlap_moe_expert_parallel_comm")]
+    return {"moe_overlap": "on" if "true" in map(str.lower, named) else "off"}
+
+
 def _named(flags: Flags) -> str:
     """Return the name of the precision recipe, or of the recipe that has one."""
     return flags.get("mixed_precision") or flags.get("trainer.plugins") or flags.get("--recipe") or ""
@@ -214,7 +220,8 @@ NEMO: Final = TrainerKind(
     job_flags=_job_flags,
     precision=_precision,
     scaling=_scaling,
-    lacks={"offload": "none", "hsdp": "1", "moe_overlap": "off"},
+    pinned=_pinned,
+    lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,
     environment=connections_unless_fsdp,

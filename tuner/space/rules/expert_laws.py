@@ -138,6 +138,15 @@ def _megatron_experts(workload: Workload) -> bool:
     return _experts(workload) and workload.framework == "megatron-core"
 
 
+def _for_experts_words(columns: Columns) -> str:
+    """Return the values that a model without experts cannot have."""
+    needing = [f"{name}={getattr(columns, name)}" for name in ("ep", "etp") if getattr(columns, name) > 1]
+    needing += [DISPATCHERS[int(columns.dispatcher)]] * bool(columns.dispatcher != _ALL_TO_ALL)
+    needing += ["moe_overlap=on"] * bool(columns.moe_overlap)
+    verb = "needs" if len(needing) == 1 else "need"
+    return f"{columns.workload.model.name} has no experts, which {listed(needing)} {verb}"
+
+
 def _excludes_overlap(columns: Columns) -> dict[str, Any]:
     """Return, by the reason, whether the exchange of tokens cannot overlap."""
     model = columns.workload.model
@@ -168,10 +177,7 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         reads=("ep", "etp", "dispatcher", "moe_overlap"),
         vary=("ep", "etp", "dispatcher", "moe_overlap"),
         broken=lambda c: (c.ep > 1) | (c.etp > 1) | (c.dispatcher != _ALL_TO_ALL) | (c.moe_overlap > 0),
-        numbers=lambda c: (
-            f"{c.workload.model.name} has no experts, which ep={c.ep}, etp={c.etp}, "
-            f"{DISPATCHERS[int(c.dispatcher)]} and moe_overlap={'on' if c.moe_overlap else 'off'} need"
-        ),
+        numbers=_for_experts_words,
         binding=_dense,
     ),
     Rule(
@@ -243,9 +249,8 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="overlap-of-experts",
         level="law",
-        sentence="the exchange of tokens overlaps only among ep > 1 ranks, by alltoall, DeepEP or HybridEP, in a "
-        "pipeline with interleaving or without one, with neither full recompute nor that of moe, in 16 bits or less, "
-        "and with at most one layer of multi-token prediction",
+        sentence="moe_overlap needs ep > 1, a dispatcher other than allgather, vpp > 1 with pp > 1, neither full "
+        "recompute nor that of moe, 16 bits or less, and at most one layer of multi-token prediction",
         source=MEGATRON + "core/transformer/transformer_config.py: overlap_moe_expert_parallel_comm",
         reads=("moe_overlap", "ep", "dispatcher", "pp", "vpp", "recompute"),
         vary=("moe_overlap", "vpp", "recompute", "dispatcher", "ep"),

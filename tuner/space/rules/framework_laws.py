@@ -160,7 +160,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         vary=("moe_overlap",),
         lacks=lambda record, _: not record.moe_overlap.value,
         broken=lambda c, record: (c.moe_overlap == 1) & (not record.moe_overlap.value),
-        numbers=lambda c, record: f"{record.name} does not overlap the exchange of tokens among ep={c.ep} ranks",
+        numbers=lambda c, record: f"{record.name} cannot overlap the exchange of tokens, here among ep={c.ep} ranks",
     ),
     _law(
         "partition",

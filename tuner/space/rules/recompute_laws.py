@@ -38,19 +38,16 @@ def _lacking(model: Model) -> list[str]:
     return [module for module in MODULES if not has[module]]
 
 
-def _selects_none(columns: Columns) -> Any:
+def _unselectable(columns: Columns) -> Any:
     """Return whether a row selects a module that the model lacks, or one twice."""
     twice = columns.recomputes("moe") & columns.recomputes(*_WITHIN_MOE)
     return columns.recomputes(*_lacking(columns.workload.model)) | twice
 
 
-def _selects_none_words(columns: Columns) -> str:
+def _unselectable_words(columns: Columns) -> str:
     modules = modules_of(RECOMPUTE[int(columns.recompute)])
     if lacking := [module for module in modules if module in _lacking(columns.workload.model)]:
-        return (
-            f"recompute selects {listed(lacking)} in {columns.layers} layers, none of which has "
-            f"{'that' if len(lacking) == 1 else 'them'} as a module of its own"
-        )
+        return f"recompute selects {listed(lacking)}, which none of the model's {columns.layers} layers has as a module"
     return f"in {columns.layers} layers, moe already recomputes {listed(set(modules) & set(_WITHIN_MOE))}"
 
 
@@ -62,8 +59,8 @@ RECOMPUTE_LAWS: Final[tuple[Rule, ...]] = (
         source=_CONFIG + "; core/models/gpt/gpt_layer_specs.py: other norms are fused with the product behind them",
         reads=("recompute", "layers"),
         vary=("recompute",),
-        broken=_selects_none,
-        numbers=_selects_none_words,
+        broken=_unselectable,
+        numbers=_unselectable_words,
         binding=_selects_modules,
     ),
     Rule(

@@ -20,20 +20,34 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
 
 
 def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings with present names of rules, and without the policies at that time.
+    """Return the settings with present names of rules, without the policies at that time and what is unknown of the
+    software.
 
     A study continues under its own policies.
     """
+    settings = _known(settings)
     rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
     if "allowed" in rules:
         rules["allowed"] = sorted(map(current_name, rules["allowed"]))
     return {**settings, "rules": rules} if rules else settings
 
 
+def _known(value: Any) -> Any:
+    """Return a document without the settings of software that are None."""
+    if isinstance(value, Mapping):
+        stacks = {
+            name: {field: each for field, each in stack.items() if each is not None}
+            for name, stack in value.items()
+            if name == "stack" and isinstance(stack, Mapping)
+        }
+        return {**{name: _known(each) for name, each in value.items()}, **stacks}
+    return [_known(each) for each in value] if isinstance(value, list) else value
+
+
 def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings without those fields of workloads and models that the study began too early to record.
 
-    The same holds for the rates of its GPU, for the fabric of a known cluster, and for what is usual of the software.
+    The same holds for the rates of its GPU and for the fabric of a known cluster.
     """
     known: dict[str, Any] = dict(asked)
     for name in ("cluster", "gpu"):
@@ -47,8 +61,6 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             kept = {*was, "stack"}  # left out where it is usual, not because it was not recorded
             known[name] = {field: value for field, value in _recorded(now, was).items() if field in kept}
-    if isinstance(was := begun.get("stack"), Mapping) and isinstance(now := asked.get("stack"), Mapping):
-        known["stack"] = {field: value for field, value in now.items() if field in was or value is not None}
     if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
         known["parts"] = [_recorded(part, old) for part, old in zip(now, was, strict=False)] + list(now[len(was) :])
     return known
