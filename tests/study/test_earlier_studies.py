@@ -160,3 +160,15 @@ def test_a_workload_that_the_command_no_longer_describes_is_refused_with_its_ori
     with pytest.raises(OtherStudy, match="seed 0, not 1: repeat the original arguments"):
         opened(MEGATRON, seed=1)
     opened(MEGATRON)
+
+
+def test_a_study_of_other_axes_names_the_setting_that_continues_it(tmp_path: Path) -> None:
+    def opened(*settings: str) -> None:
+        described: dict[str, Any] = {"model": "gpt-1.3b", "nodes": 1, "settings": ["tp=1,2", *settings]}
+        with open_loop(study_settings(**described, launcher="simulated", study="old", runs=tmp_path)):
+            pass
+
+    opened("recompute=none,selective")
+    with pytest.raises(OtherStudy, match="continue it with --set recompute=none,selective, or choose"):
+        opened()
+    opened("recompute=none,selective")

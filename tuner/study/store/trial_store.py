@@ -8,6 +8,7 @@ written before the final state, so that a process that dies between the two lose
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import socket
 import time
@@ -353,6 +354,8 @@ def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
             "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
             f"--from {name}, which uses its measurements"
         )
+    if axis := re.fullmatch(r"axes\.(\w+) ([^ .]+), not .*", difference):
+        return f": continue it with --set {axis[1]}={axis[2]}, or choose another name with --study"
     return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
