@@ -12,7 +12,7 @@ from tests.workers import WORKLOAD, Ranks, mixture, tiny, topology
 from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Workload
-from tuner.space.rules.laws import LAWS
+from tuner.space.rules.ruleset import LAWS
 
 pytestmark = pytest.mark.slow
 

@@ -35,7 +35,7 @@ def _is_transformer_engines_fp8(workload: Workload) -> bool:
     return workload.is_quantized and workload.framework == "megatron-core"
 
 
-LAWS: Final[tuple[Rule, ...]] = (
+GENERAL_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="fill-nodes",
         level="law",

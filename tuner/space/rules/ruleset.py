@@ -18,7 +18,7 @@ from tuner.space.rules import policies
 from tuner.space.rules.advice import ADVICE
 from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS
-from tuner.space.rules.laws import LAWS
+from tuner.space.rules.laws import GENERAL_LAWS
 from tuner.space.rules.recompute_laws import RECOMPUTE_LAWS
 from tuner.space.rules.rule import Rule
 
@@ -67,14 +67,8 @@ class RuleSet:
         return [violation for violation in results if violation]
 
 
-RULES: Final[tuple[Rule, ...]] = (
-    *LAWS,
-    *EXPERT_LAWS,
-    *RECOMPUTE_LAWS,
-    *FRAMEWORK_LAWS,
-    *policies.POLICIES,
-    *ADVICE,
-)
+LAWS: Final[tuple[Rule, ...]] = (*GENERAL_LAWS, *EXPERT_LAWS, *RECOMPUTE_LAWS, *FRAMEWORK_LAWS)
+RULES: Final[tuple[Rule, ...]] = (*LAWS, *policies.POLICIES, *ADVICE)
 BY_NAME: Final = {rule.name: rule for rule in RULES}
 POLICIES: Final = tuple(rule.name for rule in policies.POLICIES)
 """The names that `--allow` accepts."""
