@@ -166,12 +166,11 @@ def _with_experts(run: ProductionRun) -> list[ProductionRun]:
 
     mixtral, gpt_oss, qwen = catalog_model("mixtral-8x7b"), of("gpt-oss-20b"), catalog_model("qwen3-30b-a3b")
     deepseek = catalog_model("deepseek-v3")
-    assert deepseek.experts is not None
-    assert mixtral.experts is not None
-    assert qwen.experts is not None
+    assert deepseek.experts and mixtral.experts and qwen.experts  # noqa: PT018
     capacity = replace(mixtral.experts, capacity_factor=1.25, z_loss=0.001)
     ungated = replace(qwen.experts, shared_ffn=512, shared_gate=True, normalized=False)
     single = replace(mixtral.experts, top_k=1, router="sigmoid", normalized=False, weights_before=True)
+    piped = replace(topology, etp=1, pp=2, vpp=2, dp=192, recompute="layernorm+moe_act", moe_overlap=True)
     return [
         of("deepseek-v3", mtp_loss=0.3, experts=replace(deepseek.experts, router_bias_rate=0.01)),
         of("moonlight-16b-a3b", latent=MOONLIGHT),
@@ -179,6 +178,7 @@ def _with_experts(run: ProductionRun) -> list[ProductionRun]:
         replace(of("mixtral-8x7b", experts=capacity), topology=replace(topology, dispatcher="alltoall")),
         of("qwen3-30b-a3b", experts=ungated),
         of("mixtral-8x7b", experts=single),
+        replace(of("qwen3-30b-a3b"), topology=piped),
     ]
 
 
@@ -367,7 +367,9 @@ def test_megatrons_own_parser_and_config_classes_accept_exports() -> None:
             assert (built["seq_len_interpolation_factor"] or 1) == (
                 scaling.factor if scaling and scaling.kind == "linear" else 1
             )
-        assert config["tensor_model_parallel_size"] == topology.tp
+        selected = topology.recompute.split("+") if "+" in topology.recompute else ["core_attn"]
+        assert (config["recompute_modules"], config["tensor_model_parallel_size"]) == (selected, topology.tp)
+        assert config["overlap_moe_expert_parallel_comm"] == topology.moe_overlap
         assert config["pipeline_model_parallel_size"] == topology.pp
         assert (config["virtual_pipeline_model_parallel_size"] or 1) == topology.vpp
         assert config["context_parallel_size"] == topology.cp
