@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -44,6 +45,9 @@ NEGLIGIBLE_REST: Final = 0.002
 
 MAX_LOG_TICKS: Final = 9
 
+_TITLE_CHARACTERS: Final = 8.0
+"""Characters of a title for each inch of a figure's width."""
+
 
 def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
     """Return every plot that the study has data for."""
@@ -55,7 +59,8 @@ def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
         drawn.append(speed_plot(study))
     shown = [plot for plot in drawn if plot]
     for plot in shown:
-        plot.figure.suptitle(plot.title, x=0.012, ha="left", fontweight="bold", fontsize=12)
+        title = textwrap.fill(plot.title, int(_TITLE_CHARACTERS * plot.figure.get_figwidth()))
+        plot.figure.suptitle(title, x=0.012, ha="left", fontweight="bold", fontsize=12)
         if study.simulated:
             watermark(plot.figure)
     return shown
@@ -214,7 +219,7 @@ def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
-    axes.set_xlabel("seconds per iteration, by the cost model fitted to this study")
+    axes.set_xlabel("seconds per iteration, by the cost model\nfitted to this study")
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
     leader = data[0]
     largest = max(leader.terms, key=lambda name: leader.terms[name])
