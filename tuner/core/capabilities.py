@@ -18,12 +18,9 @@ from tuner.core.domain import (
     Workload,
 )
 from tuner.core.model import Model
+from tuner.core.recompute import is_among
 
 T = TypeVar("T")
-
-
-def _recomputes(values: tuple[str, ...], topology: Topology) -> bool:
-    return set(values) >= set(topology.recompute.split("+"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +131,7 @@ class FrameworkRecord:
             "sequence-parallel": topology.sequence_parallel and not self.sequence_parallel.value,
             "zero": topology.zero not in self.zero.value,
             "zero-with-pp": topology.zero > 1 and topology.pp > 1 and self.separates_sharding_and_pp,
-            "recompute": not _recomputes(self.recompute.value, topology),
+            "recompute": not is_among(topology.recompute, self.recompute.value),
             "hsdp": topology.hsdp > 1 and not self.hsdp.value,
             "ep": topology.ep > 1 and not self.ep.value,
             "zero-with-ep": topology.ep > 1 and self.ep.value and topology.zero not in self.zero_with_ep.value,
@@ -183,7 +180,7 @@ class Fork:
         return (
             self.lacks_workload(workload)
             or topology.partition not in self.partition
-            or not _recomputes(self.recompute, topology)
+            or not is_among(topology.recompute, self.recompute)
             or topology.zero not in self.zero
             or topology.offload not in self.offload
         )

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tuner.core.domain import COUNTED, DISPATCHERS, OFFLOAD, PARTITION, Cluster, Topology, Workload
 from tuner.core.model import Shape
-from tuner.core.recompute import GRANULARITIES, MODULE_BITS, MODULES, RECOMPUTE
+from tuner.core.recompute import GRANULARITIES, MODULE_BITS, MODULES, RECOMPUTE, SELECTIVE
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -44,7 +44,6 @@ AXES: Final = (
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
 
-_SELECTIVE: Final = GRANULARITIES.index("selective")
 _MODULE_BITS: Final = np.array(MODULE_BITS)
 
 
@@ -150,13 +149,18 @@ class Columns:
     @cached_property
     def granularity(self) -> IntArray:
         """Index into `GRANULARITIES`: sets of modules are selective."""
-        index: IntArray = np.where(self.recompute < len(GRANULARITIES), self.recompute, _SELECTIVE)
+        index: IntArray = np.where(self.recompute < len(GRANULARITIES), self.recompute, SELECTIVE)
         return index
 
     @cached_property
     def modules(self) -> IntArray:
         """The modules that are recomputed, one bit for each of `MODULES`; none with full recompute."""
         return _MODULE_BITS[self.recompute]
+
+    @cached_property
+    def selects_modules(self) -> bool:
+        """Whether any row selects more for recompute than a granularity says."""
+        return bool((self.recompute >= len(GRANULARITIES)).any())
 
     def recomputes(self, *modules: str) -> BoolArray:
         """Return, for each row, whether it selects any of the modules for recompute."""

@@ -56,12 +56,15 @@ def workload_of(document: Mapping[str, Any]) -> Workload:
     """Return the workload that a document describes."""
     ramp, stack = document.get("ramp"), document.get("stack")
     known: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value
-        for name, value in (stack or {}).items()
-        if value is not None  # unknown, of a field that may not exist any more
+        name: tuple(value) if isinstance(value, list) else value for name, value in stated(stack or {}).items()
     }
     nested = {"ramp": Ramp(**ramp) if ramp else None, "stack": Stack(**known) if stack else None}
     return Workload(**{**document, "model": model_of(document["model"]), **nested})
+
+
+def stated(stack: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of software that are known; an unknown one may not exist any more."""
+    return {name: value for name, value in stack.items() if value is not None}
 
 
 def cluster_document(cluster: Cluster) -> dict[str, Any]:

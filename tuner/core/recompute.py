@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Set
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from tuner.core.errors import InputError
@@ -10,6 +10,9 @@ from tuner.core.text import either, listed, shown
 
 GRANULARITIES: Final = ("none", "selective", "full")
 """`selective` recomputes attention between its projections, or what the framework selects."""
+
+SELECTIVE, FULL = (GRANULARITIES.index(name) for name in ("selective", "full"))
+"""Indices into `GRANULARITIES`, and into `RECOMPUTE`, which begins with them."""
 
 MODULES: Final = ("core_attn", "layernorm", "mla_up_proj", "mlp", "moe", "moe_act", "shared_experts")
 """Megatron-Core's names of what selective recompute may select (--recompute-modules), in alphabetical order."""
@@ -51,6 +54,6 @@ def check_recompute(value: object) -> None:
         )
 
 
-def supported(values: Set[str]) -> tuple[str, ...]:
-    """Return the values of the axis that a framework with these granularities and modules supports."""
-    return tuple(value for value in RECOMPUTE if values >= set(value.split("+")))
+def is_among(recompute: str, values: Collection[str]) -> bool:
+    """Return whether a value is one of these granularities, or selects none but these modules."""
+    return set(values) >= set(recompute.split("+"))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.recompute import RECOMPUTE
+from tuner.core.recompute import FULL
 from tuner.costmodel.constants import (
     DROPOUT_MASK_BYTES,
     GATED_MLP_COPIES,
@@ -24,8 +24,6 @@ from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
 from tuner.costmodel.stages import Stages
 
-_FULL = RECOMPUTE.index("full")
-
 
 def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
     """Bytes that an average layer of the stage keeps when nothing is recomputed."""
@@ -41,7 +39,7 @@ def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
     megatron/core/transformer/transformer_config.py: recompute_modules)."""
     columns, model = stage.columns, stage.columns.workload.model
     freed: FloatArray = columns.recomputes("core_attn") * scores
-    if (columns.recompute <= _FULL).all():
+    if not columns.selects_modules:
         return freed
     latent, element = model.latent, columns.tokens * size_of(columns.workload)
     if latent:
@@ -85,7 +83,7 @@ def kept_in_flight(stage: Stages, layer: FloatArray) -> FloatArray:
     """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
     columns = stage.columns
     output = layer_input(columns)
-    each = np.where(columns.recompute == _FULL, output, layer)
+    each = np.where(columns.recompute == FULL, output, layer)
     flying = stage.layers_in_flight
     outputs = np.where(columns.pp > 1, flying / np.maximum(1, stage.layers), 0.0) * output
     kept: FloatArray = each * flying + outputs

@@ -10,7 +10,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.errors import NothingUsable
-from tuner.core.recompute import RECOMPUTE
+from tuner.core.recompute import FULL
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import INTERVAL, CostModel, Scores
 from tuner.costmodel.memory_calibration import MeasuredMemory
@@ -18,8 +18,6 @@ from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.costmodel.stack_constants import UNSTATED_CHANCE
 from tuner.tables import Row, RowBlock, Table, blocks
-
-FULL: Final = RECOMPUTE.index("full")
 
 LEAST_RANKED: Final = 5
 """Minimum number of timed rows in a group whose ranking is scored."""

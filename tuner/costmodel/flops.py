@@ -22,9 +22,8 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.recompute import RECOMPUTE
+from tuner.core.recompute import FULL
 
-_FULL: Final = RECOMPUTE.index("full")
 _FORWARD_AND_BACKWARD: Final = 3
 """The backward pass multiplies each matrix twice: once for the gradient of its input, once for its own."""
 
@@ -96,9 +95,9 @@ def hardware_flops(columns: Columns) -> FloatArray:
     (Korthikanti et al. 2022, arXiv 2205.05198) or the modules that it selects; the output layer is never recomputed.
     """
     forward = forward_terms(columns)
-    full = (columns.recompute == _FULL) * (forward["layers"] + forward["scores"])
+    full = (columns.recompute == FULL) * (forward["layers"] + forward["scores"])
     selective = columns.recomputes("core_attn") * forward["scores"]
-    if (columns.recompute > _FULL).any():
+    if columns.selects_modules:
         selective = selective + 2.0 * columns.global_batch * columns.workload.model.seq * _selected_matrices(columns)
     total: FloatArray = _FORWARD_AND_BACKWARD * _total(forward) + full + selective
     return total
@@ -159,9 +158,9 @@ _RATIOS: Final = tuple(2.0**power for power in range(-8, 9) if power)
 def printed_counts(columns: Columns) -> dict[str, FloatArray]:
     """Operations of an iteration by each formula that is known to be printed, and its name in words."""
     forward = forward_terms(columns)
-    passes = 3 + (columns.recompute == _FULL)
+    passes = 3 + (columns.recompute == FULL)
     model, windowed = columns.workload.model, columns.workload.model.windowed_share
-    repeated = (columns.recompute == _FULL) | columns.recomputes("core_attn")
+    repeated = (columns.recompute == FULL) | columns.recomputes("core_attn")
     outside = (3 + repeated) * forward["scores"] * (model.seq / model.scored_tokens - 1)
     return {
         "the corrected count": hardware_flops(columns),

@@ -16,7 +16,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import OFFLOAD, Workload
-from tuner.core.recompute import GRANULARITIES
+from tuner.core.recompute import FULL, SELECTIVE
 from tuner.costmodel.activations import attention_widths, freed_by_selection, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
@@ -33,7 +33,6 @@ from tuner.costmodel.kernels import size_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
-_SELECTIVE, _FULL = GRANULARITIES.index("selective"), GRANULARITIES.index("full")
 _OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 
@@ -44,10 +43,12 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     shard, several = stage.elements(sharded), columns.microbatches > 1
     waits = waiting_gradients(columns)
     layer = _layer(stage, saved=False)
-    freed = freed_by_selection(stage, score_bytes(columns))
-    selected = _layer(stage, saved=True) if terms_of(workload).saved_products else layer - freed
+    if terms_of(workload).saved_products:
+        selected = _layer(stage, saved=True)
+    else:
+        selected = layer - freed_by_selection(stage, score_bytes(columns))
     kept = np.select(
-        [columns.granularity == _SELECTIVE, columns.granularity == _FULL], [selected, layer_input(columns)], layer
+        [columns.granularity == SELECTIVE, columns.granularity == FULL], [selected, layer_input(columns)], layer
     )
     working = layer - kept
     if workload.model.experts:

@@ -13,7 +13,7 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.model import Model
-from tuner.core.recompute import GRANULARITIES
+from tuner.core.recompute import FULL, SELECTIVE
 from tuner.costmodel.constants import (
     ACCUMULATION_PASSES,
     BACKWARD_TRAFFIC_RATIO,
@@ -54,8 +54,6 @@ from tuner.costmodel.stack_constants import (
     NORM_BYTES,
     WINDOW_TILE,
 )
-
-_SELECTIVE, _FULL = GRANULARITIES.index("selective"), GRANULARITIES.index("full")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +142,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     if beside is not None:
         waits = np.maximum(waits, beside.waits)
     again: Any = 0.0
-    if (columns.granularity == _SELECTIVE).any():
+    if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
             again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
         else:
@@ -159,9 +157,9 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         launch=waits + waits_back,
         upkeep=upkeep + np.zeros_like(forward),
         recompute=np.where(
-            columns.granularity == _FULL,
+            columns.granularity == FULL,
             ahead + waits,
-            np.where(columns.granularity == _SELECTIVE, again, 0.0),
+            np.where(columns.granularity == SELECTIVE, again, 0.0),
         ),
     )
 
@@ -173,7 +171,7 @@ def _again(
     recompute_modules)."""
     workload, gpu = columns.workload, columns.cluster.gpu
     again: FloatArray = columns.recomputes("core_attn") * attention
-    if (columns.recompute <= _FULL).all():
+    if not columns.selects_modules:
         return again
     norms = recomputed_norms(workload.model, beside is not None)
     moved = norms * 2 * size_of(workload) * tokens * columns.hidden / columns.sequence_shards  # a read and a write

@@ -18,7 +18,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import OFFLOAD, MemoryKind, MemoryStage, Workload
 from tuner.core.precision import bf16_layers, recipe_of
-from tuner.core.recompute import RECOMPUTE
+from tuner.core.recompute import FULL
 from tuner.costmodel.activations import (
     freed_by_selection,
     kept_in_flight,
@@ -50,7 +50,6 @@ from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, FUSED_LOGIT_BYTES, IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
-_FULL = RECOMPUTE.index("full")
 _OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
@@ -151,7 +150,7 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         halves = Stages(columns.under(beside_layers(columns.cluster.gpu, workload)), stage.at)
         layer = layer + stage.bf16_share * (layer_activations(halves, scores) - layer)
         freed = freed + stage.bf16_share * (freed_by_selection(halves, scores) - freed)
-    working = np.where(columns.recompute == _FULL, layer, freed)  # what is computed again, meanwhile
+    working = np.where(columns.recompute == FULL, layer, freed)  # what is computed again, meanwhile
     if workload.model.experts:
         beside = columns.moe_overlap == 1  # the next microbatch's layer, while this one's is not yet free
         working = working + (1 + beside) * dispatcher_buffers(columns) + beside * (layer - freed)

@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Final
 
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
 from tuner.core.domain import EXPERT_AXES, MemoryKind
-from tuner.core.recompute import GRANULARITIES
+from tuner.core.recompute import FULL
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
 from tuner.costmodel.estimate import CHUNK, own_memory_deviation
@@ -34,8 +33,6 @@ from tuner.search.constants import (
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.observations import Observation
 from tuner.search.reduced import ReducedSize
-
-_FULL_RECOMPUTE: Final = GRANULARITIES.index("full")
 
 
 class MemoryPosterior:
@@ -205,7 +202,7 @@ class MemoryPosterior:
         for name in ("zero", "dp", "sequence_parallel", "granularity", "offload"):
             values = getattr(columns, name)
             same &= values <= values[row]
-        same &= (columns.modules & ~columns.modules[row] == 0) | (columns.granularity[row] == _FULL_RECOMPUTE)
+        same &= (columns.modules & ~columns.modules[row] == 0) | (columns.granularity[row] == FULL)
         self.ruled_out[start : start + len(same)] |= same
 
     def _residual(self) -> tuple[FloatArray, FloatArray]:

@@ -29,7 +29,7 @@ _DOUBLINGS: Final = {
 }
 """Cost of doubling or halving an axis; changes of the trained model or its batch cost most."""
 
-_STEPS: Final = dict.fromkeys(("zero", "granularity", "sequence_parallel", "offload", "dispatcher", "moe_overlap"), 0.5)
+_STEPS: Final = dict.fromkeys(("zero", "recompute", "sequence_parallel", "offload", "dispatcher", "moe_overlap"), 0.5)
 """Cost of one step along an axis of choices."""
 
 
@@ -57,12 +57,19 @@ def distance(columns: Columns, asked: Columns, *, along: Collection[str] = ()) -
     """Return the distance of each row from the only row of `asked`."""
     total = np.zeros(columns.nodes.shape)
     for name, weight in {**_DOUBLINGS, **_STEPS}.items():
-        values, target = (getattr(side, name).astype(np.float64) for side in (columns, asked))
-        steps = np.abs(np.log2(values / target) if name in _DOUBLINGS else values - target)
-        if name == "granularity":
-            name, steps = "recompute", np.where(steps == 0, columns.modules != asked.modules, 2 * steps) / 2
-        total += steps * (_step_cost(name, weight, along) if along else weight)
+        total += _steps(name, columns, asked) * (_step_cost(name, weight, along) if along else weight)
     return total
+
+
+def _steps(name: str, columns: Columns, asked: Columns) -> FloatArray:
+    """Return how far each row is on an axis: in doublings, or in places of the choice."""
+    if name == "recompute":  # another set of modules is half a place away
+        places = np.abs(columns.granularity - asked.granularity)
+        steps: FloatArray = np.where(places, places, 0.5 * (columns.modules != asked.modules))
+    else:
+        values, target = (side.arrays[name].astype(np.float64) for side in (columns, asked))
+        steps = np.abs(np.log2(values / target) if name in _DOUBLINGS else values - target)
+    return steps
 
 
 def _step_cost(name: str, weight: float, along: Collection[str]) -> float:

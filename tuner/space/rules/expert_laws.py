@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, HOST, PARTITION, Gpu, Workload
-from tuner.core.recompute import GRANULARITIES
+from tuner.core.recompute import FULL
 from tuner.core.text import counted, either, listed
 from tuner.space.rules.rule import MEGATRON, Rule
 
@@ -154,7 +154,7 @@ def _excludes_overlap(columns: Columns) -> dict[str, Any]:
         "ep=1": columns.ep == 1,
         "the dispatcher allgather": columns.dispatcher == _ALL_GATHER,
         "pp > 1 with vpp=1": (columns.pp > 1) & (columns.vpp == 1),
-        "full recompute": columns.granularity == GRANULARITIES.index("full"),
+        "full recompute": columns.recompute == FULL,
         "recompute of moe": columns.recomputes("moe"),
         "fp32": np.equal(columns.workload.precision, "fp32"),
         "mtp_layers > 1": np.greater(model.mtp_layers, 1),

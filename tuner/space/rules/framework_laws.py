@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -12,7 +13,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
-from tuner.core.recompute import GRANULARITIES, MODULES, RECOMPUTE, supported
+from tuner.core.recompute import GRANULARITIES, MODULES, RECOMPUTE, is_among
 from tuner.core.text import either, listed
 from tuner.space.rules.rule import Rule
 
@@ -74,6 +75,23 @@ def _degree_law(axis: str, sentence: str, lack: str) -> Rule:
     )
 
 
+def _switch_law(axis: str, sentence: str, *, over: str, lack: str) -> Rule:
+    """Return the law that an axis is off in a framework that lacks it; the message ends with the ranks of a degree."""
+
+    def lacks(record: FrameworkRecord) -> bool:
+        return not getattr(record, axis).value
+
+    return _law(
+        axis.replace("_", "-"),
+        sentence,
+        reads=(axis, over),
+        vary=(axis,),
+        lacks=lambda record, _: lacks(record),
+        broken=lambda columns, record: (getattr(columns, axis) == 1) & lacks(record),
+        numbers=lambda columns, record: f"{record.name} {lack} {over}={getattr(columns, over)} ranks",
+    )
+
+
 def _not_among(codes: Any, values: tuple[Any, ...], words: tuple[Any, ...]) -> Any:
     """Return whether each code stands for a word that is not among the values."""
     return ~np.isin(codes, [words.index(value) for value in values])
@@ -81,7 +99,13 @@ def _not_among(codes: Any, values: tuple[Any, ...], words: tuple[Any, ...]) -> A
 
 def _recomputes_else(columns: Columns, values: tuple[str, ...]) -> Any:
     """Return whether each row's recompute is none of these granularities, and selects none of these modules."""
-    return _not_among(columns.recompute, supported(set(values)), RECOMPUTE)
+    return ~np.isin(columns.recompute, _recompute_codes(values))
+
+
+@cache
+def _recompute_codes(values: tuple[str, ...]) -> list[int]:
+    """Return the indices into `RECOMPUTE` of what a framework with these granularities and modules can recompute."""
+    return [code for code, recompute in enumerate(RECOMPUTE) if is_among(recompute, values)]
 
 
 def _fork_lacks(columns: Columns, fork: Fork) -> Any:
@@ -153,14 +177,11 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             f"not {DISPATCHERS[int(c.dispatcher)]}"
         ),
     ),
-    _law(
-        "moe-overlap",
+    _switch_law(
+        "moe_overlap",
         "the framework supports the overlap of the exchange of tokens",
-        reads=("moe_overlap", "ep"),
-        vary=("moe_overlap",),
-        lacks=lambda record, _: not record.moe_overlap.value,
-        broken=lambda c, record: (c.moe_overlap == 1) & (not record.moe_overlap.value),
-        numbers=lambda c, record: f"{record.name} cannot overlap the exchange of tokens, here among ep={c.ep} ranks",
+        over="ep",
+        lack="cannot overlap the exchange of tokens, here among",
     ),
     _law(
         "partition",
@@ -173,14 +194,11 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             f"{record.name} gives the last of pp x vpp = {c.pp} x {c.vpp} chunks no fewer layers by a layout"
         ),
     ),
-    _law(
-        "sequence-parallel",
+    _switch_law(
+        "sequence_parallel",
         "the framework supports sequence parallelism",
-        reads=("sequence_parallel", "tp"),
-        vary=("sequence_parallel",),
-        lacks=lambda record, _: not record.sequence_parallel.value,
-        broken=lambda c, record: (c.sequence_parallel == 1) & (not record.sequence_parallel.value),
-        numbers=lambda c, record: f"{record.name} has no sequence parallelism over tp={c.tp} ranks",
+        over="tp",
+        lack="has no sequence parallelism over",
     ),
     _law(
         "zero",
@@ -203,15 +221,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             f"not {RECOMPUTE[int(c.recompute)]}"
         ),
     ),
-    _law(
-        "hsdp",
-        "the framework supports hybrid sharding (hsdp > 1)",
-        reads=("hsdp",),
-        vary=("hsdp",),
-        lacks=lambda record, _: not record.hsdp.value,
-        broken=lambda c, record: (c.hsdp > 1) & (not record.hsdp.value),
-        numbers=lambda c, record: f"{record.name} has no hybrid sharding, and hsdp is {c.hsdp}",
-    ),
+    _degree_law("hsdp", "the framework supports hybrid sharding (hsdp > 1)", "has no hybrid sharding"),
     _law(
         "offload",
         "the framework supports the offload",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from tuner.core.documents import fabric_of
+from tuner.core.documents import fabric_of, stated
 from tuner.space.rules import current_name
 
 
@@ -36,9 +36,7 @@ def _known(value: Any) -> Any:
     """Return a document without the settings of software that are None."""
     if isinstance(value, Mapping):
         stacks = {
-            name: {field: each for field, each in stack.items() if each is not None}
-            for name, stack in value.items()
-            if name == "stack" and isinstance(stack, Mapping)
+            name: stated(stack) for name, stack in value.items() if name == "stack" and isinstance(stack, Mapping)
         }
         return {**{name: _known(each) for name, each in value.items()}, **stacks}
     return [_known(each) for each in value] if isinstance(value, list) else value

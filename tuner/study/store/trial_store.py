@@ -8,7 +8,6 @@ written before the final state, so that a process that dies between the two lose
 from __future__ import annotations
 
 import json
-import re
 import shlex
 import socket
 import time
@@ -98,7 +97,9 @@ class TrialStore:
             study._complete_creation(settings)
             difference = difference_of(study.settings, _as_stored(settings))
             if difference:
-                raise OtherStudy(f"study {name!r} was started with {difference}{_remedy(name, settings, difference)}.")
+                raise OtherStudy(
+                    f"study {name!r} was started with {difference}{_remedy(name, study.settings, difference)}."
+                )
             refused.pop_all()
         return study
 
@@ -346,16 +347,21 @@ class TrialStore:
             return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
 
 
+_MOST_VALUES: Final = 8
+"""Values of an axis that a remedy repeats at most."""
+
+
 def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
-    """Return how to go on with a study that was started with other settings."""
+    """Return how to go on with a study that was started with these settings and is asked for with others."""
     if "trainer" in settings and difference.startswith("workload."):
         return (
             f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
             "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
             f"--from {name}, which uses its measurements"
         )
-    if axis := re.fullmatch(r"axes\.(\w+) ([^ .]+), not .*", difference):
-        return f": continue it with --set {axis[1]}={axis[2]}, or choose another name with --study"
+    place, axis = difference.partition(" ")[0].rpartition(".")[::2]
+    if place == "axes" and len(values := settings["axes"].get(axis, ())) in range(1, _MOST_VALUES + 1):
+        return f": continue it with --set {axis}={','.join(map(str, values))}, or choose another name with --study"
     return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
