@@ -197,6 +197,7 @@ def test_a_key_that_repeats_another_is_named_where_they_differ(family: str, key:
         ({"factor": 40.0}, 0.0),
         ({"factor": 1.0, "mscale_all_dim": 0.5}, 0.0),
         ({"mscale_all_dim": 0.5}, 0.0),
+        ({"rope_type": "default", "factor": 40.0, "mscale_all_dim": 1.0}, 0.0),
     ],
 )
 def test_latent_attention_is_scaled_by_the_growth_of_yarn_twice(scaling: dict[str, Any], scale: float) -> None:

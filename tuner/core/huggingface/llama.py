@@ -85,7 +85,7 @@ def qwen3(keys: Keys) -> Fields:
 
 def switched_window(keys: Keys, windowed: Sequence[bool]) -> Fields:
     """Return Qwen's sliding window, which is off unless switched on; `windowed` has the layers with it by default."""
-    size = keys.size("sliding_window", default=4096)
+    size = keys.size("sliding_window", default=4096, null=0)
     return window(keys, size if keys.flag("use_sliding_window", default=False) else 0, layer_types(keys, windowed))
 
 

@@ -311,7 +311,8 @@ def _latent(keys: Keys, *, interleaved: bool) -> Fields:
         number_of(scaling.get(key) or default, f"{keys.name}: rope_scaling.{key}")
         for key, default in (("mscale_all_dim", 0.0), ("factor", 1.0))
     )
-    growth = 0.1 * scale_all * math.log(factor) + 1 if scale_all and factor > 1 else 1.0
+    stretched = fields["rotary_scaling"] is not None and scale_all and factor > 1
+    growth = 0.1 * scale_all * math.log(factor) + 1 if stretched else 1.0
     return {
         **fields,
         "head_size": 0,
