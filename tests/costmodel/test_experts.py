@@ -32,6 +32,7 @@ from tuner.costmodel.expert_shapes import (
     expert_tokens,
     layer_weights,
     moe_share,
+    reached,
     routed_weights,
 )
 from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds
@@ -257,6 +258,26 @@ def test_a_token_reaches_each_place_at_most_once() -> None:
     assert distinct(4, 1) == 1
     assert distinct(1024, 8) == pytest.approx(8, rel=0.01)
     assert all(distinct(places, 8) < min(places, 8) for places in (2, 8, 64))
+
+
+@pytest.mark.parametrize("top_k", [1, 4, 6, 8])
+@pytest.mark.parametrize("places", [1, 2, 8, 16, 64])
+def test_round_robin_reaches_the_places_of_consecutive_experts(places: int, top_k: int) -> None:
+    assert QWEN3_30B.experts
+    model = replace(QWEN3_30B, experts=replace(QWEN3_30B.experts, top_k=top_k))
+    count, held = QWEN3_30B.experts.count, QWEN3_30B.experts.count // places
+    tokens = [[(token * top_k + choice) % count // held for choice in range(top_k)] for token in range(count)]
+    expected = sum(len(set(token)) for token in tokens) / count
+    assert reached(columns({}, model=model, routing="round-robin"), places) == pytest.approx(expected)
+
+
+def test_round_robin_exchanges_less_with_fused_dispatchers_only() -> None:
+    for dispatcher, saves in (("alltoall", False), ("deepep", True), ("hybridep", True)):
+        topology = {"ep": 32, "dispatcher": dispatcher}
+        balanced, ring = (
+            scored(topology, routing=name).time_terms["dispatch"][0] for name in ("balanced", "round-robin")
+        )
+        assert (ring < balanced / 2) if saves else ring == balanced
 
 
 def test_leading_dense_layers_are_on_the_first_stage() -> None:

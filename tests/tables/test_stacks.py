@@ -314,6 +314,13 @@ RECIPE = {
 }
 TITAN = {"recompute": "selective", "parallel_loss": "1"}
 CORE = {"recompute": "none", "parallel_loss": "1"}
+AUTOMODEL = {
+    "recompute": "full",
+    "grad_precision": "fp32",
+    "state_precision": "bf16",
+    "loss_precision": "bf16",
+    "routing": "round-robin",
+}
 
 
 @pytest.mark.parametrize(
@@ -332,6 +339,8 @@ CORE = {"recompute": "none", "parallel_loss": "1"}
         ({"framework": "megatron-core", "mem_kind": "Allocated"}, {**CORE, "mem_stage": "last"}),
         ({"framework": "megatron-core", "mem_kind": "reserved"}, CORE),
         ({"framework": "megatron-core", "recompute": "full"}, {"parallel_loss": "1"}),
+        ({"framework": "nemo-automodel"}, {"recompute": "full"}),
+        ({"framework": "nemo-automodel", "experts": "8", "ep": "8"}, AUTOMODEL),
         ({"framework": "pithtrain"}, {"recompute": "none", "grad_precision": "fp32"}),
         ({"framework": "torchtitan fsdp2", "source": "pull 1690 (2025-09)"}, {**TITAN, "loss_chunks": "1"}),
         ({"framework": "torchtitan", "source": "issue 79 (2026-04)"}, {**TITAN, "loss_chunks": "1"}),

@@ -174,9 +174,10 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     ),
     click.option(
         "--routing",
-        type=click.Choice(["balanced", "natural"]),
-        help="How tokens are distributed over experts. balanced: evenly, as in benchmarks; natural: unevenly, as a "
-        "trained router does. [default: balanced]",
+        type=click.Choice(["balanced", "round-robin", "natural"]),
+        help="How tokens are distributed over experts. balanced: evenly, as in benchmarks; round-robin: evenly, and "
+        "each token to consecutive experts, as torchtitan and NeMo AutoModel force it; natural: unevenly, as a trained "
+        "router does. [default: balanced]",
     ),
     click.option(
         "--set",

@@ -25,7 +25,7 @@ Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
 MemoryStage = Literal["first", "last"]
 Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
-Routing = Literal["balanced", "natural"]
+Routing = Literal["balanced", "round-robin", "natural"]
 Framework = Literal["megatron-core", "megatron-deepspeed", "deepspeed", "fsdp2", "torchtitan"]
 PrecisionRecipe = Literal["delayed", "tensorwise", "rowwise", "blockwise", "mxfp8", "nvfp4"]
 FloatPrecision = Literal["fp32", "bf16", "fp16"]
@@ -255,7 +255,8 @@ class Workload:
     precision_recipe: PrecisionRecipe | None = None
     """How fp8 and fp4 tensors are scaled; None: the framework's default."""
     routing: Routing = "balanced"
-    """Whether every expert gets as many tokens, as benchmarks force it, or as many as a router sends it."""
+    """Whether every expert gets as many tokens, as benchmarks force it, from any tokens or each token's from
+    consecutive experts, or as many as a router sends it."""
     ramp: Ramp | None = None
     """How the batch grows at the start; the exact `ramp-up` rule then replaces the rules that approximate it."""
     stack: Stack | None = None

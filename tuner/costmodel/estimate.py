@@ -124,9 +124,9 @@ class Scores:
 
     @property
     def _other_routing(self) -> FloatArray:
-        """Logarithm of the seconds with natural routing over those with balanced routing, or the reverse."""
+        """Logarithm of the seconds with natural routing over those with routing by force, or the reverse."""
         workload = self.columns.workload
-        other = replace(workload, routing="natural" if workload.routing == "balanced" else "balanced")
+        other = replace(workload, routing="balanced" if workload.routing == "natural" else "natural")
         columns = Columns(other, self.columns.cluster, self.columns.arrays)
         ratio: FloatArray = np.log(seconds(columns, self._calibration.site) / self._modelled)
         return ratio

@@ -62,7 +62,7 @@ def expert_load(columns: Columns) -> FloatArray:
     `EXPERT_LOAD_DEVIATION`; the busiest of ep ranks, each with the mean of count / ep experts, is as far out as the
     greatest of ep normal numbers, sqrt(2 ln ep) deviations. Of few ranks it has at most all tokens.
     """
-    if columns.workload.routing == "balanced":
+    if columns.workload.routing != "natural":
         return np.ones(len(columns.tp)) if columns.ep.ndim else np.ones(())
     experts = experts_of(columns)
     spread = EXPERT_LOAD_DEVIATION * np.sqrt(columns.ep / experts.count * 2 * np.log(np.maximum(1, columns.ep)))
@@ -84,10 +84,26 @@ def local_experts(columns: Columns) -> FloatArray:
     return found
 
 
+def reached(columns: Columns, places: Any) -> FloatArray:
+    """Return in how many of so many places, each with as many experts, a token has experts on average.
+
+    With round-robin routing, the experts of token t are top_k consecutive ones from number t x top_k on (NVIDIA-NeMo/
+    Automodel at 79d0ccfd, components/moe/layers.py: FakeBalancedGate; pytorch/torchtitan at b5bcd76, models/common/
+    moe: _debug_force_load_balance_routing). That crosses (top_k - gcd) / held boundaries of a place's held experts.
+    """
+    experts = experts_of(columns)
+    if columns.workload.routing != "round-robin":
+        return distinct(places, experts.top_k)
+    held = np.maximum(1, experts.count // np.maximum(1, np.asarray(places, dtype=np.int64)))
+    crossed = (experts.top_k - np.gcd(experts.top_k, held)) / held
+    found: FloatArray = np.minimum(places, 1.0 + crossed)
+    return found
+
+
 def distinct(places: Any, choices: int) -> FloatArray:
     """Return how many of so many places a token with as many random choices reaches on average."""
-    reached: FloatArray = places * (1 - (1 - 1 / np.maximum(1.0, places)) ** choices)
-    return reached
+    found: FloatArray = places * (1 - (1 - 1 / np.maximum(1.0, places)) ** choices)
+    return found
 
 
 def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:

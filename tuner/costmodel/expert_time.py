@@ -45,13 +45,13 @@ from tuner.costmodel.expert_constants import (
     WEIGHTED_BYTES,
 )
 from tuner.costmodel.expert_shapes import (
-    distinct,
     expert_ffn,
     expert_load,
     expert_tokens,
     experts_of,
     local_experts,
     moe_share,
+    reached,
     routed_tokens,
     routed_weights,
     shared_ffn,
@@ -252,7 +252,7 @@ def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     arriving = expert_tokens(columns)
     sorted_again = (columns.ep > 1) & (local_experts(columns) > 1)
     sent = tokens * (1 + experts.top_k) + np.where(sorted_again, 2 * arriving, 0.0)
-    delivered = tokens * distinct(columns.ep, experts.top_k)
+    delivered = tokens * reached(columns, columns.ep)
     cast = np.where(columns.ep > 1, 1 + SUMMED_BYTES / size, 0.0)
     summed = tokens * columns.ep * (1 + cast)
     delivered = np.where(columns.dispatcher == _ALL_GATHER, (delivered + summed) / 2, delivered)
@@ -275,14 +275,14 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         copies * (together - 1) / ranks / (link * ALL_TO_ALL_SHARE),
         copies * (ranks - together) / ranks / (outer * SEND_SHARE),
     )
-    reached = distinct(domains, experts.top_k)
+    distant = reached(columns, domains)
     if experts.router_top_groups:
-        reached = np.minimum(reached, experts.router_top_groups)
+        distant = np.minimum(distant, experts.router_top_groups)
     hybrid = columns.dispatcher == _HYBRIDEP
     share = _fused_share(columns, hybrid, together)
     fused = EXCHANGE_SECONDS * hybrid + np.maximum(
-        size * distinct(ranks, experts.top_k) * (together - 1) / together / (link * share),
-        size * reached * (domains - 1) / domains / (outer * RDMA_SHARE),
+        size * reached(columns, ranks) * (together - 1) / together / (link * share),
+        size * distant * (domains - 1) / domains / (outer * RDMA_SHARE),
     )
     bandwidth, latency = links.experts
     whole = gather(size * ranks * columns.etp, ranks * columns.etp, bandwidth, latency)

@@ -10,7 +10,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
     zero 1; mbs 1; gbs one micro batch a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
-    ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced
+    ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced,
+    of NeMo AutoModel round-robin
     mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
     recompute_modules of a selective recompute core_attn
     offload none (also for a fraction, which is not modelled); hsdp_replicas 1
@@ -18,7 +19,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     precision_recipe as the framework has it; partition even or, of Megatron-Core with a remainder, layout
     parallel_loss 0 for gated models and plain layers, of Megatron-Core and torchtitan 1, else 1
     status OK; mem_kind smi; mem_stage first, of Megatron-Core's own allocated bytes last; group one for the whole table
-    framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP
+    framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP,
+    full for NeMo AutoModel
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
     grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: Transformer Engine's), overlap_grad,
     overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),

@@ -77,7 +77,17 @@ def _stored(product: str, name: str) -> tuple[Cells, Cells]:
     return {"framework": name, "precision": "fp8", "precision_recipe": recipes}, {"quantized_weights": "1"}
 
 
+_AUTOMODEL_EXPERTS: Final[Cells] = {
+    "grad_precision": "fp32",
+    "state_precision": "bf16",
+    "loss_precision": "bf16",
+    "routing": "round-robin",
+}
+"""NVIDIA-NeMo/Automodel at 79d0ccfd, examples/benchmark/configs: activation_checkpointing, torch.optim.Adam of a model
+in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/parallelizer.py: reduce_dtype float32."""
+
 _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
+    ({"framework": "nemo-automodel", "experts": "[1-9]"}, _AUTOMODEL_EXPERTS),
     ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
     _stored("megatron-bridge", "megatron-bridge"),
@@ -111,7 +121,7 @@ megatron/core/model_parallel_config.py: expert_tensor_parallel_size). Recipes fo
 (yanring/Megatron-MoE-ModelZoo, model_configs/benchmarking)."""
 
 STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
-    (r"nemo-automodel", "fsdp2", {"recompute": "none"}),
+    (r"nemo-automodel", "fsdp2", {"recompute": "full"}),
     (r"mlperf-amd", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
     (r"(mlperf-)?nemo", "megatron-core", _RECIPES),
     (r"megatron-bridge", "megatron-core", {**_RECIPES, "dispatcher": "hybridep"}),

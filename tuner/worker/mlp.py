@@ -89,7 +89,7 @@ class Router(nn.Module):
         super().__init__()
         model = recipe.workload.model
         self.mesh, self.sizes, self.seq = maker.mesh, recipe.experts, model.seq
-        self.balanced = recipe.workload.routing == "balanced"
+        self.balanced = recipe.workload.routing != "natural"
         self.factor = 1 / recipe.microbatches
         self.weight = maker.part("weight").matrix(
             [range(self.sizes.count)], range(model.hidden), model.init_std, sharded=False

@@ -98,7 +98,7 @@ def argument_lines(workload: Workload, topology: Topology) -> list[str]:
         arguments["moe_shared_expert_intermediate_size"] = experts.shared_ffn or None
         arguments["moe_shared_expert_gate"] = experts.shared_gate
         arguments["expert_model_parallel_size"] = topology.ep
-        arguments["moe_router_force_load_balancing"] = workload.routing == "balanced"
+        arguments["moe_router_force_load_balancing"] = workload.routing != "natural"
     if topology.offload != "none":
         arguments["cpu_optimizer"] = True
         arguments["remote_device"] = "cpu" if topology.offload == "optimizer+parameters" else "none"
