@@ -178,7 +178,7 @@ def test_experts_of_few_tokens_wait_for_their_gradients(precision: Any, size: in
     short = replace(QWEN3_30B, seq=64)
     one = columns("B200-180GB-SXM", model=short, stack=Stack(grad_precision=precision), ep=8)
     alone = columns("B200-180GB-SXM", model=short, framework="fsdp2", ep=8)
-    added, written = (float(_experts(each, SITE, Links(each, SITE))[1][0]) for each in (one, alone))
+    added, written = (float(_experts(each, SITE)[1][0]) for each in (one, alone))
     rate = traffic_rate(one.cluster.gpu, SITE)
     own = WEIGHTED_BYTES + BACKWARD_TRAFFIC_RATIO * (FUSED_SWIGLU_BYTES - SWIGLU_BYTES)
     activation = own * 64 * TOP_K * EXPERTS.ffn / rate
@@ -240,7 +240,7 @@ def test_products_wait_for_their_launches_expert_by_expert() -> None:
     """With 128 experts on a GPU, launching two products per expert takes longer than the short products themselves."""
     short = replace(QWEN3_30B, seq=512)
     one = columns(model=short, micro_batch=1)
-    forward = float(_experts(one, SITE, Links(one, SITE))[0][0])
+    forward = float(_experts(one, SITE)[0][0])
     launches = 2 * 128 * LAUNCH_SECONDS
     assert forward < launches
     waits = _waits(one, SITE, np.array([forward]))

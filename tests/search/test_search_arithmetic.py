@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tests.workers import ONE
-from tuner.core.columns import Columns
+from tuner.core.columns import Columns, distinct_rows
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import PERIOD_DEVIATION
 from tuner.costmodel.flops import model_flops
@@ -21,7 +21,7 @@ from tuner.costmodel.residual_features import Features
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.acquisition import choose, improvement, net_saving
-from tuner.search.candidates import CandidatePool, _distinct
+from tuner.search.candidates import CandidatePool
 from tuner.search.constants import (
     FORECAST_DEVIATION,
     MEMORY_FIGURE_DEVIATION,
@@ -315,10 +315,10 @@ def test_work_is_the_iterations_at_equal_compute_and_room_the_bytes_of_a_gpu() -
 
 
 def test_distinct_rows_are_in_their_order() -> None:
-    first, back = _distinct([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 6])])
+    first, back = distinct_rows([np.array([2, 1, 2, 1]), np.array([0, 5, 0, 6])])
     assert [(first[kind], kind == back[0]) for kind in back] == [(0, True), (1, False), (0, True), (3, False)]
     wide = [np.array([0, 2**24, 2**40]), np.array([0, 0, 2**40 - 1])]  # in one number, the second would be 2**64
-    assert sorted(_distinct(wide)[0].tolist()) == [0, 1, 2]
+    assert sorted(distinct_rows(wide)[0].tolist()) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(("mean", "deviation", "best"), [(0.0, 1.0, 0.0), (1.0, 0.5, 0.8), (-2.0, 0.1, -1.9)])

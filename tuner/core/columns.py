@@ -5,7 +5,7 @@ Rules and cost terms are functions of columns; a single topology is a `Columns` 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Final, overload
 
@@ -290,3 +290,23 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "layers": workload_as_trained.model.layers,
         "global_batch": workload_as_trained.global_batch,
     }
+
+
+def distinct_rows(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:
+    """Return the first row of each group of equal rows, and the group of each row."""
+    code: IntArray = np.zeros(len(parts[0]), dtype=np.int64)
+    codes = 1
+    for part in parts:
+        least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
+        values = most - least + 1
+        if codes * values > _MOST_CODES:
+            known, code = np.unique(code, return_inverse=True)
+            codes = len(known)
+        code = code * values + (part - least)
+        codes *= values
+    _, first, back = np.unique(code, return_index=True, return_inverse=True)
+    return first, back
+
+
+_MOST_CODES: Final = 1 << 62
+"""Codes that fit in an integer."""

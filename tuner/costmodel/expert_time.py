@@ -93,7 +93,7 @@ class ExpertLayer(Layer):
 
 def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> ExpertLayer:
     """Estimate one layer of the stage that has most of the layers with experts."""
-    experts, routing, dispatch = (part(columns, site, links) for part in (_experts, _routing, _dispatch))
+    experts, routing, dispatch = _experts(columns, site), _routing(columns, site), _dispatch(columns, site, links)
     if columns.moe_overlap.any():
         exposed = _beside_another(columns, site, links, experts, routing, dispatch)
         dispatch = _chosen(columns.moe_overlap == 1, exposed, dispatch)
@@ -178,13 +178,12 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
     return waits
 
 
-def _experts(columns: Columns, site: SiteFactors, links: Links) -> Passes:
+def _experts(columns: Columns, site: SiteFactors) -> Passes:
     """Estimate the products of the routed experts at the tokens that each of them gets, and their activation.
 
     Where products of the weights' gradients add to those of earlier microbatches, they read and write the sums: of few
     tokens that takes longer than multiplying.
     """
-    del links
     workload, gpu = columns.workload, columns.cluster.gpu
     tokens, width = expert_tokens(columns), expert_ffn(columns) / columns.etp
     groups = np.minimum(local_experts(columns), np.maximum(1.0, tokens))
@@ -234,7 +233,7 @@ def _between(columns: Columns, site: SiteFactors) -> FloatArray:
     return seconds
 
 
-def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
+def _routing(columns: Columns, site: SiteFactors) -> Passes:
     """Estimate the router's product and scores, and the copies of tokens into the order of experts and back.
 
     A permutation reads each token and writes it once for each of its experts. Behind an all-to-all the tokens of all
@@ -242,7 +241,6 @@ def _routing(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     which is read there and written for each of the rank's experts. Behind an all-gather each rank also writes a row for
     every token of the group, and casts it to the router's fp32; the ranks' sum of these is scattered.
     """
-    del links
     experts, workload, gpu = experts_of(columns), columns.workload, columns.cluster.gpu
     tokens, size, rate = routed_tokens(columns), size_of(workload), traffic_rate(gpu, site)
     forward, backward = linear(gpu, beside_layers(gpu, workload), site, tokens, experts.count, columns.hidden)

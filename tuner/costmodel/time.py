@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, distinct_rows
 from tuner.core.domain import OFFLOAD
 from tuner.core.precision import bf16_layers
 from tuner.costmodel.constants import (
@@ -118,17 +118,8 @@ def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray
         parts = (*parts, columns.pp, columns.layers) if experts.dense_layers or experts.period > 1 else parts
         if columns.moe_overlap.any():
             parts = (*parts, columns.moe_overlap, columns.pp, columns.microbatches)
-    code: IntArray = np.zeros(len(columns.tp), dtype=np.int64)
-    span = 1
-    for part in parts:
-        least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
-        size = most - least + 1
-        span *= size
-        code = code * size + (part - least)
-    if span >= 2**62:  # the code of a row would overflow 64 bits
-        return _of_each(columns, site)
-    _, first, back = np.unique(code, return_index=True, return_inverse=True)
-    if len(first) * 2 > len(code):
+    first, back = distinct_rows(parts)
+    if len(first) * 2 > len(back):
         return _of_each(columns, site)
     layer, head, embedding = _of_each(columns.rows(first), site)
     spread = type(layer)(**{name: values[back] for name, values in layer.terms().items()})

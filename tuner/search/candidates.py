@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import Columns, FloatArray, IntArray, distinct_rows
 from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
@@ -118,7 +118,7 @@ class CandidatePool:
         features, groups, found = [], [], 0
         for part in self.parts:
             alike = (*_ALIKE, *EXPERT_AXES) if part.workload.model.experts else _ALIKE
-            first, back = _distinct([*(part.arrays[name] for name in alike), part.zero == 3])
+            first, back = distinct_rows([*(part.arrays[name] for name in alike), part.zero == 3])
             features.append(Features.of(part.rows(first)))
             groups.append(back + found)
             found += len(first)
@@ -144,23 +144,3 @@ class CandidatePool:
             if same.any():
                 return int(start + np.flatnonzero(same)[0])
         return None
-
-
-def _distinct(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:
-    """Return the first row of each group of equal rows, and the group of each row."""
-    code: IntArray = np.zeros(len(parts[0]), dtype=np.int64)
-    codes = 1
-    for part in parts:
-        least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
-        values = most - least + 1
-        if codes * values > _MOST_CODES:
-            known, code = np.unique(code, return_inverse=True)
-            codes = len(known)
-        code = code * values + (part.astype(np.int64) - least)
-        codes *= values
-    _, first, back = np.unique(code, return_index=True, return_inverse=True)
-    return first, back
-
-
-_MOST_CODES: Final = 1 << 62
-"""Codes that fit in an integer."""
