@@ -60,6 +60,6 @@ if __name__ == "__main__":
     }
     tampering[sys.argv[1]](Path(sys.argv[2]))
     for number in range(1, 4):
-        said = "elapsed time per iteration (ms): 50.0 | global batch size: 64 | lm loss: 1.1E+01"
+        said = "elapsed time per iteration (ms): 50.0 | lm loss: 1.1E+01"
         sys.stdout.write(f" iteration {number:8d}/  1000 | consumed samples: {64 * number} | {said} |\n")
     sys.stdout.flush()

@@ -19,7 +19,7 @@ STEP = 0.05
 def line(number: int, loss: str = "1.1E+01") -> None:
     """Print an iteration as Megatron does."""
     time.sleep(STEP)
-    said = f"elapsed time per iteration (ms): {STEP * 1e3:.1f} | global batch size: 64 | lm loss: {loss}"
+    said = f"elapsed time per iteration (ms): {STEP * 1e3:.1f} | lm loss: {loss}"
     sys.stdout.write(f" iteration {number:8d}/  1000 | consumed samples: {64 * number} | {said} |\n")
     sys.stdout.flush()
 

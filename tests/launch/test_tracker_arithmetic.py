@@ -205,7 +205,7 @@ def test_the_first_note_has_what_a_later_process_needs(tmp_path: Path) -> None:
     good = TOPOLOGIES["good"]
     sizes = {"global_batch": WORKLOAD.global_batch, "seq": WORKLOAD.model.seq, "gpus": 2 * good.gpus}
     sizes["microbatches"] = WORKLOAD.global_batch // (2 * good.dp * good.micro_batch)
-    assert note == {"tag": "t", "job": "7", "iterations": [3, 4], "nodes": 2, **sizes}
+    assert note == {"tag": "t", "job": "7", "iterations": [3, 4], "nodes": 2, **sizes, "run": note["run"]}
 
 
 def test_a_submitted_job_is_known_by_its_note_or_its_handle(tmp_path: Path) -> None:

@@ -31,15 +31,18 @@ from tuner.logs import (
     asked,
     chosen_run,
     described,
+    discrepancies,
     first_steady,
     framework_of,
     parse_iterations,
     precision,
+    quantities,
     read_log,
     second,
     timed,
 )
 from tuner.logs.choice import SKIPPED, spelt
+from tuner.logs.comparison import DEGREES
 from tuner.logs.files import log_lines
 from tuner.logs.timing import contradiction, means
 from tuner.space.build import SpaceArguments, default_framework, of_a_job, space_for, space_or
@@ -352,14 +355,19 @@ def _notes(
         notes.append("only some layers are recomputed (block), but TFLOPs count all of them.")
     own = described(run.arguments, subject.cluster.gpus_per_node).topology
     if own and not subject.by_log:
-        differ = [name for name in _DEGREES if getattr(own, name) != getattr(subject.topology, name)]
+        wanted = quantities(subject.workload, subject.topology)
+        differ = discrepancies(run, {name: wanted[name] for name in DEGREES if name in wanted})
+        differ += [
+            f"{name.replace('_', ' ')} {getattr(own, name)}, not {getattr(subject.topology, name)}"
+            for name in _SETTINGS
+            if getattr(own, name) != getattr(subject.topology, name)
+        ]
         if differ:
-            pairs = (f"{name} {getattr(own, name)}, not {getattr(subject.topology, name)}" for name in differ)
-            notes.append(f"the arguments in the log differ from the key: {listed(pairs)}.")
+            notes.append(f"the arguments in the log differ from the key: {listed(differ)}.")
     return notes
 
 
-_DEGREES: Final = ("tp", "pp", "cp", "dp", "vpp", "micro_batch", "zero", "sequence_parallel", "recompute")
+_SETTINGS: Final = ("zero", "sequence_parallel", "recompute")
 _SOURCE_NOTES: Final = {
     "throughput timer": "seconds are the batch divided by DeepSpeed's samples per second.",
     "wall-clock breakdown": "seconds are the sum of DeepSpeed's timers: forward, backward and step.",

@@ -10,11 +10,12 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 from typing import Any, Final
 
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
-from tuner.core.text import counted
+from tuner.core.text import counted, listed
 from tuner.launch.contract import Job, JobResult
 from tuner.launch.log_tail import OUTPUTS, JobTail, lines_of, output_size, size_of, unread_part
 from tuner.logs import (
@@ -23,9 +24,11 @@ from tuner.logs import (
     averaging,
     contradiction,
     derived_error,
+    discrepancies,
     of_job,
     over_all,
     precision,
+    quantities,
     read_log,
     timed,
 )
@@ -74,6 +77,11 @@ _BEHIND: Final = (
     "foreground"
 )
 
+_ANOTHER_RUN: Final = (
+    "its log states {different}: the job did not run its trial; remove what overrides the trial's flags from "
+    "--command, or add them to it"
+)
+
 _IMPRECISE: Final = (
     "its times can only be derived from {source}, precise to about {error:.0%}; log the time of an iteration or finer "
     "time stamps, let the job run for longer, or call tuner.step in the training loop"
@@ -90,19 +98,21 @@ def outcome_of(
     batches: int = 1,
     size: StepSize | None = None,
     pattern: StepPattern | None = None,
+    wanted: Mapping[str, int] = MappingProxyType({}),
 ) -> JobResult:
     """Return the result of a job whose processes have ended.
 
     Launchers may lose exit codes, so a job is measured by a complete result file or by the iterations in its log. With
     `by_log`, only the log measures it; `size` converts samples and tokens per second to seconds, and `pattern`
     recognises the iterations of an unknown trainer. A job of several `batches` measures `measured` iterations of each.
+    `wanted` has the quantities of its topology and workload: a log that states others is of another run.
     """
     elapsed = seconds_of(ended)
     found: Measurement | Cause | None = _from_result(folder, measured, batches)
     unreadable = ""
     if found is None:
         longest = math.inf if _was_requeued(folder) or not elapsed else elapsed + MAX_CLOCK_ERROR
-        found, unreadable = _from_log(folder, measured, size or StepSize(), pattern, longest)
+        found, unreadable = _from_log(folder, measured, size or StepSize(), pattern, longest, wanted)
         if batches > 1 and isinstance(found, Measurement):
             found = None  # only of the first batch
     if isinstance(found, Measurement):
@@ -110,6 +120,8 @@ def outcome_of(
     if found is None and by_log and _complete(folder, measured, pattern):
         found = Outcome.UNREADABLE, NOT_MEASURABLE, unreadable
     found = found or _reported(ended) or _cause(folder, ended, on_host=on_host)
+    if by_log and found[0] is Outcome.OOM and (why := _another_run(folder, wanted)):
+        found = Outcome.UNREADABLE, NOT_MEASURABLE, why
     if by_log and found[1] == NO_RESULT:
         why = _BEHIND.format(elapsed=elapsed) if ended.get("left_running") else unreadable
         found = Outcome.UNREADABLE, NOT_MEASURABLE, why
@@ -126,11 +138,12 @@ def seconds_of(ended: Mapping[str, Any]) -> float:
     return max(0.0, float(ended.get("ended", 0.0)) - float(ended["began"])) if ended.get("began") else 0.0
 
 
-def size_note(job: Job) -> dict[str, int]:
-    """Return a note on the size of a job's iteration."""
+def size_note(job: Job) -> dict[str, Any]:
+    """Return a note on the size of a job's iteration, and on the run that its log should state."""
     batch = job.workload.as_in(job.topology).global_batch
-    note = {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
+    note: dict[str, Any] = {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
     note["microbatches"] = batch // (job.topology.micro_batch * job.topology.dp)
+    note["run"] = quantities(job.workload, job.topology)
     return {**note, "batches": len(job.batches)} if job.batches else note
 
 
@@ -144,6 +157,19 @@ def noted_size(note: Mapping[str, Any]) -> StepSize:
     """Return the size of a job's iteration from its note."""
     sizes = {name: note.get(name) for name in ("global_batch", "seq", "gpus", "microbatches")}
     return StepSize(**{name: size if isinstance(size, int) else None for name, size in sizes.items()})
+
+
+def noted_run(note: Mapping[str, Any]) -> dict[str, int]:
+    """Return the quantities that a job's log should state, by its note; none for jobs of earlier versions."""
+    run = note.get("run")
+    return {name: value for name, value in run.items() if isinstance(value, int)} if isinstance(run, Mapping) else {}
+
+
+def _another_run(folder: Path, wanted: Mapping[str, int]) -> str:
+    """Return how the arguments in a job's logs differ from its trial; empty if they do not."""
+    runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name)).runs)]
+    different = next((found for run in runs if (found := discrepancies(run, wanted))), [])
+    return _ANOTHER_RUN.format(different=listed(different)) if different else ""
 
 
 def _was_requeued(folder: Path) -> bool:
@@ -194,7 +220,12 @@ def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measure
 
 
 def _from_log(
-    folder: Path, measured: Sequence[int], size: StepSize, pattern: StepPattern | None, longest: float = math.inf
+    folder: Path,
+    measured: Sequence[int],
+    size: StepSize,
+    pattern: StepPattern | None,
+    longest: float = math.inf,
+    wanted: Mapping[str, int] = MappingProxyType({}),
 ) -> tuple[Measurement | Cause | None, str]:
     """Return the measurement of the requested iterations, a failure if a loss is NaN, or the reason for neither.
 
@@ -213,6 +244,9 @@ def _from_log(
             continue
         if misread := contradiction(entries):
             reasons.append((True, misread.rstrip(".")))
+            continue
+        if different := discrepancies(run, wanted, [entry for entry in entries if entry.number in numbers]):
+            reasons.append((True, _ANOTHER_RUN.format(different=listed(different))))
             continue
         chosen = over_all(run, [entry for entry in entries if entry.number in numbers])
         if (error := derived_error(chosen)) > MAX_DERIVED_ERROR:

@@ -1,6 +1,7 @@
 """Read training logs: iterations, memory, arguments and why a job ended. Text in, values out."""
 
 from tuner.logs.choice import asked, averaging, chosen_run, first_steady, of_job, parse_iterations, second
+from tuner.logs.comparison import discrepancies, quantities
 from tuner.logs.failures import Sighting
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log, read_log
@@ -23,12 +24,14 @@ __all__ = [
     "contradiction",
     "derived_error",
     "described",
+    "discrepancies",
     "first_steady",
     "framework_of",
     "of_job",
     "over_all",
     "parse_iterations",
     "precision",
+    "quantities",
     "read_log",
     "second",
     "timed",

@@ -33,6 +33,7 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("num_key_value_heads", "seq_length", "padded_vocab_size", "swiglu", "glu_activation", "num_experts"),
         *("moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size"),
         *("moe_shared_expert_gate", "moe_router_force_load_balancing", "expert_model_parallel_size"),
+        "expert_tensor_parallel_size",
         *("multi_latent_attention", "mtp_num_layers", "overlap_moe_expert_parallel_comm"),
         *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_modules"),
         *("recompute_method", "recompute_num_layers"),

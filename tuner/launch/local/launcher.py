@@ -24,7 +24,7 @@ from tuner.launch.contract import Job, JobResult, JobState, JobStatus
 from tuner.launch.extensions import own_folder
 from tuner.launch.local.neighbours import NOTE, nodes_in_use, one_at_a_time
 from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
-from tuner.launch.outcome import noted_batches, noted_size, outcome_of, size_note
+from tuner.launch.outcome import noted_batches, noted_run, noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
 
@@ -306,6 +306,7 @@ class LocalLauncher:
             by_log=self._program.measured_by_log,
             batches=noted_batches(start),
             size=noted_size(start),
+            wanted=noted_run(start),
             pattern=self._program.step_pattern,
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from tuner.core.atomic_write import read_object, write_object
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobStatus
 from tuner.launch.log_tail import JobTail, output_size
-from tuner.launch.outcome import noted_batches, noted_size, outcome_of
+from tuner.launch.outcome import noted_batches, noted_run, noted_size, outcome_of
 from tuner.launch.slurm import states
 from tuner.launch.slurm.script import UNWRITABLE, job_name
 from tuner.launch.slurm.states import EndReport, Observation, ScriptExit, ScriptFiles, ScriptRun, SlurmState
@@ -41,6 +42,8 @@ class SlurmJob:
     batches: int = 1
     """Global batches that it measures."""
     size: StepSize = field(default_factory=StepSize)
+    wanted: Mapping[str, int] = field(default_factory=dict)
+    """The quantities that its log should state."""
     node_count: int = 1
     step: bool = False
     """Whether it is a step of an allocation, which Slurm never reruns."""
@@ -104,7 +107,7 @@ class TrackedJob:
         with suppress(TypeError, ValueError):
             iterations = tuple(int(number) for number in note.get("iterations", [2])) or (2,)
             self.job = replace(self.job, iterations=iterations, node_count=int(note.get("nodes", 1)))
-            self.job = replace(self.job, size=noted_size(note), batches=noted_batches(note))
+            self.job = replace(self.job, size=noted_size(note), batches=noted_batches(note), wanted=noted_run(note))
             state = replace(
                 state,
                 last_requeued=int(note.get("stale", -1)),
@@ -225,6 +228,7 @@ def result_of(
         by_log=by_log,
         batches=job.batches,
         size=job.size,
+        wanted=job.wanted,
         pattern=pattern,
     )
     if result.outcome is not Outcome.MEASURED and (cause := _cause(job, state, code, on_host=on_host)):
