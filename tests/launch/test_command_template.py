@@ -106,7 +106,6 @@ def test_a_command_is_split_like_a_shell_but_not_run_by_one(tmp_path: Path) -> N
     [
         ("megatron-lm", "python pretrain_gpt.py", None, "1"),
         ("megatron-lm", "python pretrain_gpt.py", "32", "32"),
-        ("megatron-lm", "python pretrain_gpt.py --use-torch-fsdp2", None, None),
         ("megatron-deepspeed", "python pretrain_gpt.py", None, "1"),
         ("nemo", "python run_recipe.py --recipe llama3_8b_pretrain_config", None, "1"),
         ("torchtitan", "python -m torchtitan.train --module llama3 --config llama3_8b", None, None),

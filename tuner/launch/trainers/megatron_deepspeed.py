@@ -22,7 +22,8 @@ from tuner.launch.trainers.megatron_arguments import (
     dense_values,
     described,
 )
-from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, connections_unless_fsdp, half_precision, short_run
+from tuner.launch.trainers.megatron_limits import refuse_unsearched
+from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, connections, half_precision, short_run
 
 _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
@@ -61,13 +62,13 @@ def recompute_flags(topology: Topology) -> list[tuple[str, ...]]:
 
 
 def _understood(flags: Flags) -> Flags:
-    """Return the flags; raise for those of BigScience's fork."""
+    """Return the flags; raise for those of BigScience's fork, and for what is not searched."""
     if foreign := [flag for flag in _BIGSCIENCE if flag in flags]:
         raise InputError(
             f"--trainer megatron-deepspeed sets the flags of deepspeedai/Megatron-DeepSpeed, and {listed(foreign)} "
             "belongs to BigScience's fork; write a template with fields in --command, without --trainer."
         )
-    return flags
+    return refuse_unsearched("megatron-deepspeed", flags)
 
 
 def _job_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path) -> Sequence[object]:
@@ -121,7 +122,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     precision=half_precision,
     pinned=lambda _: {"partition": "layers"},
     ds_config=lambda config: {name: value for name, value in config.items() if name != "optimizer"},
-    environment=connections_unless_fsdp,
+    environment=lambda _, topology: connections(topology),
     check=_check,
     model=_model,
     expand=_understood,

@@ -25,6 +25,7 @@ from tuner.launch.trainers.megatron_arguments import (
     describes_model,
     mlp_width,
 )
+from tuner.launch.trainers.megatron_limits import refuse_unsearched
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
 _DELAY: Final = "--delay-wgrad-compute"
@@ -63,12 +64,6 @@ def connections(topology: Topology) -> dict[str, str]:
     perf_recipes/qwen/h100/qwen3_moe.py).
     """
     return {"CUDA_DEVICE_MAX_CONNECTIONS": "32" if topology.moe_overlap else "1"}
-
-
-def connections_unless_fsdp(flags: Flags, topology: Topology) -> dict[str, str]:
-    """Return the same variable, without which Megatron refuses to run FSDP."""
-    is_fsdp = not flags.keys().isdisjoint(("--use-torch-fsdp2", "--use-megatron-fsdp", "--use-custom-fsdp"))
-    return {} if is_fsdp else connections(topology)
 
 
 FIRST_LOSS_SCALE: Final = "4096"
@@ -313,7 +308,8 @@ MEGATRON_LM: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
-    environment=connections_unless_fsdp,
+    environment=lambda _, topology: connections(topology),
     check=_check,
     model=megatron_model,
+    expand=lambda flags: refuse_unsearched("megatron-lm", flags),
 )

@@ -16,7 +16,8 @@ from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
-from tuner.launch.trainers.megatron_lm import connections_unless_fsdp, dispatch, recomputation, stage_layout
+from tuner.launch.trainers.megatron_limits import refuse_unsearched
+from tuner.launch.trainers.megatron_lm import connections, dispatch, recomputation, stage_layout
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
@@ -224,7 +225,8 @@ NEMO: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,
-    environment=connections_unless_fsdp,
+    environment=lambda _, topology: connections(topology),
     check=_check,
+    expand=lambda flags: refuse_unsearched("nemo", flags),
     has_overrides=True,
 )
