@@ -8,6 +8,8 @@ from tuner.core.errors import InputError
 from tuner.launch.trainers.command import TrainerCommand
 
 LM = "python pretrain_gpt.py"
+RECIPE = "python run_recipe.py --recipe llama3_8b_pretrain_config"
+FACTORY = "nemo llm pretrain --factory llama3_8b"
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,22 @@ LM = "python pretrain_gpt.py"
         ("megatron-lm", f"{LM} --use-checkpoint-args --load x", "--use-checkpoint-args, with which a checkpoint"),
         ("megatron-deepspeed", f"{LM} --use-checkpoint-args", "write the checkpoint's arguments as flags"),
         ("megatron-lm", f"{LM} --use-mp-args-from-checkpoint-args", "with which a checkpoint replaces the parallel"),
+        ("megatron-lm", f"{LM} --use-torch-fsdp2", "does not search FSDP, which --use-torch-fsdp2 of --command would"),
+        (
+            "megatron-lm",
+            f"{LM} --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
+            "does not search FSDP, which --use-megatron-fsdp of --command",
+        ),
+        ("megatron-lm", f"{LM} --use-custom-fsdp", "FSDP"),
+        ("megatron-lm", f"{LM} --optimizer-cpu-offload", "does not search offload, which --optimizer-cpu-offload of"),
+        ("megatron-lm", f"{LM} --cpu-offloading-num-layers 4", "does not search offload"),
+        ("megatron-lm", f"{LM} --fine-grained-activation-offloading", "does not search offload"),
+        ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=true", "does not search FSDP, which ddp.use_megatron_fsdp of"),
+        ("nemo", f"{RECIPE} ++dist.use_torch_fsdp2=True", "does not search FSDP"),
+        ("nemo", f"{RECIPE} --use_megatron_fsdp true", "does not search FSDP"),
+        ("nemo", f"{RECIPE} optimizer.optimizer_cpu_offload=true", "does not search offload"),
+        ("nemo", f"{RECIPE} model.cpu_offloading=true", "does not search offload"),
+        ("nemo", f"{FACTORY} trainer.strategy.fsdp=megatron", "does not search FSDP"),
     ],
 )
 def test_what_would_override_or_shard_each_job_otherwise_is_refused(trainer: str, command: str, sentence: str) -> None:
@@ -26,3 +44,16 @@ def test_what_would_override_or_shard_each_job_otherwise_is_refused(trainer: str
         TrainerCommand.parse(trainer, command)
     assert sentence in str(refused.value)
     assert str(refused.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command"),
+    [
+        ("megatron-lm", f"{LM} --use-precision-aware-optimizer --cpu-offloading-num-layers 0"),
+        ("megatron-lm", f"{LM} --data-parallel-sharding-strategy optim --load x"),
+        ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=false model.cpu_offloading=False"),
+        ("nemo", f"{FACTORY} trainer.strategy.fsdp=None"),
+    ],
+)
+def test_flags_that_switch_them_off_or_need_them_are_kept(trainer: str, command: str) -> None:
+    assert TrainerCommand.parse(trainer, command).words

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from tuner.core.errors import InputError
+from tuner.core.text import listed
 from tuner.launch.trainers.kind import Flags
 
 _OVERRIDING: Final[Mapping[str, str]] = {
@@ -19,12 +20,36 @@ _OVERRIDING: Final[Mapping[str, str]] = {
     "--use-mp-args-from-checkpoint-args": "with which a checkpoint replaces the parallel degrees; remove it",
 }
 """Flags whose file or checkpoint overrides the flags of each job."""
+_FSDP: Final = ("use_megatron_fsdp", "use_torch_fsdp2", "use_custom_fsdp", "trainer.strategy.fsdp")
+_OFFLOAD: Final = (
+    *("optimizer_cpu_offload", "cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading"),
+)
+_OFF: Final = ("false", "0", "none", "null", "no")
 
 
 def refuse_unsearched(trainer: str, flags: Flags) -> Flags:
-    """Return the flags; raise if a file or checkpoint overrides those of the jobs."""
+    """Return the flags; raise if a file or checkpoint overrides those of the jobs, or for FSDP and offload.
+
+    The search supposes ZeRO 0 and 1 without offload, and its jobs set them.
+    """
     if found := [flag for flag in _OVERRIDING if flag in flags]:
         raise InputError(
             f"--trainer {trainer} cannot set the topology of a command with {found[0]}, {_OVERRIDING[found[0]]}."
         )
+    if found := _switched_on(flags, (*_FSDP, *_OFFLOAD)):
+        kind = "FSDP" if _switched_on(flags, _FSDP) else "offload"
+        raise InputError(
+            f"--trainer {trainer} does not search {kind}, which {listed(found)} of --command would use in each job; "
+            "remove it, or write a template with fields in --command, without --trainer."
+        )
     return flags
+
+
+def _switched_on(flags: Flags, names: tuple[str, ...]) -> list[str]:
+    """Return the flags with these names, in the spelling and section of each trainer, that are not off."""
+    return [
+        flag
+        for flag, value in flags.items()
+        for name in [flag.lstrip("-+").replace("-", "_")]
+        if (name in names or name.rpartition(".")[2] in names) and value.lower() not in _OFF
+    ]
