@@ -97,7 +97,7 @@ def study_settings(
         ),
     )
     if fitted is not None:
-        fitted.check(space.workload.model)
+        space = _trained(fitted, space)
     _warn_of_former("observe", observe, "on_event")
     _warn_of_former("slurm_site", slurm_site, "site_profile")
     profile = slurm_site or site_profile
@@ -149,6 +149,14 @@ def study_settings(
     if known is not None and table is None:
         warn_of_mismatch(known, [(space.workload, space.cluster)])
     return found
+
+
+def _trained(command: TrainerCommand, space: Space) -> Space:
+    """Return the space with the model that the command trains; raise if it contradicts a model that the user named."""
+    model = space.workload.model
+    command.check(model)
+    trained = command.trained(model)
+    return space if trained == model else replace(space, workload=replace(space.workload, model=trained))
 
 
 def _of_settings(

@@ -169,6 +169,10 @@ class TrainerCommand:
         """Raise if the model is not that of the arguments."""
         self.kind.check(self.fixed, model)
 
+    def trained(self, model: Model) -> Model:
+        """Return the model with settings of training that the arguments add, and with what no field of it expresses."""
+        return self.kind.trained(self.fixed, model)
+
 
 def starts_ranks(words: Sequence[str]) -> bool:
     """Whether a command is a launcher such as torchrun, which starts the ranks itself."""

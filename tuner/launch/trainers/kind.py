@@ -79,6 +79,9 @@ class TrainerKind:
     model: Callable[[Flags], Model | None] = lambda _flags: None
     """Returns the model that the arguments describe; None: they describe none. It raises for one that it does not
     understand."""
+    trained: Callable[[Flags, Model], Model] = lambda _flags, model: model
+    """Returns the model with settings of training that the arguments add to it, and their flags that no field of it
+    expresses."""
     expand: Callable[[Flags], Flags] = lambda flags: flags
     """Returns the flags with those of the configuration files that they name."""
     is_hyphen_underscore: bool = False

@@ -5,7 +5,8 @@ Flags were read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from tuner.core.errors import InputError
@@ -13,15 +14,30 @@ from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
 
-_NOT_EXPRESSED: Final = (
-    *("--activation-func-clamp-value", "--apply-residual-connection-post-layernorm", "--apply-wd-to-qk-layernorm"),
-    *("--attention-output-gate", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
-    *("--enable-mhc-connections", "--eod-mask-loss", "--experimental-attention-variant", "--glu-linear-offset"),
-    *("--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--mrope-section", "--no-rope-freq"),
-    *("--qk-l2-norm", "--reset-attention-mask", "--reset-position-ids", "--rotary-seq-len-interpolation-factor"),
-    *("--softmax-type", "--use-mup", "--use-rope-scaling", "--window-attn-skip-freq"),
+OTHER_LAYERS: Final = (
+    *("--apply-residual-connection-post-layernorm", "--attention-output-gate", "--enable-mhc-connections"),
+    *("--experimental-attention-variant", "--linear-attention-freq", "--mrope-section", "--qk-l2-norm"),
+    *("--moe-latent-size", "--mtp-use-repeated-layer", "--spec", "--is-hybrid-model", "--mamba-num-heads"),
+    *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
+    "--heterogeneous-layers-config-encoded-json",
 )
-"""Flags that change what is trained and that no field of the model is read from: it is not exported."""
+"""Flags of layers that no field of the model expresses."""
+_OTHER_TRAINING: Final = (
+    *("--apply-wd-to-qk-layernorm", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
+    *("--eod-mask-loss", "--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--moe-input-jitter-eps"),
+    *("--reset-attention-mask", "--reset-position-ids", "--use-mup"),
+)
+"""Flags that train the same layers in a way that no field of the model expresses: it is not exported."""
+_NOT_READ: Final[Mapping[str, str]] = {
+    "--activation-func-clamp-value": "glu_clamp",
+    "--glu-linear-offset": "glu_offset",
+    "--no-rope-freq": "rotary_skip",
+    "--rotary-seq-len-interpolation-factor": "rotary_scaling",
+    "--softmax-type": "attention_sinks",
+    "--use-rope-scaling": "rotary_scaling",
+    "--window-attn-skip-freq": "window_skip",
+}
+"""Flags of fields that the arguments alone do not always determine; then the model is not exported."""
 
 _NUMBERS: Final[Mapping[str, tuple[str, float]]] = {
     "--norm-epsilon": ("norm_epsilon", 1e-5),
@@ -98,12 +114,25 @@ def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any]) -> Mo
         vocab_multiple=number(flags, "--make-vocab-size-divisible-by") or _VOCABULARY_MULTIPLE,
         seq=number(flags, "--seq-length"),
         max_positions=number(flags, "--max-position-embeddings"),
-        not_understood=tuple(
-            [flag for flag in _NOT_EXPRESSED if flag in flags]
-            + [f"--optimizer {name}" for name in [flags.get("--optimizer", "adam")] if name not in ("adam", "adamw")]
+        not_understood=(
+            *(flag for flag in OTHER_LAYERS if flag in flags),
+            *(flag for flag, field in _NOT_READ.items() if flag in flags and field not in fields),
+            *_other_training(flags),
         ),
         **fields,
     )
+
+
+def with_unexpressed(flags: Flags, model: Model, more: Iterable[str] = ()) -> Model:
+    """Return the model with the settings of training that no field of it expresses, so that it is not exported."""
+    found = [one for one in (*_other_training(flags), *more) if one not in model.not_understood]
+    return replace(model, not_understood=(*model.not_understood, *found)) if found else model
+
+
+def _other_training(flags: Flags) -> list[str]:
+    names = [flags.get("--optimizer", "adam")]
+    optimizers = [f"--optimizer {name}" for name in names if name not in ("adam", "adamw")]
+    return [flag for flag in _OTHER_TRAINING if flag in flags] + optimizers
 
 
 def mlp_width(flags: Flags) -> int:

@@ -21,6 +21,8 @@ from tuner.launch.trainers.megatron_arguments import (
     dense_model,
     dense_values,
     described,
+    describes_model,
+    with_unexpressed,
 )
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
 from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, connections, half_precision, short_run
@@ -125,6 +127,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     environment=lambda _, topology: connections(topology),
     check=_check,
     model=_model,
+    trained=lambda flags, model: with_unexpressed(flags, model) if describes_model(flags) else model,
     expand=_understood,
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),

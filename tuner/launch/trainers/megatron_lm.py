@@ -26,6 +26,7 @@ from tuner.launch.trainers.megatron_arguments import (
     mlp_width,
 )
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
+from tuner.launch.trainers.megatron_parts import check_special_parts, with_training
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
 _DELAY: Final = "--delay-wgrad-compute"
@@ -278,6 +279,7 @@ def _check(flags: Flags, model: Model) -> None:
     if experts and model.dense_mlp_layers and describes_model(flags):
         check_parts(flags, model, {"--moe-layer-freq": True})
     check_described(flags, model, _described(flags))
+    check_special_parts(flags, model)
 
 
 def _defaults(flags: Flags) -> dict[str, int]:
@@ -311,5 +313,6 @@ MEGATRON_LM: Final = TrainerKind(
     environment=lambda _, topology: connections(topology),
     check=_check,
     model=megatron_model,
+    trained=with_training,
     expand=lambda flags: refuse_unsearched("megatron-lm", flags),
 )
