@@ -87,6 +87,7 @@ def study_settings(
     description["settings"] = texts_of("settings", description.get("settings", ()))
     description["allow"] = texts_of("allow", description.get("allow", ()))
     fitted = TrainerCommand.parse(trainer, command) if trainer is not None and command is not None else None
+    is_named = space is not None or description.get("model") is not None
     if fitted is not None and space is None:
         description = cast("SpaceArguments", fitted.completed(description))
     space = space_or(
@@ -97,7 +98,7 @@ def study_settings(
         ),
     )
     if fitted is not None:
-        space = _trained(fitted, space)
+        space = _trained(fitted, space, compared=is_named)
     _warn_of_former("observe", observe, "on_event")
     _warn_of_former("slurm_site", slurm_site, "site_profile")
     profile = slurm_site or site_profile
@@ -151,10 +152,11 @@ def study_settings(
     return found
 
 
-def _trained(command: TrainerCommand, space: Space) -> Space:
+def _trained(command: TrainerCommand, space: Space, *, compared: bool) -> Space:
     """Return the space with the model that the command trains; raise if it contradicts a model that the user named."""
     model = space.workload.model
-    command.check(model)
+    if compared:
+        command.check(model)
     trained = command.trained(model)
     return space if trained == model else replace(space, workload=replace(space.workload, model=trained))
 

@@ -26,7 +26,7 @@ from tuner.launch.trainers.megatron_arguments import (
     mlp_width,
 )
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
-from tuner.launch.trainers.megatron_parts import check_special_parts, with_training
+from tuner.launch.trainers.megatron_parts import check_special_parts, scaled_positions, with_training
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
 _DELAY: Final = "--delay-wgrad-compute"
@@ -217,7 +217,8 @@ def megatron_model(flags: Flags) -> Model:
     positions = flags.get("--position-embedding-type", "rope")
     if positions not in _POSITIONS:
         raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
-    model = dense_model(flags, kv_heads="--num-query-groups", fields=_described(flags))
+    fields = {**_described(flags), **scaled_positions(flags)}
+    model = dense_model(flags, kv_heads="--num-query-groups", fields=fields)
     # without the first flag Megatron-LM ignores the second
     return model if "--group-query-attention" in flags else replace(model, kv_heads=model.heads)
 

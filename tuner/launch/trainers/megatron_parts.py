@@ -17,15 +17,33 @@ from typing import Any, Final
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import listed, shown
-from tuner.launch.trainers.kind import Flags, real
+from tuner.launch.trainers.kind import Flags, number, real
 from tuner.launch.trainers.megatron_arguments import OTHER_LAYERS, check_parts, describes_model, with_unexpressed
 
+_LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
+"""The scaling of `--use-rope-scaling`, whatever `--rope-scaling-factor` (megatron/core/models/common/embeddings/
+rotary_pos_embedding.py; megatron/training/argument_utils.py passes no factor)."""
 _BALANCED: Final = ("aux_loss", "seq_aux_loss")
 """Values of `--moe-router-load-balancing-type` with a loss that a field of the experts expresses."""
 _LONGEST_PATTERN: Final = 10_000
 
 Value = float | str | bool
+
+
+def scaled_positions(flags: Flags) -> dict[str, Any]:
+    """Return the fields of scaled and skipped rotary embeddings, for a model that the arguments alone describe."""
+    found: dict[str, Any] = {}
+    if flags.get("--position-embedding-type") == "rope":
+        linear = "--rotary-seq-len-interpolation-factor"
+        if linear in flags and "--use-rope-scaling" not in flags:
+            found["rotary_scaling"] = RotaryScaling(kind="linear", factor=real(flags, linear))
+        elif "--use-rope-scaling" in flags and linear not in flags:
+            found["rotary_scaling"] = _LLAMA3
+        if flags.get("--no-rope-freq", "").isdecimal():
+            found["rotary_skip"] = number(flags, "--no-rope-freq")
+    return found
 
 
 def check_special_parts(flags: Flags, model: Model) -> None:
