@@ -57,3 +57,30 @@ def test_what_would_override_or_shard_each_job_otherwise_is_refused(trainer: str
 )
 def test_flags_that_switch_them_off_or_need_them_are_kept(trainer: str, command: str) -> None:
     assert TrainerCommand.parse(trainer, command).words
+
+
+TRACKED = "--wandb-project p --wandb-exp-name e --wandb-save-dir d --wandb-entity me --tensorboard-dir t"
+SAVED = (
+    "--log-progress --persistent-save-interval 5 --non-persistent-save-interval 5 --save-retain-interval 5 "
+    "--save-params-interval 1 --save-activations-interval 1 --save-tokens-per-expert-interval 1 "
+    "--save-wgrads-interval 1 --save-dgrads-interval 1 --pretrained-checkpoint x"
+)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command", "kept"),
+    [
+        ("megatron-lm", f"{LM} {TRACKED} {SAVED} --save s --lr 1e-4", f"{LM} --lr 1e-4"),
+        ("megatron-lm", f"{LM} --wandb-project=p --log-timers-to-tensorboard", f"{LM} --log-timers-to-tensorboard"),
+        ("megatron-deepspeed", f"{LM} {TRACKED.replace('--wandb-entity me ', '')} --lr 1e-4", f"{LM} --lr 1e-4"),
+        (
+            "nemo",
+            f"{RECIPE} logger.wandb_project=p ++logger.wandb_exp_name=e logger.wandb_save_dir=d logger.wandb_entity=me "
+            "logger.tensorboard_dir=t logger.log_progress=true optimizer.lr=1e-4",
+            f"{RECIPE} optimizer.lr=1e-4",
+        ),
+    ],
+)
+def test_jobs_write_to_no_tracker(trainer: str, command: str, kept: str) -> None:
+    """Without --save, Megatron-LM joins its missing path for wandb and asserts it for its progress log."""
+    assert TrainerCommand.parse(trainer, command).words == tuple(kept.split())

@@ -36,13 +36,17 @@ MEGATRON_SHARED: Final = (
     *("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--num-layers-per-virtual-pipeline-stage"),
     *("--sequence-parallel", "--micro-batch-size", "--global-batch-size", "--recompute-granularity"),
     *("--recompute-method", "--recompute-num-layers", "--recompute-activations", "--log-interval", "--eval-iters"),
-    *("--eval-interval", "--save", "--save-interval", "--load", "--rampup-batch-size"),
+    *("--eval-interval", "--save", "--save-interval", "--load", "--rampup-batch-size", "--tensorboard-dir"),
+    *("--wandb-project", "--wandb-exp-name", "--wandb-save-dir", "--wandb-entity"),
 )
 """Flags of Megatron-LM and its forks that each job sets, or that a short run omits."""
 _REPLACED: Final = (
     *MEGATRON_SHARED,
     *("--context-parallel-size", "--num-virtual-stages-per-pipeline-rank", "--use-distributed-optimizer"),
     *("--overlap-grad-reduce", "--overlap-param-gather", "--recompute-modules", "--moe-layer-recompute"),
+    *("--persistent-save-interval", "--non-persistent-save-interval", "--save-retain-interval", "--log-progress"),
+    *("--save-params-interval", "--save-activations-interval", "--save-tokens-per-expert-interval"),
+    *("--save-wgrads-interval", "--save-dgrads-interval", "--pretrained-checkpoint"),
     *("--log-throughput", "--expert-model-parallel-size", "--expert-tensor-parallel-size"),
     *("--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend", "--moe-enable-deepep"),
     *(_OVERLAP, _DELAY),

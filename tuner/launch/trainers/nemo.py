@@ -216,6 +216,8 @@ NEMO: Final = TrainerKind(
         *(f"ddp.{name}" for name in ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")),
         *("trainer.strategy.ddp.overlap_grad_reduce", "trainer.strategy.ddp.overlap_param_gather"),
         *("optimizer.use_distributed_optimizer", "optim.config.use_distributed_optimizer", "logger.log_interval"),
+        *("logger.wandb_project", "logger.wandb_exp_name", "logger.wandb_save_dir", "logger.wandb_entity"),
+        *("logger.tensorboard_dir", "logger.log_progress"),
         *("trainer.num_nodes", "trainer.devices", "trainer.limit_val_batches", "trainer.log_every_n_steps"),
     ),
     job_flags=_job_flags,
