@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.core.model import Model
+from tuner.export.flag_table import flag_table
 from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.megatron_limits import CONDITIONAL
 
 LM = "python pretrain_gpt.py"
 RECIPE = "python run_recipe.py --recipe llama3_8b_pretrain_config"
@@ -84,3 +92,43 @@ SAVED = (
 def test_jobs_write_to_no_tracker(trainer: str, command: str, kept: str) -> None:
     """Without --save, Megatron-LM joins its missing path for wandb and asserts it for its progress log."""
     assert TrainerCommand.parse(trainer, command).words == tuple(kept.split())
+
+
+USUAL = Topology(nodes=1, tp=2, pp=2, dp=2, vpp=2, micro_batch=1, zero=1, sequence_parallel=True, recompute="none")
+
+
+@pytest.mark.parametrize(
+    ("flag", "changes", "kept"),
+    [
+        ("--tp-comm-overlap", {}, True),
+        ("--tp-comm-overlap", {"tp": 1, "sequence_parallel": False}, False),
+        ("--tp-comm-overlap", {"sequence_parallel": False}, False),
+        ("--distribute-saved-activations", {"recompute": "full", "sequence_parallel": False}, True),
+        ("--distribute-saved-activations", {"recompute": "full"}, False),
+        ("--distribute-saved-activations", {"recompute": "full", "sequence_parallel": False, "tp": 1}, False),
+        ("--distribute-saved-activations", {"sequence_parallel": False}, False),
+        ("--defer-embedding-wgrad-compute", {}, True),
+        ("--defer-embedding-wgrad-compute", {"pp": 1, "vpp": 1}, False),
+        ("--overlap-param-gather-with-optimizer-step", {}, True),
+        ("--overlap-param-gather-with-optimizer-step", {"zero": 0}, False),
+        ("--overlap-param-gather-with-optimizer-step", {"vpp": 1}, False),
+        ("--overlap-p2p-communication-warmup-flush", {}, True),
+        ("--overlap-p2p-communication-warmup-flush", {"vpp": 1}, False),
+        ("--moe-shared-expert-overlap", {}, True),
+        ("--moe-shared-expert-overlap", {"dispatcher": "allgather"}, False),
+        ("--moe-shared-expert-overlap", {"moe_overlap": True}, False),
+    ],
+)
+def test_a_switch_is_in_the_jobs_whose_topology_allows_it(flag: str, changes: dict[str, Any], kept: bool) -> None:
+    """Megatron-LM asserts in the others, and three such jobs would end the study."""
+    workload = Workload(model=Model(layers=8, hidden=64, heads=4, vocab=100, seq=32), global_batch=8)
+    trainer = TrainerCommand.parse("megatron-lm", f"{LM} {flag} --lr 1e-4")
+    job = trainer.job(workload, replace(USUAL, **changes), Path("x"))
+    assert job.count(flag) == kept
+    other = TrainerCommand.parse("megatron-lm", f"{LM} --lr 1e-4").job(workload, replace(USUAL, **changes), Path("x"))
+    assert [word for word in job if word != flag] == list(other)
+
+
+def test_each_of_these_switches_is_megatrons() -> None:
+    flags = flag_table("megatron-core").flags
+    assert {flags[name].action for name in CONDITIONAL} == {"StoreTrueAction"}

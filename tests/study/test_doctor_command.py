@@ -60,12 +60,13 @@ def test_a_broken_trainer_is_explained_in_one_sentence_with_a_remedy(name: str, 
 
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_broken_trainer_costs_a_study_three_jobs(name: str, run: Run, tmp_path: Path) -> None:
+    """An unknown error, which may depend on the tensor parallel degree of all jobs, costs six."""
     code, reason, remedy = BROKEN[name]
-    words = ("--launcher", "local", "--budget", "6", "--study", "s", "--runs", str(tmp_path))
+    words = ("--launcher", "local", "--budget", "8", "--study", "s", "--runs", str(tmp_path))
     said = run("optimize", "--command", shlex.join([sys.executable, "-c", code.replace("{", "{{")]), *words, *SMALL)
     assert said.code == 1
     trials = json.loads(said.out)["trials"]
-    assert len(trials) == 3
+    assert len(trials) == (6 if name == "an error of its own" else 3)
     assert remedy in said.err
     assert reason in said.err or reason in said.out
 

@@ -82,6 +82,33 @@ def test_keep_going_ends_only_a_search_that_measures_nothing() -> None:
     assert unreadable == ["", "", "the last 3 jobs succeeded, but none could be measured: no line"]
 
 
+@pytest.mark.parametrize(
+    ("degrees", "reason", "searched", "job", "what"),
+    [
+        ([1, 1, 2], RAISED, 2, 3, "whatever the topology"),
+        ([1] * 6, RAISED, 1, 3, "whatever the topology"),
+        ([1] * 7, RAISED, 2, 6, "all with tp 1"),
+        ([1, 1, 1, 1, 2], RAISED, 2, 5, "whatever the topology"),
+        ([1] * 3, MISSING, 2, 3, "whatever the topology"),
+    ],
+)
+def test_a_failure_at_one_tensor_parallel_degree_may_depend_on_it(
+    degrees: list[int], reason: str, searched: int, job: int, what: str
+) -> None:
+    """An assertion of Megatron-LM that holds at tp 1 only must not end a study that also searches tp 2."""
+    streaks = Streaks(keep_going=False, tensor_degrees=searched)
+    ends = [streaks.after(crashed(reason), tp) for tp in degrees]
+    assert next(number for number, end in enumerate(ends, start=1) if end) == job
+    assert f"the last {job} jobs failed in the same way, {what}: {reason} " in ends[job - 1]
+    assert ("; to search other degrees only, leave 1 out of --set tp=...; " in ends[job - 1]) == what.startswith("all")
+
+
+def test_another_failure_starts_the_degrees_anew() -> None:
+    streaks = Streaks(keep_going=False, tensor_degrees=2)
+    results = [(RAISED, "a", 2), (RAISED, "b", 1), (RAISED, "b", 1), (RAISED, "b", 1)]
+    assert not any(streaks.after(crashed(reason, evidence), tp) for reason, evidence, tp in results)
+
+
 def test_evidence_is_cut_after_200_characters() -> None:
     streaks = Streaks(keep_going=False)
     line = "a" * 199 + "bcd"

@@ -125,7 +125,8 @@ class StudyLoop:
         self._began: float | None = None
         """When the study began, by the launcher's clock."""
         self._failed_launches = 0
-        self._streaks = Streaks(keep_going=settings.keep_going)
+        degrees = len(settings.space.axes["tp"])
+        self._streaks = Streaks(keep_going=settings.keep_going, tensor_degrees=degrees)
         self._read_at = self._heartbeat_at = -math.inf
 
     # -- the loop
@@ -375,7 +376,7 @@ class StudyLoop:
             clock=self.launcher.now(),
             simulated=self.launcher.simulated,
         )
-        if ended := self._streaks.after(result):
+        if ended := self._streaks.after(result, running.job.topology.tp):
             self.scheduler.finished = ended
         record_ending(running.job.folder, result)
         self.store.end(trial, result)

@@ -1,15 +1,17 @@
-"""Flags of Megatron and of what is built on it with which jobs would not run their trial, and which are refused.
+"""Flags of Megatron and of what is built on it that not every job can have: some are refused, others left out of jobs.
 
-Read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.py`, and in NVIDIA-NeMo/Megatron-Bridge at
+Read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.py`, `megatron/core/model_parallel_config.py` and
+`megatron/core/transformer/transformer_config.py`, and in NVIDIA-NeMo/Megatron-Bridge at
 067f987d, `src/megatron/bridge/training/config.py`: a file of `--yaml-cfg` replaces all parsed flags, and arguments from
 a checkpoint replace most of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.text import listed
 from tuner.launch.trainers.kind import Flags
@@ -24,6 +26,17 @@ _FSDP: Final = ("use_megatron_fsdp", "use_torch_fsdp2", "use_custom_fsdp", "trai
 _OFFLOAD: Final = (
     *("optimizer_cpu_offload", "cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading"),
 )
+CONDITIONAL: Final[Mapping[str, Callable[[Topology], bool]]] = {
+    "--tp-comm-overlap": lambda topology: topology.tp > 1 and topology.sequence_parallel,
+    "--distribute-saved-activations": lambda topology: (
+        topology.tp > 1 and topology.recompute == "full" and not topology.sequence_parallel
+    ),
+    "--defer-embedding-wgrad-compute": lambda topology: topology.pp > 1,
+    "--overlap-param-gather-with-optimizer-step": lambda topology: topology.zero == 1 and topology.vpp > 1,
+    "--overlap-p2p-communication-warmup-flush": lambda topology: topology.vpp > 1,
+    "--moe-shared-expert-overlap": lambda topology: topology.dispatcher != "allgather" and not topology.moe_overlap,
+}
+"""Switches with which Megatron-LM starts only at some topologies."""
 _OFF: Final = ("false", "0", "none", "null", "no")
 
 
@@ -43,6 +56,11 @@ def refuse_unsearched(trainer: str, flags: Flags) -> Flags:
             "remove it, or write a template with fields in --command, without --trainer."
         )
     return flags
+
+
+def conditional(flags: Flags, topology: Topology) -> list[str]:
+    """Return the switches of the command with which Megatron-LM starts only at some topologies, this among them."""
+    return [flag for flag, starts in CONDITIONAL.items() if flag in flags and starts(topology)]
 
 
 def _switched_on(flags: Flags, names: tuple[str, ...]) -> list[str]:

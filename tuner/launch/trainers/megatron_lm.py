@@ -25,7 +25,7 @@ from tuner.launch.trainers.megatron_arguments import (
     describes_model,
     mlp_width,
 )
-from tuner.launch.trainers.megatron_limits import refuse_unsearched
+from tuner.launch.trainers.megatron_limits import CONDITIONAL, conditional, refuse_unsearched
 from tuner.launch.trainers.megatron_parts import check_special_parts, scaled_positions, with_training
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
@@ -49,7 +49,7 @@ _REPLACED: Final = (
     *("--save-wgrads-interval", "--save-dgrads-interval", "--pretrained-checkpoint"),
     *("--log-throughput", "--expert-model-parallel-size", "--expert-tensor-parallel-size"),
     *("--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend", "--moe-enable-deepep"),
-    *(_OVERLAP, _DELAY),
+    *(_OVERLAP, _DELAY, *CONDITIONAL),
     *("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"),
     *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"),
     "--pipeline-model-parallel-layout",
@@ -308,6 +308,7 @@ MEGATRON_LM: Final = TrainerKind(
         *loss_scale(flags, workload),
         *exchange_kind(flags, workload, topology),
         *([_DELAY] * (_DELAY in flags and topology.moe_overlap)),
+        *conditional(flags, topology),
     ),
     precision=_precision,
     scaling=_scaling,
