@@ -186,9 +186,10 @@ def test_ranks_are_started_unless_the_command_starts_them(command: str, words: t
     assert trainer.started(trainer.words, TOPOLOGY) == words
 
 
-def test_hf_trainer_gets_batch_config_and_checkpointing() -> None:
+def test_hf_trainer_gets_batch_config_and_checkpointing(tmp_path: Path) -> None:
+    (tmp_path / "old.json").write_text("{}")
     trainer = TrainerCommand.parse(
-        "hf", "python run_clm.py --per_device_train_batch_size=8 --bf16 --deepspeed old.json"
+        "hf", f"python run_clm.py --per_device_train_batch_size=8 --bf16 --deepspeed {tmp_path / 'old.json'}"
     )
     assert trainer.words == ("python", "run_clm.py", "--bf16")
     topology = replace(TOPOLOGY, tp=1, pp=1, vpp=1, dp=8, sequence_parallel=False)

@@ -90,13 +90,21 @@ def export_options(
     """Return the options of an export: the given command or that of the study, and the site profile."""
     if command is None and chosen.runs_command:
         command = study.settings.get("command")
+    fitted = _fitted(study) if chosen.runs_command else None
     return ExportOptions(
         fork=fork,
         command=command,
         workdir=str(Path.cwd()) if command is not None else "",
         site=SiteProfile() if site_profile is None else SiteProfile.read(Path(site_profile)),
         zero_plus_plus=tuple(zero_plus_plus),
+        own_config=None if fitted is None else fitted.own_config,
     )
+
+
+def _fitted(study: StudyResult) -> TrainerCommand | None:
+    """Return the command to which a study's jobs added their topologies; None if there is none."""
+    command, trainer = study.settings.get("command"), study.settings.get("trainer")
+    return None if command is None or trainer is None else TrainerCommand.parse(trainer, command)
 
 
 def check_program(
@@ -110,13 +118,12 @@ def check_program(
         )
     if fork is not None and chosen.name != MEGATRON_DEEPSPEED.name:
         raise InputError(f"--fork is Megatron-DeepSpeed's; --format {chosen.name} has none: leave it out.")
-    own, trainer = study.settings.get("command"), study.settings.get("trainer")
-    if command is None and own is not None and trainer is not None and chosen.runs_command:
-        job = TrainerCommand.parse(trainer, own).job(run.workload, run.topology, Path("{ds_config}"))
+    if command is None and chosen.runs_command and (fitted := _fitted(study)) is not None:
+        job = fitted.job(run.workload, run.topology, Path("{ds_config}"))
         words = (word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in job)
         raise InputError(
-            f"--trainer {trainer} added the flags of each topology to the command of study {study.name}, and disabled "
-            "evaluation and checkpoints: pass the whole command for production, starting from --command "
+            f"--trainer {fitted.kind.name} added the flags of each topology to the command of study {study.name}, and "
+            "disabled evaluation and checkpoints: pass the whole command for production, starting from --command "
             f"{shlex.quote(' '.join(words))}."
         )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import counted, listed, shown
@@ -41,12 +41,14 @@ def deepspeed_config_files(
     with_optimizer: bool,
     zero_plus_plus: tuple[ZeroPlusPlus, ...] = (),
     for_hf_trainer: bool = False,
+    own: Mapping[str, Any] | None = None,
 ) -> Files:
     """Return `ds_config.json` and its explanation."""
     config = production_config(
-        run, with_optimizer=with_optimizer, zero_plus_plus=zero_plus_plus, for_hf_trainer=for_hf_trainer
+        run, with_optimizer=with_optimizer, zero_plus_plus=zero_plus_plus, for_hf_trainer=for_hf_trainer, own=own
     )
-    return {"ds_config.json": as_json(config), "ds_config.md": config_notes(run, config)}
+    notes = config_notes(run, config, for_hf_trainer=for_hf_trainer, own=own)
+    return {"ds_config.json": as_json(config), "ds_config.md": notes}
 
 
 def program_files(
@@ -65,6 +67,7 @@ def program_files(
             with_optimizer=True,
             zero_plus_plus=options.zero_plus_plus,
             for_hf_trainer=program.passes_config_to_hf,
+            own=options.own_config if not program.worker else None,
         )
     if program.worker:
         refuse(worker_workload(run), run.topology, production_config(run, with_optimizer=True))

@@ -81,6 +81,8 @@ class ExportOptions:
     """Requirements of the site's Slurm or Kubernetes."""
     zero_plus_plus: tuple[ZeroPlusPlus, ...] = ()
     """Parts of ZeRO++ that `ds_config.json` switches on."""
+    own_config: Mapping[str, Any] | None = None
+    """The user's own DeepSpeed config, with which the study's jobs trained; None if the command names none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

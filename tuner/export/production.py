@@ -13,6 +13,7 @@ from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
 from tuner.core.quantity import GIB
 from tuner.core.text import token_count
 from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config, with_trainer_values
+from tuner.launch.ds_config_file import based_on
 
 if TYPE_CHECKING:
     from tuner.export.formats import ZeroPlusPlus
@@ -109,9 +110,10 @@ def production_config(
     with_optimizer: bool,
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
     for_hf_trainer: bool = False,
+    own: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Return `ds_config.json`, with or without the optimizer and its schedule: Megatron brings its own, and HF Trainer
-    its schedule and the optimizer's values."""
+    """Return `ds_config.json`, with or without the optimizer and its schedule, which Megatron, HF Trainer and
+    accelerate bring; if the study's jobs trained with the user's `own` config, it is based on that."""
     topology, workload = run.topology, run.workload
     config = ds_config(workload, topology)
     if "fp16" in config:
@@ -139,13 +141,25 @@ def production_config(
     for part in zero_plus_plus:
         config["zero_optimization"] |= switches[part]
     check(config, data_parallel=topology.dp)
-    if for_hf_trainer:
-        return with_trainer_values({name: value for name, value in config.items() if name != "scheduler"})
-    return config
+    if own is not None:
+        config = based_on(own, config)
+        for part in zero_plus_plus:
+            config["zero_optimization"] |= switches[part]
+        return config
+    return with_trainer_values(config) if for_hf_trainer else config
 
 
-def config_notes(run: ProductionRun, config: Config) -> str:
+def config_notes(
+    run: ProductionRun, config: Config, *, for_hf_trainer: bool = False, own: Mapping[str, Any] | None = None
+) -> str:
     """Return `ds_config.md`: the reason for every value of `ds_config.json`."""
+    given = _flat(dict(own or {}))
+
+    def reason(name: str, value: Any) -> str:
+        if (name, value) in given:
+            return _OWN
+        return _FILLED_IN if value == "auto" else _reason(run, name)
+
     lines = [
         f"# ds_config.json of {run.topology.key}",
         "",
@@ -154,14 +168,11 @@ def config_notes(run: ProductionRun, config: Config) -> str:
         "| key | value | reason |",
         "|---|---|---|",
     ]
-    lines += [
-        f"| `{name}` | `{json.dumps(value)}` | {_FILLED_IN if value == 'auto' else _reason(run, name)} |"
-        for name, value in _flat(config)
-    ]
-    if "optimizer" not in config:
+    lines += [f"| `{name}` | `{json.dumps(value)}` | {reason(name, value)} |" for name, value in _flat(config)]
+    if "optimizer" not in config and (for_hf_trainer or own is not None):
+        lines += ["", "The optimizer and the learning rate schedule are those of --command."]
+    elif "optimizer" not in config:
         lines += ["", "The launch script passes the optimizer and the learning rate schedule to Megatron."]
-    elif "scheduler" not in config:
-        lines += ["", "The learning rate schedule is HF Trainer's."]
     return "\n".join(lines) + "\n"
 
 
@@ -174,6 +185,7 @@ def _flat(config: Config, before: str = "") -> list[tuple[str, Any]]:
 
 
 _FILLED_IN: Final = "HF Trainer fills it in from its arguments"
+_OWN: Final = "the DeepSpeed config that the study's --command names"
 
 _REASONS: Final[Mapping[str, str]] = {
     "train_micro_batch_size_per_gpu": "micro-batch size of the topology",

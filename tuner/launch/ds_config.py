@@ -181,9 +181,6 @@ _PRECISIONS: Final[dict[str, Config]] = {
     "bf16": {"bf16": {"enabled": True}},
     "fp16": {"fp16": {"enabled": True, "loss_scale": 0, "initial_scale_power": 12}},
 }
-_TRAINER_VALUES: Final = ("lr", "betas", "eps", "weight_decay")
-"""Parameters of the optimizer that HF Trainer compares with its arguments."""
-
 _SMALLEST_BUCKET: Final = 1_000_000
 _BUCKETS: Final = ("reduce_bucket_size", "allgather_bucket_size", "stage3_prefetch_bucket_size")
 
@@ -234,14 +231,14 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
 
 
 def with_trainer_values(config: Mapping[str, Any]) -> Config:
-    """Return the config for HF Trainer, which refuses values that contradict its arguments and fills in `auto`.
+    """Return the config for HF Trainer or accelerate, which fill in `auto` and bring optimizer and schedule.
 
-    Learning rate, betas, weight decay and clipping are the trainer's own (`integrations/deepspeed.py`, `fill_match`).
+    With an `optimizer`, HF Trainer would ignore its `--optim` (transformers 5.23.0, `integrations/deepspeed.py`,
+    `deepspeed_optim_sched`), and accelerate would refuse that of the script (`Accelerator._prepare_deepspeed`).
     """
-    optimizer = config["optimizer"]
-    filled = {name: "auto" for name in optimizer["params"] if name in _TRAINER_VALUES}
-    params = {**optimizer["params"], **filled}
-    return {**config, "gradient_clipping": "auto", "optimizer": {**optimizer, "params": params}}
+    of_trainer = ("optimizer", "scheduler", "zero_allow_untested_optimizer")
+    kept = {name: value for name, value in config.items() if name not in of_trainer}
+    return {**kept, "gradient_clipping": "auto"}
 
 
 def _offload(topology: Topology) -> Config:

@@ -157,8 +157,9 @@ def _python_path(package_root: Path) -> str:
 
 
 def passes_config_to_hf(words: Sequence[str], config: str) -> bool:
-    """Return whether a config is an argument of HF Trainer; DeepSpeed's own `--deepspeed` takes no file."""
-    return f"--deepspeed={config}" in words or ("--deepspeed", config) in pairwise(words)
+    """Return whether a config is an argument of HF Trainer or accelerate; DeepSpeed's `--deepspeed` takes no file."""
+    flags = ("--deepspeed", "--deepspeed_config_file", "--deepspeed-config-file")
+    return any(f"{flag}={config}" in words or (flag, config) in pairwise(words) for flag in flags)
 
 
 FIELDS: Final = (
@@ -233,7 +234,7 @@ class CommandTemplate:
     def prepare(self, job: Job) -> ProcessSpec:
         """Return the command with the job's values."""
         config = job.folder / "ds_config.json"
-        adapted = self.trainer.kind.ds_config if self.trainer is not None else None
+        adapted = self.trainer.ds_config if self.trainer is not None else None
         if adapted is None and passes_config_to_hf(self.words, "{ds_config}"):
             adapted = with_trainer_values
         if adapted is not None or any("{ds_config}" in word for word in self.words):

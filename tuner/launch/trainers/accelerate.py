@@ -19,6 +19,8 @@ PRECISIONS: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 
 _PARALLEL: Final = tuple(f"--parallelism_config_{name}_size" for name in ("dp_replicate", "dp_shard", "tp", "cp"))
 
+_CONFIG: Final = "--deepspeed_config_file"
+
 
 def _framework(flags: Flags) -> FrameworkChoice:
     """Return the back end of `accelerate launch`: DeepSpeed, data parallelism on the CPU, or FSDP2."""
@@ -29,7 +31,7 @@ def _framework(flags: Flags) -> FrameworkChoice:
     return "deepspeed" if "--use_deepspeed" in flags else ANY if "--cpu" in flags else "fsdp2"
 
 
-def _launch_flags(flags: Flags, workload: Workload, topology: Topology) -> list[object]:
+def _launch_flags(flags: Flags, workload: Workload, topology: Topology, ds_config: Path) -> list[object]:
     framework = _framework(flags)
     found: list[object] = [
         *("--num_processes", topology.gpus, "--num_machines", 1),
@@ -42,6 +44,7 @@ def _launch_flags(flags: Flags, workload: Workload, topology: Topology) -> list[
             *("--zero_stage", topology.zero, "--gradient_accumulation_steps", _accumulation(workload, topology)),
             *("--offload_optimizer_device", "none" if topology.offload == "none" else "cpu"),
             *("--offload_param_device", "cpu" if parameters else "none"),
+            *((_CONFIG, ds_config) if flags.get(_CONFIG) else ()),
         ]
     if framework == ANY:
         return found
@@ -106,7 +109,7 @@ ACCELERATE: Final = TrainerKind(
         replaced=(
             *("--num_processes", "--num_machines", "--mixed_precision", "--multi_gpu", "--use_fsdp", "--fsdp_version"),
             *("--fsdp_reshard_after_forward", "--fsdp_activation_checkpointing", "--fsdp_offload_params"),
-            *("--fsdp_sharding_strategy", "--use_parallelism_config", *_PARALLEL, "--deepspeed_config_file"),
+            *("--fsdp_sharding_strategy", "--use_parallelism_config", *_PARALLEL, _CONFIG),
             *("--zero_stage", "--gradient_accumulation_steps", "--offload_optimizer_device", "--offload_param_device"),
         ),
         flags=_launch_flags,
@@ -122,4 +125,5 @@ ACCELERATE: Final = TrainerKind(
     cautious=lambda flags, _wanted: {"tp": "1", "cp": "1"} if _framework(flags) == "fsdp2" else {},
     is_hyphen_underscore=True,
     max_nodes=1,
+    ds_config_flags=(_CONFIG,),
 )

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -18,6 +19,7 @@ from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY
 from tuner.core.model import Model
 from tuner.core.text import shown
+from tuner.launch.ds_config_file import based_on, enabled_precision, read_config
 from tuner.launch.trainers.accelerate import ACCELERATE
 from tuner.launch.trainers.hugging_face import HF
 from tuner.launch.trainers.kind import TrainerKind, number, underscored
@@ -84,12 +86,27 @@ class TrainerCommand:
     def job(self, workload: Workload, topology: Topology, ds_config: Path) -> tuple[str, ...]:
         """Return the command of one job."""
         launcher = self.kind.launcher
-        launched = () if launcher is None else launcher.flags(self.fixed, workload, topology)
+        launched = () if launcher is None else launcher.flags(self.fixed, workload, topology, ds_config)
         return (*self.head, *map(str, launched), *self.words, *self.job_flags(workload, topology, ds_config))
 
     def job_flags(self, workload: Workload, topology: Topology, ds_config: Path) -> tuple[str, ...]:
         """Return the flags of one job."""
         return tuple(str(word) for word in self.kind.job_flags(self.fixed, workload, topology, ds_config))
+
+    @property
+    def own_config(self) -> Mapping[str, Any] | None:
+        """The user's own DeepSpeed config; None if the command names none."""
+        named = next((self.fixed[flag] for flag in self.kind.ds_config_flags if self.fixed.get(flag)), "{ds_config}")
+        if not Path(named).exists():  # accelerate launch --deepspeed_config_file FILE SCRIPT
+            named = named.split()[0]
+        uses_deepspeed = self.kind.framework(self.fixed) in ("deepspeed", "megatron-deepspeed")
+        return read_config(named) if uses_deepspeed and named != "{ds_config}" else None
+
+    @property
+    def ds_config(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] | None:
+        """Adapts the DeepSpeed config of a job to the trainer and to the user's own; None if jobs need none."""
+        own = self.own_config
+        return self.kind.ds_config if own is None else partial(based_on, own)
 
     def completed(self, description: Mapping[str, Any]) -> dict[str, Any]:
         """Return what describes the space, completed by what the arguments fix; raise if they contradict it."""
@@ -149,7 +166,12 @@ class TrainerCommand:
 
     def _precision(self, given: str | None) -> str | None:
         """Return the precision of the command; raise for another one."""
-        found = self.kind.precision(self.fixed)
+        found, enabled = self.kind.precision(self.fixed), enabled_precision(self.own_config)
+        if enabled is not None and found not in (None, enabled):
+            raise InputError(
+                f"the DeepSpeed config of --command enables {enabled}, and its flags mean {found}; correct one of them."
+            )
+        found = found or enabled
         if given is not None and found not in (None, given):
             raise InputError(
                 f"--precision {given} contradicts --command, whose flags mean {found}; correct one of them."

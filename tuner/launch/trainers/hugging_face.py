@@ -32,4 +32,5 @@ HF: Final = TrainerKind(
     pinned=lambda _: {"tp": "1", "pp": "1", "cp": "1", "ep": "1"},
     is_hyphen_underscore=True,
     ds_config=with_trainer_values,
+    ds_config_flags=("--deepspeed", "--deepspeed_config_file"),  # the second is that of accelerate launch
 )

@@ -30,8 +30,8 @@ class RankLauncher:
     """Flags without a value; all others have one."""
     replaced: Sequence[str]
     """Flags that are removed, with their values."""
-    flags: Callable[[Flags, Workload, Topology], Sequence[object]]
-    """Returns the launcher's flags of one job."""
+    flags: Callable[[Flags, Workload, Topology, Path], Sequence[object]]
+    """Returns the launcher's flags of one job; the path is that of its `ds_config.json`."""
 
     def split(self, words: Sequence[str]) -> tuple[tuple[str, ...], list[tuple[str, ...]], list[str]]:
         """Return the words that start the launcher, its flags with their values, and the script with its arguments."""
@@ -93,6 +93,8 @@ class TrainerKind:
     """Returns variables that each job needs, unless the user sets them."""
     ds_config: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
     """Returns DeepSpeed's config in the trainer's form; None if it has none."""
+    ds_config_flags: Sequence[str] = ("--deepspeed", "--deepspeed_config", "--deepspeed-config")
+    """The flags that may name the user's own DeepSpeed config; the first that does counts."""
 
 
 def underscored(word: str) -> str:

@@ -1,0 +1,91 @@
+"""The user's own DeepSpeed config, on which jobs and exports are based.
+
+A topology determines the batch, the precision, the ZeRO stage and the offload; everything else stays as the user wrote
+it, `auto` included: optimizer, schedule, clipping, buckets, communication.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from tuner.core.errors import InputError
+from tuner.core.text import shown
+from tuner.launch.ds_config import TRIAD, Config
+
+_OFFLOADS: Final = ("offload_optimizer", "offload_param")
+_FORMER_OFFLOADS: Final = ("cpu_offload", "cpu_offload_params", "cpu_offload_use_pin_memory")
+"""Deprecated names of DeepSpeed's offload settings."""
+_PRECISIONS: Final = ("bf16", "fp16")
+_ZERO: Final = "zero_optimization"
+
+
+def read_config(name: str) -> Config:
+    """Return the config in a file that a command names; raise for one from which no topology can be derived."""
+    if "{" in name:
+        raise InputError(
+            f"the DeepSpeed config {shown(name)} of --command is not the name of one file; write the config into a "
+            "file and name it, and tuner derives that of each job."
+        )
+    try:
+        config = json.loads(Path(name).read_text())
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"the DeepSpeed config {shown(name)} of --command cannot be read: "
+            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
+        ) from None
+    except ValueError as error:
+        raise InputError(f"the DeepSpeed config {shown(name)} of --command is not JSON: {error}.") from None
+    if isinstance(config, dict) and "bfloat16" in config:  # DeepSpeed's former name
+        config["bf16"] = config.pop("bfloat16")
+    _check(config, name)
+    return dict(config)
+
+
+def _check(config: Any, name: str) -> None:
+    zero = config.get(_ZERO, {}) if isinstance(config, dict) else {}
+    parts = {"itself": config, _ZERO: zero}
+    if isinstance(config, dict) and isinstance(zero, dict):
+        parts |= {part: config.get(part, {}) for part in (*_PRECISIONS, "tensor_parallel")}
+        parts |= {f"{_ZERO}.{part}": zero.get(part) or {} for part in _OFFLOADS}
+    for where, part in parts.items():
+        if not isinstance(part, dict):
+            field = where if where == "itself" else f"field {where}"
+            raise InputError(
+                f"the DeepSpeed config {shown(name)} of --command: {field} must be an object, not {shown(part)}."
+            )
+        if part.get("device") == "nvme":
+            raise InputError(
+                f"the DeepSpeed config {shown(name)} of --command offloads to nvme in {where}, which tuner does not "
+                "model; set its device to cpu or none, and add --set offload=optimizer if jobs should offload."
+            )
+    if isinstance(ranks := config.get("tensor_parallel", {}).get("autotp_size", 0), int) and ranks > 1:
+        raise InputError(
+            f"the DeepSpeed config {shown(name)} of --command has tensor_parallel.autotp_size {ranks}, and tuner "
+            "searches data parallelism only for this trainer; remove it."
+        )
+
+
+def enabled_precision(config: Mapping[str, Any] | None) -> str | None:
+    """Return the precision that a config enables; None if it leaves it to the trainer."""
+    return next((name for name in _PRECISIONS if (config or {}).get(name, {}).get("enabled") is True), None)
+
+
+def based_on(own: Mapping[str, Any], config: Mapping[str, Any]) -> Config:
+    """Return the user's config with the batch, the precision, the ZeRO stage and the offload of a job's config."""
+    zero, given = config[_ZERO], own.get(_ZERO, {})
+    kept = {name: value for name, value in given.items() if name not in (*_OFFLOADS, *_FORMER_OFFLOADS)}
+    offloads = {
+        name: {**zero[name], **(given.get(name) or {}), "device": zero[name]["device"]}
+        for name in _OFFLOADS
+        if name in zero
+    }
+    found = {**own, **{name: config[name] for name in TRIAD}, _ZERO: {**kept, "stage": zero["stage"], **offloads}}
+    for name in _PRECISIONS:
+        if name in config:
+            found[name] = {**config[name], **own.get(name, {}), "enabled": True}
+        elif name in own:
+            found[name] = {**own[name], "enabled": False}
+    return json.loads(json.dumps(found))  # type: ignore[no-any-return]
