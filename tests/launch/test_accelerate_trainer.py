@@ -15,7 +15,7 @@ import pytest
 from tests.conftest import ROOT, Run
 from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
 from tuner.launch.trainers.command import TrainerCommand
 
 FSDP = (
@@ -69,11 +69,45 @@ def test_the_command_determines_framework_precision_and_axes() -> None:
     found = completed(FSDP, settings=("tp=2",))
     assert (found["framework"], found["precision"]) == ("fsdp2", "bf16")
     assert found["settings"] == ("tp=2", "pp=1", "ep=1", "cp=1")
-    found = completed(DEEPSPEED, precision="fp16")
-    assert (found["framework"], found["precision"]) == ("deepspeed", "fp16")
+    found = completed(DEEPSPEED)
+    assert (found["framework"], found["precision"]) == ("deepspeed", "fp32")
     assert found["settings"] == ("pp=1", "ep=1", "tp=1", "cp=1", "recompute=none")
     found = completed("accelerate launch --cpu train.py")
     assert (found["framework"], found["settings"][-1]) == ("any", "zero=0")
+
+
+def test_a_command_without_a_precision_trains_in_fp32_unless_one_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """accelerate trains in fp32 without `--mixed_precision`, which jobs then get for another `--precision` only."""
+    monkeypatch.setenv("ACCELERATE_MIXED_PRECISION", "bf16")  # accelerate launch replaces it
+    plain, topology = "accelerate launch t.py", replace(TOPOLOGY, recompute="none")
+    assert completed(plain)["precision"] == completed(plain, precision="fp32")["precision"] == "fp32"
+    trainer = TrainerCommand.parse("accelerate", plain)
+    assert "--mixed_precision" not in trainer.job(replace(WORKLOAD, precision="fp32"), topology, Path("x"))
+    with pytest.warns(TunerWarning, match="--precision bf16, which --command does not set: without it, accelerate tr"):
+        assert completed(plain, precision="bf16")["precision"] == "bf16"
+    assert "--mixed_precision bf16" in " ".join(job(plain, topology))
+    stated = TrainerCommand.parse("accelerate", "accelerate launch --mixed_precision no -m t.py")
+    assert stated.completed({"model": "tiny"})["precision"] == "fp32"
+    assert "--mixed_precision no" in " ".join(stated.job(replace(WORKLOAD, precision="fp32"), topology, Path("x")))
+
+
+def test_accelerates_default_config_sets_the_usual_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file that `accelerate config` writes applies to commands without `--mixed_precision`, but not to `--cpu`."""
+    (tmp_path / "accelerate").mkdir()
+    (tmp_path / "accelerate/default_config.yaml").write_text("debug: false\nmixed_precision: 'fp16'\n")
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    assert completed("accelerate launch t.py")["precision"] == "fp16"
+    assert completed("accelerate launch --cpu t.py")["precision"] == "fp32"
+    trainer = TrainerCommand.parse("accelerate", "accelerate launch t.py")
+    assert "--mixed_precision" not in trainer.job(replace(WORKLOAD, precision="fp16"), TOPOLOGY, Path("x"))
+    assert "--mixed_precision no" in " ".join(trainer.job(replace(WORKLOAD, precision="fp32"), TOPOLOGY, Path("x")))
+
+
+def test_the_deepspeed_config_may_enable_the_precision(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"bf16": {"enabled": true}}')
+    command = f"accelerate launch --use_deepspeed --deepspeed_config_file {tmp_path / 'ds.json'} t.py"
+    assert completed(command)["precision"] == "bf16"
+    assert "--mixed_precision" not in job(command, replace(TOPOLOGY, recompute="none"))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,8 @@ Flags were read from the parser of accelerate 1.15.0 (`commands/launch.py`) and,
 
 from __future__ import annotations
 
+import os
+import re
 from pathlib import Path
 from typing import Final
 
@@ -20,6 +22,7 @@ PRECISIONS: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 _PARALLEL: Final = tuple(f"--parallelism_config_{name}_size" for name in ("dp_replicate", "dp_shard", "tp", "cp"))
 
 _CONFIG: Final = "--deepspeed_config_file"
+_MIXED: Final = "--mixed_precision"
 
 
 def _framework(flags: Flags) -> FrameworkChoice:
@@ -33,10 +36,9 @@ def _framework(flags: Flags) -> FrameworkChoice:
 
 def _launch_flags(flags: Flags, workload: Workload, topology: Topology, ds_config: Path) -> list[object]:
     framework = _framework(flags)
-    found: list[object] = [
-        *("--num_processes", topology.gpus, "--num_machines", 1),
-        *("--mixed_precision", PRECISIONS[workload.precision]),
-    ]
+    found: list[object] = ["--num_processes", topology.gpus, "--num_machines", 1]
+    if _MIXED in flags or (workload.precision != _usual_precision(flags) and not flags.get(_CONFIG)):
+        found += [_MIXED, PRECISIONS[workload.precision]]
     if framework == "deepspeed":
         parameters = topology.offload == "optimizer+parameters"
         return [
@@ -81,8 +83,23 @@ def _word(is_on: bool) -> str:
 
 
 def _precision(flags: Flags) -> str | None:
-    named = flags.get("--mixed_precision")
+    named = flags.get(_MIXED)
     return next((precision for precision, word in PRECISIONS.items() if word == named), named)
+
+
+def _usual_precision(flags: Flags) -> str:
+    """Return the precision without `--mixed_precision`: that of accelerate's default config, or else fp32.
+
+    `accelerate launch` replaces the variable ACCELERATE_MIXED_PRECISION, and ignores the file on the CPU.
+    """
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    try:
+        text = (Path(home).expanduser() / "accelerate/default_config.yaml").read_text()
+    except (OSError, UnicodeError, RuntimeError):  # the last: no home directory
+        return "fp32"
+    named = re.search(r"^mixed_precision:\s*['\"]?(\w+)", text, re.MULTILINE)
+    word = named[1] if named and "--cpu" not in flags else "no"
+    return next((precision for precision, known in PRECISIONS.items() if known == word), word)
 
 
 def _pinned(flags: Flags) -> dict[str, str]:
@@ -107,7 +124,7 @@ ACCELERATE: Final = TrainerKind(
             }
         ),
         replaced=(
-            *("--num_processes", "--num_machines", "--mixed_precision", "--multi_gpu", "--use_fsdp", "--fsdp_version"),
+            *("--num_processes", "--num_machines", _MIXED, "--multi_gpu", "--use_fsdp", "--fsdp_version"),
             *("--fsdp_reshard_after_forward", "--fsdp_activation_checkpointing", "--fsdp_offload_params"),
             *("--fsdp_sharding_strategy", "--use_parallelism_config", *_PARALLEL, _CONFIG),
             *("--zero_stage", "--gradient_accumulation_steps", "--offload_optimizer_device", "--offload_param_device"),
@@ -120,6 +137,7 @@ ACCELERATE: Final = TrainerKind(
     ),
     job_flags=_script_flags,
     precision=_precision,
+    usual_precision=_usual_precision,
     pinned=_pinned,
     # only scripts that shard their model and their batches themselves support them
     cautious=lambda flags, _wanted: {"tp": "1", "cp": "1"} if _framework(flags) == "fsdp2" else {},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,7 +16,7 @@ from pathlib import Path, PurePath
 from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload
-from tuner.core.errors import InputError, UnknownName
+from tuner.core.errors import InputError, TunerWarning, UnknownName
 from tuner.core.frameworks import ANY
 from tuner.core.model import Model
 from tuner.core.text import shown
@@ -65,7 +66,7 @@ class TrainerCommand:
             start, flags, words = kind.launcher.split(words)
             kept = [flag for flag in flags if underscored(flag[0]) not in kind.launcher.replaced]
             head = [*start, *(word for flag in kept for word in flag)]
-            launched = _flags([word for flag in flags for word in flag], kind)
+            launched = {name: value for flag in flags for name, value in _flags(flag, kind).items()}
         fixed = kind.expand({**_flags(words, kind), **launched})
         return cls(kind=kind, head=tuple(head), words=tuple(_without(words, kind)), fixed=fixed)
 
@@ -172,11 +173,20 @@ class TrainerCommand:
                 f"the DeepSpeed config of --command enables {enabled}, and its flags mean {found}; correct one of them."
             )
         found = found or enabled
+        usual = self.kind.usual_precision(self.fixed)
+        if found is None and given is not None and usual not in (None, given):
+            warnings.warn(
+                TunerWarning(
+                    f"jobs train in --precision {given}, which --command does not set: without it, {self.kind.name} "
+                    f"trains in {usual}."
+                ),
+                stacklevel=2,
+            )
         if given is not None and found not in (None, given):
             raise InputError(
                 f"--precision {given} contradicts --command, whose flags mean {found}; correct one of them."
             )
-        return found or given
+        return found or given or usual
 
     def _scaling(self, given: Mapping[str, Any]) -> Mapping[str, str | bool | None]:
         """Return how the command scales and stores fp8 and fp4 tensors; raise for another way."""

@@ -62,6 +62,8 @@ class TrainerKind:
     """Returns the flags of one job, for a short measuring run; the path is that of its `ds_config.json`."""
     precision: Callable[[Flags], str | None]
     """Returns the precision that the command fixes; None: it fixes none."""
+    usual_precision: Callable[[Flags], str | None] = lambda _flags: None
+    """Returns the precision in which the trainer runs a command that fixes none; None: it is not known."""
     scaling: Callable[[Flags], Mapping[str, str | bool | None]] = lambda _flags: {}
     """Returns how the command scales and stores fp8 and fp4 tensors, as arguments of `space_for`."""
     pinned: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
