@@ -93,7 +93,7 @@ def test_axes_missing_from_a_template_are_known(fields: str, missing: list[str])
 
 
 def test_a_command_is_split_like_a_shell_but_not_run_by_one(tmp_path: Path) -> None:
-    text = "train 'a b' $HOME ;rm {{kept}} --tp={tp} {ds_config}"
+    text = "train 'a b' '$HOME' ;rm {{kept}} --tp={tp} {ds_config}"
     one = job(tmp_path)
     one.folder.mkdir()
     start = CommandTemplate.parse(text, configure=lambda _: {"a": 1}, cwd=tmp_path).prepare(one)

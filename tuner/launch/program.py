@@ -22,6 +22,7 @@ from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
 from tuner.launch.ds_config import ds_config, with_trainer_values
 from tuner.launch.log_tail import STEPS, TRAINER_LOG
+from tuner.launch.shell_syntax import check_file_name, check_shell_syntax
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.logs import StepPattern
 
@@ -217,10 +218,11 @@ class CommandTemplate:
             raise InputError(f"--command {shown(text)} is not a valid shell command: {error}.") from None
         if not words:
             raise InputError("--command is empty; pass for example --command 'torchrun train.py --tp {tp}'.")
-        _check_shell_syntax(text)
+        check_shell_syntax(text)
         for word in words:
             _check_fields(word)
         if log is not None:
+            check_file_name(log, "--log")
             _check_fields(log, "--log")
         pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
         made = cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
@@ -334,28 +336,6 @@ def _link(link: Path, log: Path, number: int) -> None:
     log.parent.mkdir(parents=True, exist_ok=True)
     link.unlink(missing_ok=True)
     link.symlink_to(log.resolve())
-
-
-_WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
-"""A word of a command, with its quotes."""
-_ASSIGNMENT: Final = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
-_OPERATOR: Final = re.compile(r"&&|\|\|?|\|&|;|&|&?>>?|\d*(?:<<?<?|>>?)(?:&\d*)?")
-"""A word by which a shell joins or redirects commands."""
-
-
-def _check_shell_syntax(text: str) -> None:
-    """Raise `InputError` for unquoted words that only a shell understands."""
-    words = _WORD.findall(text)
-    if words and _ASSIGNMENT.fullmatch(words[0]):
-        name = words[0].partition("=")[0]
-        raise InputError(
-            f"--command runs without a shell, so {name}=... would be the program: write env {name}=... before it."
-        )
-    if operator := next((word for word in words if _OPERATOR.fullmatch(word)), None):
-        raise InputError(
-            f"--command runs without a shell, which {operator} needs: put the commands into a script, write bash -c "
-            f"'...', or quote '{operator}' if it is an argument."
-        )
 
 
 def _check_fields(word: str, option: str = "--command") -> None:
