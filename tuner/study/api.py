@@ -20,6 +20,7 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import read_site, warn_of_mismatch
 from tuner.launch.machine_defaults import space_on
 from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.global_batch import with_batch
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space
@@ -88,15 +89,13 @@ def study_settings(
     description["allow"] = texts_of("allow", description.get("allow", ()))
     fitted = TrainerCommand.parse(trainer, command) if trainer is not None and command is not None else None
     is_named = space is not None or description.get("model") is not None
+
+    def describe(given: SpaceArguments) -> Space:
+        return space_on(launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation)
+
     if fitted is not None and space is None:
-        description = cast("SpaceArguments", fitted.completed(description))
-    space = space_or(
-        space,
-        description,
-        lambda given: space_on(
-            launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation
-        ),
-    )
+        description = with_batch(fitted, cast("SpaceArguments", fitted.completed(description)), describe)
+    space = space_or(space, description, describe)
     if fitted is not None:
         space = _trained(fitted, space, compared=is_named)
     _warn_of_former("observe", observe, "on_event")

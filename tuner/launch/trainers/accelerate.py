@@ -14,7 +14,8 @@ from typing import Final
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import ANY, FrameworkChoice
-from tuner.launch.trainers.kind import Flags, RankLauncher, TrainerKind
+from tuner.launch.trainers.hugging_face import BATCH, SEQUENCE
+from tuner.launch.trainers.kind import Flags, RankLauncher, TrainerKind, only_agreeing
 
 PRECISIONS: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 """Values of `--mixed_precision`."""
@@ -78,6 +79,17 @@ def _accumulation(workload: Workload, topology: Topology) -> int:
     return workload.global_batch // (topology.micro_batch * topology.dp)
 
 
+def _batch_on(flags: Flags, gpus: int) -> int | None:
+    """Return the global batch, if the script gets its micro-batch size as transformers' examples do."""
+    words = [
+        flags.get(name, "1") for name in (BATCH[1], *(f"--parallelism_config_{axis}_size" for axis in ("tp", "cp")))
+    ]
+    if not all(word.isdecimal() and int(word) for word in (*words, flags.get(BATCH[0], ""))):
+        return None
+    accumulation, tp, cp = map(int, words)
+    return int(flags[BATCH[0]]) * accumulation * gpus // (tp * cp)
+
+
 def _word(is_on: bool) -> str:
     return "true" if is_on else "false"
 
@@ -131,13 +143,14 @@ ACCELERATE: Final = TrainerKind(
         ),
         flags=_launch_flags,
     ),
-    replaced=(
-        *("--per_device_train_batch_size", "--gradient_accumulation_steps", "--checkpointing_steps"),
-        "--resume_from_checkpoint",
-    ),
+    replaced=(*BATCH, "--checkpointing_steps", "--resume_from_checkpoint"),
     job_flags=_script_flags,
     precision=_precision,
     usual_precision=_usual_precision,
+    batch_on=_batch_on,
+    batch_flags=BATCH[:1],
+    sequence=SEQUENCE,
+    expand=lambda flags: only_agreeing(flags, SEQUENCE),
     pinned=_pinned,
     # only scripts that shard their model and their batches themselves support them
     cautious=lambda flags, _wanted: {"tp": "1", "cp": "1"} if _framework(flags) == "fsdp2" else {},

@@ -150,6 +150,13 @@ class TrainerCommand:
             )
         return found
 
+    def batch_on(self, gpus: int) -> int | None:
+        """Return the global batch of the command on a number of GPUs; None if it does not determine it."""
+        if any(flag in self.fixed for flag in self.kind.global_batch):
+            return None
+        stated = (self.own_config or {}).get("train_batch_size")
+        return stated if isinstance(stated, int) and stated > 0 else self.kind.batch_on(self.fixed, gpus)
+
     def _settings(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """Return the settings with those of the axes that the trainer lacks; raise if one asks for another value."""
         wanted = {axis: values for axis, _, values in ("".join(one.split()).partition("=") for one in given)}

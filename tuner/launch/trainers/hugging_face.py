@@ -7,7 +7,7 @@ from typing import Final
 
 from tuner.core.domain import Topology, Workload
 from tuner.launch.ds_config import with_trainer_values
-from tuner.launch.trainers.kind import Flags, TrainerKind
+from tuner.launch.trainers.kind import Flags, TrainerKind, number, only_agreeing
 from tuner.launch.trainers.megatron_lm import half_precision
 
 
@@ -20,16 +20,30 @@ def _hf_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path)
     )
 
 
+BATCH: Final = ("--per_device_train_batch_size", "--gradient_accumulation_steps")
+SEQUENCE: Final = ("--block_size", "--max_seq_length", "--max_length")
+"""The sequence length in transformers' `run_clm.py` and in TRL, former and current."""
+
+
+def _batch_on(flags: Flags, gpus: int) -> int:
+    """Return the global batch, with the defaults of `TrainingArguments`."""
+    return (number(flags, BATCH[0]) or 8) * (number(flags, BATCH[1]) or 1) * gpus
+
+
 HF: Final = TrainerKind(
     name="hf",
     framework=lambda _: "deepspeed",
     replaced=(
-        *("--per_device_train_batch_size", "--gradient_accumulation_steps", "--deepspeed", "--gradient_checkpointing"),
+        *(*BATCH, "--deepspeed", "--gradient_checkpointing"),
         *("--save_strategy", "--eval_strategy", "--disable_tqdm", "--auto_find_batch_size"),
     ),
     job_flags=_hf_flags,
     precision=half_precision,
     pinned=lambda _: {"tp": "1", "pp": "1", "cp": "1", "ep": "1"},
+    batch_on=_batch_on,
+    batch_flags=BATCH,
+    sequence=SEQUENCE,
+    expand=lambda flags: only_agreeing(flags, SEQUENCE),
     is_hyphen_underscore=True,
     ds_config=with_trainer_values,
     ds_config_flags=("--deepspeed", "--deepspeed_config_file"),  # the second is that of accelerate launch

@@ -76,6 +76,11 @@ class TrainerKind:
     """The flags of the sequence length."""
     global_batch: Sequence[str] = ()
     """The flags of the global batch in sequences."""
+    batch_on: Callable[[Flags, int], int | None] = lambda _flags, _gpus: None
+    """Returns the sequences per optimizer step of the command on a number of GPUs, unless it has a flag of the global
+    batch; None: they are not known."""
+    batch_flags: Sequence[str] = ()
+    """The flags that determine them."""
     check: Callable[[Flags, Model], None] = lambda _flags, _model: None
     """Raises if the arguments describe another model."""
     model: Callable[[Flags], Model | None] = lambda _flags: None
@@ -119,6 +124,13 @@ def real(flags: Flags, flag: str) -> float:
         return float(flags[flag])
     except ValueError:
         raise InputError(f"{flag} {shown(flags[flag])} of --command is not a number.") from None
+
+
+def only_agreeing(flags: Flags, alike: Sequence[str]) -> Flags:
+    """Return the flags without those of one quantity that have no whole number, or not the same one."""
+    values = {flag: flags[flag] for flag in alike if flags.get(flag, "").isdecimal()}
+    kept = values if len(set(values.values())) == 1 else {}
+    return {name: value for name, value in flags.items() if name in kept or name not in alike}
 
 
 def is_on(flags: Flags, flag: str) -> bool:

@@ -7,6 +7,7 @@ Read in pytorch/torchtitan: `config/job_config.py` of release 0.2.2 (`--job.conf
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,6 +32,7 @@ FLAVORS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 _CONFIG_FILE: Final = "--job.config_file"
 _SEQ: Final = "--training.seq_len"
+_LOCAL_BATCH: Final = "--training.local_batch_size"
 _COUNTS_TOKENS: Final = (
     *("--training.max_context_length", "--training.num_tokens_per_train_step"),
     *("--training.num_tokens_per_microbatch_per_dp_rank", "--parallelism.num_pp_microbatches"),
@@ -135,10 +137,9 @@ def _cautious(flags: Flags, wanted: Mapping[str, str]) -> Mapping[str, str]:
 
 def _with_toml(flags: Flags) -> Flags:
     """Return the flags with the values of the job config in TOML, which they override."""
-    if _CONFIG_FILE not in flags:
-        return flags
     found: dict[str, str] = {}
-    for section, values in catalog.read_toml(Path(flags[_CONFIG_FILE])).items():
+    document = catalog.read_toml(Path(flags[_CONFIG_FILE])) if _CONFIG_FILE in flags else {}
+    for section, values in document.items():
         for name, value in values.items() if isinstance(values, dict) else ():
             listed_words = " ".join(map(str, value)) if isinstance(value, list) else str(value)
             found[f"--{section}.{name}"] = listed_words
@@ -178,6 +179,21 @@ def _check(flags: Flags, model: Model) -> None:
             )
 
 
+def _batch_on(flags: Flags, gpus: int) -> int | None:
+    """Return the global batch of a job config, whose default is a local batch of 8 on each data parallel rank.
+
+    The degrees of a registered config are not known, unlike tokens per step and sequence in flags.
+    """
+    if not _reads_toml(flags):
+        tokens, seq = number(flags, _COUNTS_TOKENS[1]), number(flags, _COUNTS_TOKENS[0])
+        return tokens // seq if tokens and seq and tokens % seq == 0 else None
+    if _CONFIG_FILE not in flags:
+        return None
+    degrees = ("tensor_parallel_degree", "context_parallel_degree", "pipeline_parallel_degree")
+    ranks = math.prod(number(flags, f"--parallelism.{name}") or 1 for name in degrees)
+    return (number(flags, _LOCAL_BATCH) or 8) * gpus // ranks if gpus % ranks == 0 else None
+
+
 def _converters(flags: Flags) -> str:
     return f"{flags.get('--model.converters', '')} {flags.get('--config', '')}"
 
@@ -200,7 +216,7 @@ TORCHTITAN: Final = TrainerKind(
         *("--parallelism.pipeline_parallel_first_stage_less_layers", "--parallelism.context_parallel_degree"),
         *("--parallelism.pipeline_parallel_last_stage_less_layers", "--parallelism.pipeline_parallel_microbatch_size"),
         *("--parallelism.expert_parallel_degree", "--parallelism.expert_tensor_parallel_degree"),
-        *("--training.local_batch_size", "--training.global_batch_size", _SEQ, *_COUNTS_TOKENS),
+        *(_LOCAL_BATCH, "--training.global_batch_size", _SEQ, *_COUNTS_TOKENS),
         *("--training.enable_cpu_offload", "--training.no_enable_cpu_offload", "--metrics.log_freq"),
         *("--checkpoint.enable", "--checkpoint.no_enable", "--validation.enable", "--validation.no_enable"),
         *("--validator.enable", "--validator.no_enable"),
@@ -211,7 +227,9 @@ TORCHTITAN: Final = TrainerKind(
     scaling=lambda flags: {"precision_recipe": "mxfp8"} if "mx" in _converters(flags) else {},
     pinned=lambda _: {"etp": "1", "dispatcher": "alltoall"},
     cautious=_cautious,
-    sequence=(_SEQ,),
+    batch_on=_batch_on,
+    batch_flags=(_LOCAL_BATCH, _COUNTS_TOKENS[1]),
+    sequence=(_SEQ, _COUNTS_TOKENS[0]),
     global_batch=("--training.global_batch_size",),
     check=_check,
     model=_model,

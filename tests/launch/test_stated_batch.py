@@ -1,0 +1,111 @@
+"""The global batch and the sequence length that a trainer's command states, and notes on batches that it does not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.core.domain import Workload
+from tuner.core.errors import InputError, TunerWarning
+from tuner.study.api import study_settings
+
+HF = "python t.py --per_device_train_batch_size 4 --gradient-accumulation-steps=2 --bf16"
+ACCELERATE = "accelerate launch --mixed_precision bf16 t.py --per_device_train_batch_size 4"
+TOKENS = "python -m torchtitan.train --module llama3 --config llama3_8b --training.max_context_length 4096"
+
+
+def workload_of(trainer: str, command: str, **given: Any) -> Workload:
+    """Return the workload of a study on 8 GPUs."""
+    description = {"model": "llama-3-8b", "nodes": 1, "gpus_per_node": 8, "gpu": "H100-80GB-SXM", **given}
+    return study_settings(trainer=trainer, command=command, launcher="slurm", **description).space.workload
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command", "batch"),
+    [
+        ("hf", HF, 4 * 2 * 8),
+        ("hf", "python t.py --bf16 --gradient_accumulation_steps 4", 8 * 4 * 8),
+        ("hf", "python t.py --bf16", 8 * 8),
+        ("accelerate", f"{ACCELERATE} --gradient_accumulation_steps 3", 4 * 3 * 8),
+        ("accelerate", ACCELERATE, 4 * 8),
+        (
+            "accelerate",
+            ACCELERATE.replace("t.py", "--use_parallelism_config --parallelism_config_tp_size 2 t.py"),
+            4 * 4,
+        ),
+        ("torchtitan", f"{TOKENS} --training.num_tokens_per_train_step {4096 * 32}", 32),
+    ],
+)
+def test_the_batch_of_a_command_is_that_of_its_flags_on_all_gpus(trainer: str, command: str, batch: int) -> None:
+    assert workload_of(trainer, command).global_batch == batch
+    assert workload_of(trainer, command, global_batch=batch).global_batch == batch
+
+
+@pytest.mark.parametrize(
+    ("training", "more", "batch"),
+    [
+        ("local_batch_size = 1\nglobal_batch_size = -1", "", 8),
+        ("local_batch_size = 2", "", 16),
+        ("", "", 64),
+        ("local_batch_size = 2\n[parallelism]\ntensor_parallel_degree = 2\ncontext_parallel_degree = 2", "", 4),
+        ("global_batch_size = 48", "--training.global_batch_size -1 --training.local_batch_size 4", 32),
+        ("local_batch_size = 2\nglobal_batch_size = 48", "", 48),
+    ],
+)
+def test_the_batch_of_a_job_config_is_that_of_its_ranks(training: str, more: str, batch: int, tmp_path: Path) -> None:
+    path = tmp_path / "job.toml"
+    path.write_text(f'[model]\nname = "llama3"\nflavor = "8B"\n[training]\n{training}\n')
+    command = f"python -m torchtitan.train --job.config_file {path} {more}"
+    assert workload_of("torchtitan", command).global_batch == batch
+
+
+def test_the_deepspeed_config_may_state_the_batch(tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps({"train_batch_size": 96}))
+    command = f"accelerate launch --use_deepspeed --deepspeed_config_file {tmp_path / 'ds.json'} t.py"
+    assert workload_of("accelerate", command).global_batch == 96
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command"),
+    [
+        ("accelerate", "accelerate launch --mixed_precision bf16 t.py --batch {micro_batch}"),
+        ("accelerate", ACCELERATE.replace(" 4", " {micro_batch}")),
+        ("nemo", "nemo llm pretrain --factory llama3_8b"),
+        ("torchtitan", "python -m torchtitan.train --module llama3 --config llama3_8b"),
+    ],
+)
+def test_a_default_batch_is_noted(trainer: str, command: str) -> None:
+    with pytest.warns(TunerWarning) as caught:
+        assert workload_of(trainer, command).global_batch == 2048
+    said = "--command does not state the global batch, so it is 2,048; set it with --global-batch."
+    assert [str(warning.message) for warning in caught] == [said]
+    assert workload_of(trainer, command, global_batch=16).global_batch == 16
+
+
+def test_another_batch_is_noted_if_the_command_states_one() -> None:
+    with pytest.warns(TunerWarning, match="--global-batch 512 replaces that of --command, which is 64 on 8 GPUs"):
+        assert workload_of("hf", HF, global_batch=512).global_batch == 512
+    assert workload_of("hf", "python t.py --bf16", global_batch=512).global_batch == 512
+
+
+@pytest.mark.parametrize("flag", ["--block_size", "--block-size", "--max_seq_length", "--max_length"])
+def test_the_sequence_length_of_a_script_is_read(flag: str) -> None:
+    """As with other trainers, the sequence length of the command is that of the model, and contradicts another."""
+    assert workload_of("hf", f"{HF} {flag} 1024").model.seq == 1024
+    assert workload_of("accelerate", f"{ACCELERATE} {flag}=1024").model.seq == 1024
+    with pytest.raises(InputError, match=r"--seq 4096 contradicts --[a-z_]* 1024 of --command; remove one of them"):
+        workload_of("hf", f"{HF} {flag} 1024", seq=4096)
+
+
+@pytest.mark.parametrize("more", ["--block_size {seq}", "--max_length None", "--max_length 20 --max_seq_length 1024"])
+def test_an_ambiguous_sequence_length_is_not_read(more: str) -> None:
+    assert workload_of("hf", f"{HF} {more}").model.seq == 8192
+
+
+def test_torchtitans_context_length_is_the_sequence_length() -> None:
+    assert workload_of("torchtitan", f"{TOKENS} --training.num_tokens_per_train_step 65536").model.seq == 4096
+    with pytest.raises(InputError, match=r"--seq 8192 contradicts --training\.max_context_length 4096 of --command"):
+        workload_of("torchtitan", TOKENS, seq=8192)
