@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tuner.core.errors import InputError
+from tuner.core.precision import recipe_of
 from tuner.launch.trainers.command import TrainerCommand
+from tuner.space.build import space_for
 
 
 @pytest.mark.parametrize(
@@ -21,7 +25,12 @@ from tuner.launch.trainers.command import TrainerCommand
         ("nemo", "--factory f trainer.plugins=bf16_with_mxfp8_mixed", "mxfp8", False),
         ("nemo", "--factory f trainer.plugins=bf16_with_fp8_mixed", "delayed", True),
         ("torchtitan", "--model.converters mx", "mxfp8", None),
-        ("torchtitan", "--model.converters float8", None, None),
+        ("torchtitan", "--model.converters quantize.linear.mx", "mxfp8", None),
+        ("torchtitan", "--model.converters float8", "tensorwise", None),
+        ("torchtitan", "--model.converters=other,quantize.linear.float8", "tensorwise", None),
+        ("torchtitan", "--model.converters float8 --quantize.linear.float8.recipe_name rowwise", "rowwise", None),
+        ("torchtitan", "--model.converters float8 --float8.recipe_name=rowwise", "rowwise", None),
+        ("torchtitan", "--quantize.linear.float8.recipe_name rowwise", None, None),
         ("megatron-lm", "--bf16", None, None),
         ("nemo", "mixed_precision=bf16_mixed", None, None),
         ("nemo", "mixed_precision=nanov2_bf16_with_fp8_current_scaling_mixed", "blockwise", True),
@@ -62,6 +71,39 @@ def test_the_recipe_and_the_stored_weights_of_a_command_in_fp8_are_read(
 def test_the_layers_in_bf16_of_a_command_in_fp8_or_fp4_are_read(name: str, more: str, layers: str | None) -> None:
     found = TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "llama-3-8b"})
     assert found["bf16_layers"] == layers
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (
+            "--model.converters float8 --quantize.linear.float8.recipe_name rowwise_with_gw_hp",
+            "--quantize.linear.float8.recipe_name 'rowwise_with_gw_hp' of --command is not modeled, only tensorwise",
+        ),
+        ("--model.converters mx --quantize.linear.mx.recipe_name mxfp4_cutlass", "'mxfp4_cutlass' of --command is not"),
+    ],
+)
+def test_precisions_of_torchtitan_that_are_not_modeled_are_refused(more: str, sentence: str) -> None:
+    with pytest.raises(InputError, match=sentence):
+        TrainerCommand.parse("torchtitan", f"python x.py {more}").completed({"model": "llama-3-8b"})
+
+
+def test_the_recipe_in_nested_tables_of_a_job_config_is_read(tmp_path: Path) -> None:
+    """Release 0.2 scales fp8 tensors by tensor unless the table says otherwise, which tuner estimates for it."""
+    path = tmp_path / "job.toml"
+    job = '[model]\nconverters = ["quantize.linear.float8"]\n[quantize.linear.float8]\n'
+    command = f"python -m torchtitan.train --job.config_file {path}"
+    for table, recipe in (
+        ("enable_fsdp_float8_all_gather = true", "tensorwise"),
+        ('recipe_name = "rowwise"', "rowwise"),
+    ):
+        path.write_text(f"{job}{table}\n")
+        found = TrainerCommand.parse("torchtitan", command).completed({"model": "llama-3-8b"})
+        assert (found["precision"], found["precision_recipe"]) == ("fp8", recipe)
+        space = space_for(**found, gpu="H100-80GB-SXM", nodes=1)
+        assert (space.workload.framework, recipe_of(space.workload)) == ("torchtitan", recipe)
+    command = f"{command} --quantize.linear.float8.recipe_name tensorwise"
+    assert TrainerCommand.parse("torchtitan", command).completed({"model": "x"})["precision_recipe"] == "tensorwise"
 
 
 def test_layers_in_bf16_other_than_those_of_the_command_are_refused() -> None:

@@ -298,7 +298,9 @@ _RECORDS: Final = (
             ("fp32", "bf16", "fp8"), _TITAN_CONFIG + "mixed_precision_param; components/quantization/float8.py"
         ),
         precision_recipe=Capability(
-            ("rowwise", "mxfp8"), _TITAN + "components/quantization/float8.py: recipe_name; mx.py: MXFP8LinearConverter"
+            ("rowwise", "mxfp8", "tensorwise"),
+            _TITAN + "components/quantization/float8.py: recipe_name, tensorwise in release 0.2 only; mx.py: "
+            "MXFP8LinearConverter",
         ),
         attention=Capability(
             ("flash2",), _TITAN + "models/common/config_utils.py: FlexAttention, estimated as FlashAttention-2"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -139,12 +139,19 @@ def _with_toml(flags: Flags) -> Flags:
     """Return the flags with the values of the job config in TOML, which they override."""
     found: dict[str, str] = {}
     document = catalog.read_toml(Path(flags[_CONFIG_FILE])) if _CONFIG_FILE in flags else {}
-    for section, values in document.items():
-        for name, value in values.items() if isinstance(values, dict) else ():
-            listed_words = " ".join(map(str, value)) if isinstance(value, list) else str(value)
-            found[f"--{section}.{name}"] = listed_words
+    for name, value in _flat(document):
+        found[f"--{name}"] = " ".join(map(str, value)) if isinstance(value, list) else str(value)
     # -1 stands for the default, which tuner sets
     return {name: value for name, value in {**found, **flags}.items() if value != "-1"}
+
+
+def _flat(table: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a table and of those in it, by their names with dots."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
 
 
 def _flavor(flags: Flags) -> str:
@@ -194,14 +201,41 @@ def _batch_on(flags: Flags, gpus: int) -> int | None:
     return (number(flags, _LOCAL_BATCH) or 8) * gpus // ranks if gpus % ranks == 0 else None
 
 
-def _converters(flags: Flags) -> str:
-    return f"{flags.get('--model.converters', '')} {flags.get('--config', '')}"
+def _converter(flags: Flags) -> str:
+    """Return what a job config in TOML quantizes with: float8, mx or nothing; it does not combine both."""
+    words = re.split(r"[\s,]+", flags.get("--model.converters", ""))
+    return next((kind for kind in ("float8", "mx") if any(word.split(".")[-1] == kind for word in words)), "")
+
+
+def _recipe(flags: Flags) -> str | None:
+    """Return how the command scales fp8 tensors, None in other precisions; raise for a recipe that is not modeled."""
+    if not _reads_toml(flags):
+        name = flags.get("--config", "")
+        return "mxfp8" if "mx" in name else "rowwise" if "float8" in name else None
+    if not (converter := _converter(flags)):
+        return None
+    usual = "tensorwise" if converter == "float8" else "mxfp8"
+    flag = f"--quantize.linear.{converter}.recipe_name"
+    if flag not in flags:
+        flag = f"--{converter}.recipe_name"  # release 0.1
+    named = flags.get(flag, usual).strip("\"'")
+    if named in ("None", ""):
+        return usual
+    if named in ("tensorwise", "rowwise"):
+        return named
+    if named.startswith("mxfp8"):
+        return "mxfp8"
+    raise InputError(f"{flag} {shown(named)} of --command is not modeled, only tensorwise, rowwise and mxfp8.")
 
 
 def _precision(flags: Flags) -> str:
-    if any(word in _converters(flags) for word in ("float8", "mx")):
+    if _recipe(flags) is not None:
         return "fp8"
     return "fp32" if flags.get("--training.mixed_precision_param") == "float32" else "bf16"
+
+
+def _scaling(flags: Flags) -> dict[str, str | bool | None]:
+    return {} if (recipe := _recipe(flags)) is None else {"precision_recipe": recipe}
 
 
 TORCHTITAN: Final = TrainerKind(
@@ -224,7 +258,7 @@ TORCHTITAN: Final = TrainerKind(
     ),
     job_flags=_job_flags,
     precision=_precision,
-    scaling=lambda flags: {"precision_recipe": "mxfp8"} if "mx" in _converters(flags) else {},
+    scaling=_scaling,
     pinned=lambda _: {"etp": "1", "dispatcher": "alltoall"},
     cautious=_cautious,
     batch_on=_batch_on,
