@@ -31,6 +31,9 @@ from tuner.space.build import space_for
         ("torchtitan", "--model.converters float8 --quantize.linear.float8.recipe_name rowwise", "rowwise", None),
         ("torchtitan", "--model.converters float8 --float8.recipe_name=rowwise", "rowwise", None),
         ("torchtitan", "--quantize.linear.float8.recipe_name rowwise", None, None),
+        ("torchtitan", "--module llama3 --config llama3_405b", "rowwise", None),
+        ("torchtitan", "--module llama3 --config llama3_8b_mxfp8", "mxfp8", None),
+        ("torchtitan", "--module torchtitan.models.llama3 --config llama3_70b", None, None),
         ("megatron-lm", "--bf16", None, None),
         ("nemo", "mixed_precision=bf16_mixed", None, None),
         ("nemo", "mixed_precision=nanov2_bf16_with_fp8_current_scaling_mixed", "blockwise", True),
@@ -74,6 +77,27 @@ def test_the_layers_in_bf16_of_a_command_in_fp8_or_fp4_are_read(name: str, more:
 
 
 @pytest.mark.parametrize(
+    ("more", "precision"),
+    [
+        ("llama3 --config llama3_8b", "bf16"),
+        ("llama3 --config llama3_8b --training.mixed_precision_param float32", "fp32"),
+        ("llama3 --config llama3_405b", "fp8"),
+        ("llama3 --config llama3_8b_mine_float8", None),
+        ("llama3 --config llama3_8b_max", None),
+        ("mine --config llama3_8b", None),
+        ("qwen3 --config qwen3_32b", None),
+        ("deepseek_v3 --config deepseek_v3_671b_float8", "fp8"),
+    ],
+)
+def test_the_precision_of_a_registered_config_is_that_of_its_registry(more: str, precision: str | None) -> None:
+    """The name of a config does not determine its precision: tuner knows torchtitan's own, and you state any other."""
+    command = TrainerCommand.parse("torchtitan", f"python x.py --module {more}")
+    assert command.completed({"model": "llama-3-8b"})["precision"] == precision
+    stated = precision or "fp8"
+    assert command.completed({"model": "llama-3-8b", "precision": stated})["precision"] == stated
+
+
+@pytest.mark.parametrize(
     ("more", "sentence"),
     [
         (
@@ -81,6 +105,10 @@ def test_the_layers_in_bf16_of_a_command_in_fp8_or_fp4_are_read(name: str, more:
             "--quantize.linear.float8.recipe_name 'rowwise_with_gw_hp' of --command is not modeled, only tensorwise",
         ),
         ("--model.converters mx --quantize.linear.mx.recipe_name mxfp4_cutlass", "'mxfp4_cutlass' of --command is not"),
+        (
+            "--module llama3 --config llama3_8b_first_85_pct_layers_nvfp4",
+            "llama3_8b_first_85_pct_layers_nvfp4 of --command trains in NVFP4, which tuner does not model for",
+        ),
     ],
 )
 def test_precisions_of_torchtitan_that_are_not_modeled_are_refused(more: str, sentence: str) -> None:

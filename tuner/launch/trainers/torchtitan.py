@@ -38,6 +38,26 @@ _COUNTS_TOKENS: Final = (
     *("--training.num_tokens_per_microbatch_per_dp_rank", "--parallelism.num_pp_microbatches"),
 )
 """Flags of b5bcd76 that 0.3.0 lacks."""
+_PLAIN_CONFIGS: Final = (
+    *("llama3.llama3_debugmodel", "llama3.llama3_debugmodel_varlen_attn", "llama3.llama3_debugmodel_dist_gemm"),
+    *("llama3.llama3_debugmodel_ce_loss", "llama3.llama3_8b", "llama3.llama3_70b", "llama3.sft_debugmodel"),
+)
+"""Registered configs of Llama 3 without a converter, in bf16 unless a flag says otherwise (pytorch/torchtitan at
+1fdf90d, a candidate of release 0.3.0, and at b5bcd76, `models/llama3/config_registry.py`)."""
+_FP8_CONFIGS: Final[Mapping[str, str]] = {
+    "llama3.llama3_debugmodel_float8": "rowwise",
+    "llama3.llama3_debugmodel_float8_emulate_lora": "rowwise",
+    "llama3.llama3_405b": "rowwise",
+    "llama3.llama3_8b_mxfp8": "mxfp8",
+    "deepseek_v3.deepseek_v3_671b_float8": "rowwise",
+    "deepseek_v3.deepseek_v3_debugmodel_mxfp8": "mxfp8",
+}
+"""Registered configs with Float8LinearConverter, whose default is rowwise, or MXFP8LinearConverter."""
+_NVFP4_CONFIGS: Final = tuple(
+    f"{family}.{family}_{name}"
+    for family in ("llama3", "qwen3")
+    for name in ("debugmodel_nvfp4", "debugmodel_first_85_pct_layers_nvfp4", "8b_first_85_pct_layers_nvfp4")
+)
 _REGISTERED: Final = re.compile(r"llama3_(\d+b)(?:_|$)")
 
 
@@ -210,8 +230,7 @@ def _converter(flags: Flags) -> str:
 def _recipe(flags: Flags) -> str | None:
     """Return how the command scales fp8 tensors, None in other precisions; raise for a recipe that is not modeled."""
     if not _reads_toml(flags):
-        name = flags.get("--config", "")
-        return "mxfp8" if "mx" in name else "rowwise" if "float8" in name else None
+        return _FP8_CONFIGS.get(_config(flags))
     if not (converter := _converter(flags)):
         return None
     usual = "tensorwise" if converter == "float8" else "mxfp8"
@@ -228,9 +247,22 @@ def _recipe(flags: Flags) -> str | None:
     raise InputError(f"{flag} {shown(named)} of --command is not modeled, only tensorwise, rowwise and mxfp8.")
 
 
-def _precision(flags: Flags) -> str:
+def _config(flags: Flags) -> str:
+    """Return module and name of a registered config, such as `llama3.llama3_8b`."""
+    return f"{flags.get('--module', '').split('.')[-1]}.{flags.get('--config', '')}"
+
+
+def _precision(flags: Flags) -> str | None:
+    """Return the precision of the command; None for a config whose precision is not known."""
+    if _config(flags) in _NVFP4_CONFIGS:
+        raise InputError(
+            f"--config {flags['--config']} of --command trains in NVFP4, which tuner does not model for torchtitan; "
+            "name a config in bf16 or fp8."
+        )
     if _recipe(flags) is not None:
         return "fp8"
+    if not _reads_toml(flags) and _config(flags) not in _PLAIN_CONFIGS:
+        return None
     return "fp32" if flags.get("--training.mixed_precision_param") == "float32" else "bf16"
 
 
