@@ -25,6 +25,14 @@ COMMAND = (
     "--tensor-model-parallel-size 8 --no-pipeline-parallel --zero-stage 3 --deepspeed --deepspeed_config mine.json "
     "--global-batch-size 64 --save /checkpoints --eval-interval 10 --data-path 0.5 /a 0.5 /b --rampup-batch-size 1 1 9"
 )
+
+
+@pytest.fixture(autouse=True)
+def _own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "mine.json").write_text('{"gradient_clipping": 0.5, "zero_optimization": {"stage": 3}}')
+    monkeypatch.chdir(tmp_path)
+
+
 TOPOLOGY = Topology(nodes=1, tp=2, pp=2, dp=2, micro_batch=2, zero=1, recompute="full")
 MODEL = Model(
     layers=24,
@@ -118,3 +126,4 @@ def test_the_config_leaves_the_optimizer_to_megatron(tmp_path: Path) -> None:
     config = json.loads((tmp_path / "ds_config.json").read_text())
     assert (config["train_batch_size"], config["zero_optimization"]["stage"]) == (64, 1)
     assert "optimizer" not in config
+    assert config["gradient_clipping"] == 0.5  # of the user's own config
