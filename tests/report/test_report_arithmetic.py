@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tests.study.test_sizes_arithmetic import SMALL, ended
 from tuner.cli import live
 from tuner.cli.live import LiveView, event_line, result_text
-from tuner.cli.optimize_output import _gain, _row, _where, print_answer
+from tuner.cli.optimize_output import _gain, _where, print_answer
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.report import summary
@@ -231,10 +231,6 @@ def test_the_gain_is_relative_to_the_models_first_choice(days: float | None, wor
     (line,) = _gain(study(launched=[trial(1.0)], rank_of=lambda _trial: other), LEADER)
     assert words in line
     assert "the first topology tried" in line
-
-
-def test_a_row_of_the_answer_is_in_the_unit_of_its_column() -> None:
-    assert _row(LEADER, 24.0) == ("t0", "2.50", "240.0", "228.0 to 264.0", 2, "-", "3,5")
 
 
 def finished(*ranking: RankedTrial, **fields: Any) -> Any:

@@ -20,7 +20,7 @@ from tuner.space.build import space_for
 from tuner.study import result
 from tuner.study.api import optimize
 from tuner.study.drift import slowdowns
-from tuner.study.ranking import rank_by_own_runs
+from tuner.study.ranking import rank_by_own_runs, ranking_table
 from tuner.study.result import open_study
 from tuner.study.store import recover
 from tuner.study.store.trial import Trial
@@ -65,6 +65,17 @@ def test_a_study_is_printed_with_its_first_ten_topologies(count: int, simulated:
     shown = result.StudyResult._shown(stand_in)
     assert shown.title == f"{label}study s: 4 jobs (none has ended), 5.0 node-hours"
     assert shown.notes == notes
+
+
+def test_rows_of_a_ranking_are_in_the_unit_of_the_leader_which_alone_has_no_chance_of_its_own() -> None:
+    ranking = [ranked(days=0.5), ranked(1, days=0.75, runs=2, chance=0.3), ranked(2, days=5.0), ranked(3, days=6.0)]
+    headers, rows = ranking_table(ranking, 3)
+    assert headers == ("Topology", "Sec/it", "Hours", "80% interval", "Runs", "P(sooner)")
+    assert rows == [
+        ("t0", "1.00", "12.0", "11.9 to 12.1", "1", "-"),
+        ("t1", "1.00", "18.0", "17.8 to 18.2", "2", "30%"),
+        ("t2", "1.00", "120.0", "118.8 to 121.2", "1", "0%"),
+    ]
 
 
 def test_a_data_frame_has_a_row_per_trial() -> None:

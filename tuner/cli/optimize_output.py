@@ -23,7 +23,8 @@ SHOWN_TIES: Final = 3
 def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     """Print the best topology, how certain it is, what the search cost, and what to run next."""
     from tuner.cli.output import print_table
-    from tuner.core.text import column, counted, node_time
+    from tuner.core.text import counted, node_time
+    from tuner.study.ranking import ranking_table
 
     label = "SIMULATED: " if study.simulated else ""
     if study.best is not None and study.best.extrapolated:
@@ -41,11 +42,10 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     print()
     for line in _answer(study):
         print(f"{label}{line}")
-    unit, per_day = column([ranked.days for ranked in study.ranking])
-    headers = ("Topology", "Sec/it", unit, "80% interval", "Runs", "P(sooner)", "Trials")
-    rows = [_row(ranked, per_day) for ranked in study.ranking[:SHOWN_RANKS]]
+    headers, rows = ranking_table(study.ranking, SHOWN_RANKS)
+    lines = [(*row, ",".join(map(str, own.trials))) for row, own in zip(rows, study.ranking, strict=False)]
     print()
-    print_table(headers, rows, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
+    print_table((*headers, "Trials"), lines, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
     print()
     print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
     if unread := _unread(study):
@@ -142,25 +142,10 @@ def _model(study: StudyResult, ranked: RankedTrial) -> str:
     return f"{model.heads} heads" + ("" if same_shape else f", hidden {model.hidden} and {model.layers} layers")
 
 
-def _row(ranked: RankedTrial, per_day: float) -> tuple[object, ...]:
-    """Return a row of the table; `per_day` converts days to the column's unit."""
-    from tuner.core.text import interval, seconds
-
-    return (
-        ranked.key,
-        seconds(ranked.seconds),
-        f"{ranked.days * per_day:,.1f}",
-        interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
-        ranked.runs,
-        f"{ranked.chance_sooner:.0%}" if ranked.chance_sooner else "-",
-        ",".join(map(str, ranked.trials)),
-    )
-
-
 def _outcomes(study: StudyResult) -> str:
-    counts = [
-        f"{count} {outcome if outcome == 'OOM' else outcome.lower()}" for outcome, count in study.outcomes.items()
-    ]
+    from tuner.study.result import outcome_counts
+
+    counts = [outcome_counts(study.outcomes)] * bool(study.outcomes)
     counts += [f"{len(study.running)} running"] * bool(study.running)
     reduced = sum(trial.reduced and trial.launched for trial in study.trials)
     return (", ".join(counts) or "none was launched") + (f"; {reduced} at a reduced size" if reduced else "")

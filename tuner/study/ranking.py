@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tuner.core.text import column, interval, seconds
 from tuner.costmodel.normal import below
 from tuner.search.acquisition import improvement
 from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
@@ -145,6 +146,23 @@ def rivals(ranking: Sequence[RankedTrial]) -> list[RankedTrial]:
     """Return the topologies that are statistically tied with the leader, the likeliest winner first."""
     tied = [ranked for ranked in ranking[1:] if ranked.chance_sooner >= TIE_THRESHOLD]
     return sorted(tied, key=lambda ranked: -ranked.chance_sooner)
+
+
+def ranking_table(ranking: Sequence[RankedTrial], limit: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the headers and the first rows of the table of a ranking; durations are in the unit of the leader's."""
+    unit, per_day = column([ranked.days for ranked in ranking])
+    rows: list[tuple[str, ...]] = [
+        (
+            ranked.key,
+            seconds(ranked.seconds),
+            f"{ranked.days * per_day:,.1f}",
+            interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
+            str(ranked.runs),
+            f"{ranked.chance_sooner:.0%}" if index else "-",
+        )
+        for index, ranked in enumerate(ranking[:limit])
+    ]
+    return ("Topology", "Sec/it", unit, "80% interval", "Runs", "P(sooner)"), rows
 
 
 def values_of_repeats(ranking: Sequence[RankedTrial], noise: float) -> list[float]:

@@ -22,7 +22,7 @@ from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable
 from tuner.core.quantity import GIB
-from tuner.core.text import ResultTable, Tabular, column, counted, csv_cells, interval, listed, node_time, seconds
+from tuner.core.text import ResultTable, Tabular, counted, csv_cells, listed, node_time
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import site_of
@@ -32,7 +32,7 @@ from tuner.search.observations import Observation
 from tuner.search.surrogate import Surrogate
 from tuner.study import drift
 from tuner.study.limits import trust_for
-from tuner.study.ranking import EXTRAPOLATES, RankedTrial, noise, rank, rank_by_own_runs, rivals
+from tuner.study.ranking import EXTRAPOLATES, RankedTrial, noise, rank, rank_by_own_runs, ranking_table, rivals
 from tuner.study.state import observations_of
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial
@@ -222,28 +222,16 @@ class StudyResult(Tabular):
 
     def _shown(self) -> ResultTable:
         label = "SIMULATED: " if self.simulated else ""
-        outcomes = ", ".join(
-            f"{count} {outcome if outcome == 'OOM' else outcome.lower()}" for outcome, count in self.outcomes.items()
-        )
-        unit, per_day = column([ranked.days for ranked in self.ranking])
+        headers, rows = ranking_table(self.ranking, SHOWN_RANKS)
+        outcomes = outcome_counts(self.outcomes)
         more = len(self.ranking) - SHOWN_RANKS
         tied = listed([ranked.key for ranked in self.ties], limit=5)
         return ResultTable(
             title=f"{label}study {self.name}: {counted(len(self.launched), 'job')} ({outcomes or 'none has ended'}), "
             f"{node_time(self.node_hours)}",
-            headers=("Topology", "Sec/it", unit, "80% interval", "Runs", "P(sooner)"),
+            headers=headers,
             words=frozenset({"Topology", "80% interval"}),
-            rows=[
-                (
-                    ranked.key,
-                    seconds(ranked.seconds),
-                    f"{ranked.days * per_day:,.1f}",
-                    interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
-                    str(ranked.runs),
-                    f"{ranked.chance_sooner:.0%}" if ranked is not self.best else "-",
-                )
-                for ranked in self.ranking[:SHOWN_RANKS]
-            ],
+            rows=rows,
             notes=(
                 *[f"{counted(more, 'more topology')} measured."] * (more == 1),
                 *[f"{more} more topologies were measured."] * (more > 1),
@@ -379,6 +367,13 @@ def pool_of_tried(
     ]
     used = tuple(part for part in columns if len(part.tp)) or tuple(columns[:1])
     return CandidatePool(workload=parts[0][0], parts=used), renumbered
+
+
+def outcome_counts(outcomes: Mapping[str, int]) -> str:
+    """Return the number of jobs by outcome as words: `3 measured, 1 OOM`."""
+    return ", ".join(
+        f"{count} {outcome if outcome == 'OOM' else outcome.lower()}" for outcome, count in outcomes.items()
+    )
 
 
 def incidents(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
