@@ -72,8 +72,7 @@ class PrintedRow:
     @property
     def microbatches(self) -> int:
         """Microbatches per iteration and replica."""
-        topology = self.run.topology
-        return max(1, self.run.workload.global_batch // (topology.micro_batch * topology.dp))
+        return max(1, self.run.topology.microbatches(self.run.workload.global_batch))
 
     @property
     def bubble(self) -> float:

@@ -135,7 +135,7 @@ def _other_batches(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator
     implied = batch * math.exp(unit.error(case))
     others = {other.run.workload.global_batch for other in evidence.cases.values()}
     for size in {round(implied), *(other for other in others if abs(other / implied - 1) < 0.02)}:
-        step = case.run.topology.dp * case.run.topology.micro_batch
+        step = case.run.topology.step_batch
         if size < 1 or size == batch or size % step or not (size in others or _usual(size)):
             continue
         error = math.log(implied / size)

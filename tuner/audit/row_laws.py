@@ -155,7 +155,7 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
     """The global batch is a multiple of dp x micro batch."""
     for case in evidence.cases.values():
         topology, size = case.run.topology, case.run.workload.global_batch
-        step = topology.dp * topology.micro_batch
+        step = topology.step_batch
         if size % step and "gbs" in case.row.cells:
             message = f"gbs({size}) is not a multiple of dp({topology.dp}) x mbs({topology.micro_batch}) = {step}"
             near = either(dict.fromkeys(str(n) for n in (size // step * step, -(-size // step) * step) if n))

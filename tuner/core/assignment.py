@@ -63,12 +63,12 @@ class Assignment:
     def _check_batches(self) -> None:
         if not self.batches:
             return
-        replica = self.topology.micro_batch * self.topology.dp
+        step = self.topology.step_batch
         last = self.workload.as_in(self.topology).global_batch
         for batch in self.batches:
-            if type(batch) is not int or batch < replica or batch % replica:
+            if type(batch) is not int or batch < step or batch % step:
                 raise InputError(
-                    f"assignment field batches must have multiples of micro_batch x dp = {replica}, not {shown(batch)}."
+                    f"assignment field batches must have multiples of micro_batch x dp = {step}, not {shown(batch)}."
                 )
         if self.batches[-1] != last:
             raise InputError(

@@ -342,6 +342,15 @@ class Topology:
         """Number of GPUs: tp x pp x cp x dp."""
         return self.tp * self.pp * self.cp * self.dp
 
+    @property
+    def step_batch(self) -> int:
+        """Sequences of one microbatch on every replica: micro_batch x dp."""
+        return self.micro_batch * self.dp
+
+    def microbatches(self, global_batch: int) -> int:
+        """Return the microbatches of each replica in a step of so many sequences."""
+        return global_batch // self.step_batch
+
     def split_units(self, layers: int) -> int:
         """Return the units that the stages share: the layers, and embedding and output layer if they count."""
         return layers + 2 * (self.partition == "embedding")

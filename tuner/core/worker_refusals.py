@@ -258,7 +258,7 @@ def _attention(workload: Workload) -> Named:
 
 def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any]) -> Iterator[str]:
     model, pp = workload.model, topology.pp
-    step = topology.micro_batch * topology.dp
+    step = topology.step_batch
     if workload.global_batch % step:
         yield (
             f"global batch {workload.global_batch} is not divisible by micro_batch x dp = "

@@ -141,7 +141,7 @@ def fsdp_arguments(workload: Workload, topology: Topology) -> dict[str, Any]:
         "cpu_offload": None,
         "activation_checkpointing": topology.recompute == "full",
         "micro_batch": topology.micro_batch,
-        "gradient_accumulation_steps": max(1, global_batch // (topology.micro_batch * topology.dp)),
+        "gradient_accumulation_steps": max(1, topology.microbatches(global_batch)),
         "global_batch": global_batch,
     }
 

@@ -70,7 +70,7 @@ class ProductionRun:
     @property
     def microbatches(self) -> int:
         """Return the gradient accumulation steps per iteration."""
-        return self.workload.global_batch // (self.topology.micro_batch * self.topology.dp)
+        return self.topology.microbatches(self.workload.global_batch)
 
     @property
     def ranks_per_node(self) -> int:

@@ -194,7 +194,7 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
         raise InputError(f"DeepSpeed does not support precision {trained.precision}; it has fp32, bf16 and fp16.")
     if trained.optimizer not in _OPTIMIZERS:
         raise InputError(f"DeepSpeed has no optimizer {trained.optimizer}; it has adam, sgd and adafactor.")
-    step = topology.micro_batch * topology.dp
+    step = topology.step_batch
     if trained.global_batch % step:
         raise InputError(
             f"global batch {trained.global_batch} is not divisible by micro_batch x dp = "

@@ -142,7 +142,7 @@ def size_note(job: Job) -> dict[str, Any]:
     """Return a note on the size of a job's iteration, and on the run that its log should state."""
     batch = job.workload.as_in(job.topology).global_batch
     note: dict[str, Any] = {"global_batch": batch, "seq": job.workload.model.seq, "gpus": job.topology.gpus}
-    note["microbatches"] = batch // (job.topology.micro_batch * job.topology.dp)
+    note["microbatches"] = job.topology.microbatches(batch)
     note["run"] = quantities(job.workload, job.topology)
     return {**note, "batches": len(job.batches)} if job.batches else note
 

@@ -313,7 +313,7 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
         "gpus": topology.gpus,
         "gpus_per_node": cluster.gpus_per_node,
         "global_batch": workload.global_batch,
-        "microbatches": workload.global_batch // (topology.micro_batch * topology.dp),
+        "microbatches": topology.microbatches(workload.global_batch),
         "heads": workload.model.heads,
         "layers": workload.model.layers,
         "hidden": workload.model.hidden,

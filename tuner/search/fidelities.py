@@ -37,7 +37,7 @@ def fidelities(
 
     With `most_nodes`, the data parallel degree is reduced until the job fits.
     """
-    full = workload.as_in(topology).global_batch // (topology.micro_batch * topology.dp)
+    full = topology.microbatches(workload.as_in(topology).global_batch)
     least = max(topology.pp, MIN_MICRO_BATCHES)
     counts = (least, 2 * least) if several_batches else (SINGLE_BATCH * least,)
     counts = counts if counts[-1] < full else (full,)

@@ -128,7 +128,7 @@ def _passes(row: Row) -> float:
     """Return the accumulation steps of an iteration, which may be fewer than one in the last."""
     run = row.run
     assert run is not None  # noqa: S101 - `series` checks it
-    return run.workload.global_batch / (run.topology.micro_batch * run.topology.dp)
+    return run.workload.global_batch / run.topology.step_batch
 
 
 def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], TableProbe]:

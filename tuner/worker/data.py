@@ -37,7 +37,7 @@ def microbatches(
 
     Calls `begins(iteration, index, microbatches)` before each of them; iterations are counted from 1.
     """
-    share, done = topology.micro_batch * topology.dp, 0
+    share, done = topology.step_batch, 0
     for iteration, batch in enumerate(batches, start=1):
         for index in range(batch // share):
             begins(iteration, index, batch // share)

@@ -30,7 +30,7 @@ def build(
     recipe = Recipe(
         workload=workload,
         recompute_attention=topology.recompute == "selective",
-        microbatches=workload.global_batch // (topology.micro_batch * topology.dp),
+        microbatches=topology.microbatches(workload.global_batch),
     )
     maker = Maker(mesh=mesh, seed=seed)
     if topology.pp > 1:

@@ -44,7 +44,8 @@ def _launch_flags(flags: Flags, workload: Workload, topology: Topology, ds_confi
         parameters = topology.offload == "optimizer+parameters"
         return [
             *found,
-            *("--zero_stage", topology.zero, "--gradient_accumulation_steps", _accumulation(workload, topology)),
+            *("--zero_stage", topology.zero),
+            *("--gradient_accumulation_steps", topology.microbatches(workload.global_batch)),
             *("--offload_optimizer_device", "none" if topology.offload == "none" else "cpu"),
             *("--offload_param_device", "cpu" if parameters else "none"),
             *((_CONFIG, ds_config) if flags.get(_CONFIG) else ()),
@@ -71,12 +72,8 @@ def _script_flags(flags: Flags, workload: Workload, topology: Topology, _: Path)
         return []
     return [
         *("--per_device_train_batch_size", topology.micro_batch),
-        *("--gradient_accumulation_steps", _accumulation(workload, topology)),
+        *("--gradient_accumulation_steps", topology.microbatches(workload.global_batch)),
     ]
-
-
-def _accumulation(workload: Workload, topology: Topology) -> int:
-    return workload.global_batch // (topology.micro_batch * topology.dp)
 
 
 def _batch_on(flags: Flags, gpus: int) -> int | None:

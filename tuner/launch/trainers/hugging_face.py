@@ -14,7 +14,7 @@ from tuner.launch.trainers.megatron_lm import half_precision
 def _hf_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path) -> tuple[object, ...]:
     return (
         *("--per_device_train_batch_size", topology.micro_batch),
-        *("--gradient_accumulation_steps", workload.global_batch // (topology.micro_batch * topology.dp)),
+        *("--gradient_accumulation_steps", topology.microbatches(workload.global_batch)),
         *("--deepspeed", ds_config, "--gradient_checkpointing", topology.recompute == "full"),
         *("--save_strategy", "no", "--eval_strategy", "no"),
     )

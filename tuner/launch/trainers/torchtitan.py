@@ -93,7 +93,7 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
     model, reads_toml = workload.model, _reads_toml(flags)
     settings = parallelism(topology, topology.split_units(model.layers))
     has_sequence_parallel = settings.pop("enable_sequence_parallel")
-    microbatches = workload.global_batch // (topology.micro_batch * topology.dp)
+    microbatches = topology.microbatches(workload.global_batch)
     if model.experts:
         settings["expert_parallel_degree"] = topology.ep
     training: dict[str, Any] = {"enable_cpu_offload": topology.offload != "none"}
