@@ -6,7 +6,6 @@ after it whose time agrees with the next.
 
 from __future__ import annotations
 
-import re
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -248,7 +247,7 @@ def _untimed(run: LogRun) -> str:
 
 def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogIteration, ...]:
     """Return the iterations that have a time, in seconds or from samples per second."""
-    usual = given or _own_batch(run)
+    usual = given or run.batch_argument
     if subject is not None:
         usual = usual or subject.topology.global_batch or subject.workload.global_batch
     seq, gpus = (subject.workload.model.seq, subject.topology.gpus) if subject else (None, None)
@@ -265,12 +264,6 @@ def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogI
             flops = counts[key] / seconds
         rows.append(LogIteration(iteration=iteration, seconds=seconds, global_batch=batch, flops=flops))
     return tuple(rows)
-
-
-def _own_batch(run: LogRun) -> int | None:
-    """Return the batch that the run's arguments name."""
-    argument = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
-    return int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else None
 
 
 def _columns(subject: Subject, batch: int, seq: int | None) -> Columns:

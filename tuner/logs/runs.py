@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -34,6 +35,12 @@ class LogRun:
     failure: Sighting | None
     bar: tuple[Iteration, ...] = ()
     """Iterations of a progress bar, for use if the rates of another source need an unknown batch size."""
+
+    @property
+    def batch_argument(self) -> int | None:
+        """The global batch that its arguments name."""
+        argument = self.arguments.get("train_batch_size") or self.arguments.get("global_batch_size") or ""
+        return int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else None
 
     @property
     def interval(self) -> int | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -35,8 +34,7 @@ class StepSize:
 
 def timed(run: LogRun, usual: StepSize) -> list[Iteration]:
     """Return the iterations that have a time: printed, or from a rate and the step's size, or from two clocks."""
-    argument = run.arguments.get("train_batch_size") or run.arguments.get("global_batch_size") or ""
-    batch_argument = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else None
+    batch_argument = run.batch_argument
     found, before = [], None
     for entry in run.iterations:
         batch = entry.global_batch or usual.global_batch or batch_argument
