@@ -204,7 +204,6 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "rotary_fraction": _field("rotary_percent", lambda m: m.rotary_fraction),
     "rotary_interleaved": _field("rotary_interleaved", lambda m: m.rotary_interleaved and not m.latent),
     "rotary_skip": _field("no_rope_freq", lambda m: m.rotary_skip or None),
-    "rotary_local_base": _CORE["rotary_local_base"],
     "rotary_scaling": expressed(
         "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`, `model.yarn_*`, "
         "`model.beta_*`",
@@ -278,7 +277,6 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         accepts=_CORE["sequence_parallel"].accepts,
     ),
     "zero": expressed("`ddp.use_distributed_optimizer`", only="0, 1"),
-    "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "offload": trains_only("none", lambda r: r.topology.offload == "none"),
     "recompute": _from_flags("recompute"),
     "moe_overlap": expressed("`comm_overlap.overlap_moe_expert_parallel_comm`"),

@@ -193,6 +193,10 @@ BASE_TREATMENTS: Final[Mapping[str, Treatment]] = {
     "embedding_norm": _only("none", "embedding_norm", False),
     "head_bias": _only("none", "head_bias", False),
     "parallel_attention": _only("attention, then MLP", "parallel_attention", False),
+    "rotary_local_base": trains_only(
+        "one base for all layers",
+        lambda r: not is_rotary(r) or r.workload.model.rotary_local_base in (0.0, r.workload.model.rotary_base),
+    ),
     "attention_softcap": _only("none", "attention_softcap", 0.0),
     "logit_softcap": _only("none", "logit_softcap", 0.0),
     "attention_scale": trains_only("1 / sqrt(head size)", usual_scale),
@@ -214,6 +218,7 @@ BASE_TREATMENTS: Final[Mapping[str, Treatment]] = {
     "tp": counted("--tensor-model-parallel-size", "tp"),
     "pp": counted("--pipeline-model-parallel-size", "pp"),
     "dp": expressed("the number of ranks"),
+    "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "micro_batch": counted("--micro-batch-size", "micro_batch"),
 }
 """The treatments of sizes and degrees, and of properties that no Megatron code base supports."""

@@ -32,7 +32,6 @@ from tuner.export.formats import (
     Settings,
     Treatment,
     expressed,
-    trains_only,
 )
 from tuner.export.megatron_common import (
     BASE_TREATMENTS,
@@ -290,10 +289,6 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "rotary_base": _rotary_number("--rotary-base", "rotary_base", whole=True),
     "rotary_fraction": _rotary_number("--rotary-percent", "rotary_fraction"),
     "rotary_interleaved": expressed("--rotary-interleaved, --no-rope-fusion"),
-    "rotary_local_base": trains_only(
-        "one base for all layers",
-        lambda r: not is_rotary(r) or r.workload.model.rotary_local_base in (0.0, r.workload.model.rotary_base),
-    ),
     "rotary_skip": expressed(
         "--no-rope-freq",
         lambda r: [("--no-rope-freq", str(r.workload.model.rotary_skip))] * _skips(r),
@@ -338,7 +333,6 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         only="0, 1",
         accepts=lambda r: r.topology.zero <= 1,
     ),
-    "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "offload": expressed(
         "--optimizer-cpu-offload, --use-precision-aware-optimizer",
         lambda r: (

@@ -105,14 +105,9 @@ def _recompute(run: ProductionRun) -> Settings:
 _SHARED: Final[Mapping[str, Treatment]] = {
     **BASE_TREATMENTS,
     "norm_epsilon": numeric("--layernorm-epsilon", "norm_epsilon"),
-    "hsdp": trains_only("1", lambda r: r.topology.hsdp == 1),
     "qk_norm": trains_only("none", lambda r: not r.workload.model.qk_norm),
     "rotary_interleaved": trains_only(
         "pairs of halves", lambda r: not (is_rotary(r) and r.workload.model.rotary_interleaved)
-    ),
-    "rotary_local_base": trains_only(
-        "one base for all layers",
-        lambda r: not is_rotary(r) or r.workload.model.rotary_local_base in (0.0, r.workload.model.rotary_base),
     ),
     "rotary_skip": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_skip)),
     "rotary_scaling": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_scaling)),
