@@ -25,6 +25,7 @@ from tuner.cli.optimize_output import (
     trial_document,
 )
 from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.space.space import Tally
 from tuner.study.ranking import RankedTrial
 from tuner.study.store.trial import Proposal, Trial
 
@@ -138,12 +139,12 @@ def test_jobs_are_counted_by_outcome_and_size() -> None:
 
 
 def test_the_rules_that_removed_most_topologies_are_named() -> None:
-    removed = {"a": 5, "b": 0, "c": 7000, "d": 6, "e": 1}
-    tally = SimpleNamespace(removed=removed, legal=1234, grid=56789, unused=["x"], advice=lambda: "Advice.")
+    removed = {"a": 5, "b": 0, "c": 7000, "d": 6, "e": 5}
+    tally = Tally(removed=removed, legal=1234, grid=56789, unused={"tp": [3]})
     loop: Any = SimpleNamespace(tally=tally)
-    words = " Legal: 1,234 of 56,789 grid points (top rules: c 7,000, d 6, a 5)."
-    assert _removed(loop) == f"{words} Advice."
-    tally.unused = []
+    words = " Legal: 1,234 of 56,789 grid points (top rules: c 7,000, d 6, e 5)."
+    assert _removed(loop) == f"{words} {tally.advice()}"
+    tally.unused = {}
     assert _removed(loop) == words
     loop.tally = None
     assert _removed(loop) == ""

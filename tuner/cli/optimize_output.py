@@ -156,8 +156,7 @@ def _removed(loop: StudyLoop) -> str:
     tally = loop.tally
     if tally is None:
         return ""
-    most = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)[:3]
-    names = ", ".join(f"{name} {count:,}" for count, name in most)
+    names = ", ".join(f"{name} {count:,}" for count, name in tally.removals()[:3])
     unused = f" {tally.advice()}" if tally.unused else ""
     return f" Legal: {tally.legal:,} of {tally.grid:,} grid points (top rules: {names}).{unused}"
 

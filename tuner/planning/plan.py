@@ -156,8 +156,7 @@ def removal(rule: str, count: int, workload: Workload) -> str:
 
 def why_empty(space: Space, tally: Tally) -> str:
     """Return one sentence: how many topologies each rule removed, and the nearest changes that make some legal."""
-    removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
-    causes = ", ".join(removal(name, count, space.workload) for count, name in removed)
+    causes = ", ".join(removal(name, count, space.workload) for count, name in tally.removals())
     found = openings(space)
     remedy = (
         "try " + either(f"{opening.change} ({opening.legal:,} legal)" for opening in found)

@@ -43,6 +43,10 @@ class Tally:
     unused: dict[str, list[Any]] = field(default_factory=dict)
     """The values given to axes that no legal point has."""
 
+    def removals(self) -> list[tuple[int, str]]:
+        """Return the rules that removed points, each after their number, the largest first."""
+        return sorted(((count, rule) for rule, count in self.removed.items() if count), reverse=True)
+
     def advice(self) -> str:
         """Return a sentence about the values of `unused`; empty if there are none."""
         pins = [f"{axis}={','.join(map(str, values))}" for axis, values in self.unused.items()]
@@ -125,10 +129,6 @@ class Space:
         only_dp = self.dp[0] if len(self.dp) == 1 else None
         nodes = min(max(self.axes["nodes"]), self.cluster.nodes)
         return {"workload": self.workload, "cluster": self.cluster, "nodes": nodes, "dp": only_dp}
-
-    def empty(self) -> bool:
-        """Return whether no point is legal."""
-        return next(self.blocks(), None) is None
 
     def count(self) -> int:
         """Return the number of legal points."""

@@ -177,8 +177,7 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.export.support import export_note
     from tuner.planning.plan import ORDER, removal
 
-    tally = made.tally
-    removed = sorted(((count, name) for name, count in tally.removed.items() if count), reverse=True)
+    tally, removed = made.tally, made.tally.removals()
     print("\n".join(space_lines(space)))
     print(
         f"{tally.grid:,} grid points, {tally.legal:,} legal, {made.fitting:,} fit; enumerated in {made.seconds:.2f} s"
