@@ -155,7 +155,7 @@ def _work(row: Row) -> float:
 
 def is_training(row: Row, *, experts: bool) -> bool:
     """Whether a row times training of all weights, of a mixture if `experts` and otherwise of a dense model."""
-    if row.run is None or row.skipped is not None or not row.timed:
+    if row.run is None or not row.timed:
         return False
     if bool(row.run.workload.model.experts) != experts:
         return False

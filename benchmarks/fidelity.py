@@ -175,7 +175,7 @@ def pairs_of(path: Path) -> list[Pair]:
     """Return all pairs of rows of a table that differ only in data parallel degree and batch."""
     alike: dict[str, list[tuple[Workload, Cluster, Topology, float]]] = {}
     for row in read_table(path).rows:
-        if row.timed and row.run is not None and row.skipped is None and row.seconds:
+        if row.timed and row.run is not None and row.seconds:
             workload, cluster, topology = row.run.workload, row.run.cluster, row.run.topology
             kept = replace(topology, nodes=1, dp=1, global_batch=None)
             own = (replace(workload, global_batch=1), cluster.gpu.name, cluster.gpus_per_node, kept)

@@ -160,7 +160,7 @@ def _groups(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
     """Yield every group with enough timed rows; a table that is in two folders counts once."""
     tables = {path.name: path for folder in folders for path in sorted(folder.glob("*.csv"))}
     for _, path in sorted(tables.items()):
-        rows = [row for row in _by_day(read_table(path)).rows if row.timed and row.run and row.skipped is None]
+        rows = [row for row in _by_day(read_table(path)).rows if row.timed]
         names = [row.group for row in rows]
         for group in dict.fromkeys(names):
             if names.count(group) >= LEAST:

@@ -135,7 +135,7 @@ def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], TableProbe]:
     """Group rows that differ only in their batch."""
     found: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
-        if row.run is not None and row.skipped is None:
+        if row.usable:
             found.setdefault(_series_key(row), []).append(row)
     return {key: TableProbe(rows=tuple(members)) for key, members in found.items()}
 

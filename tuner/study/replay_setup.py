@@ -39,7 +39,7 @@ def replayed(table: Table, group: str | None = None) -> tuple[CandidatePool, lis
 
 
 def _answers(row: Row) -> bool:
-    return row.run is not None and row.skipped is None and (row.status != "OK" or row.seconds is not None)
+    return row.usable and (row.status != "OK" or row.seconds is not None)
 
 
 def _pool(rows: Iterable[Row]) -> CandidatePool:

@@ -92,14 +92,19 @@ class Row:
         return f"mem_gib is {self.memory / GIB:.6g}, but {card.name} has {card.memory / GIB:.3g} GiB; check its unit."
 
     @property
+    def usable(self) -> bool:
+        """Whether the row describes a run that can be estimated."""
+        return self.run is not None and self.skipped is None
+
+    @property
     def timed(self) -> bool:
         """Whether the row measures the time of an iteration."""
-        return self.status == "OK" and self.run is not None and self.seconds is not None and self.skipped is None
+        return self.usable and self.status == "OK" and self.seconds is not None
 
     @property
     def weighed(self) -> bool:
         """Whether the row measures memory."""
-        return self.status == "OK" and self.run is not None and self.memory is not None and self.skipped is None
+        return self.usable and self.status == "OK" and self.memory is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
