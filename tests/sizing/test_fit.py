@@ -21,7 +21,6 @@ def test_four_points_make_the_line_of_least_squares_with_its_standard_error() ->
     assert line.points == 4
     assert line.stderr == pytest.approx(sqrt(0.7 / 2 / 5))
     assert line.at(10) == pytest.approx(22.0)
-    assert line.largest(22.0) == pytest.approx(10.0)
 
 
 def test_two_points_leave_no_error_to_estimate_and_one_makes_no_line() -> None:

@@ -317,7 +317,7 @@ def test_a_line_wants_two_batches_and_rises() -> None:
     assert fitted([seen(1, 3.0), seen(2, 2.0)]) is None
     line = fitted([seen(1, 3.0), seen(3, 7.0)])
     assert line is not None
-    assert (line.per_sample, line.at_zero, line.stderr, line.largest(9.0)) == (2.0, 1.0, None, 4.0)
+    assert (line.per_sample, line.at_zero, line.stderr, line.at(4)) == (2.0, 1.0, None, 9.0)
     assert pressures([seen(1, 1.0, 1.0), seen(2, 2.0, 2.0), seen(4, 4.0, 4.0)], 10.0) == []
     assert ratio_at(3.0, [seen(1, 3.0), seen(2, 5.0)], 0.1) == seen(1, 3.0)
 

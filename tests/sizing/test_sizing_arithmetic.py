@@ -127,10 +127,10 @@ def test_a_search_knows_its_bounds_and_whether_the_grid_ended_it() -> None:
     assert ended.stopped is ended.attempts[-1]
 
 
-def test_a_line_is_read_in_both_directions() -> None:
-    """100 + 20 x 5 = 200; (200 - 100) / 20 = 5. A falling or level line is none."""
+def test_a_rising_line_predicts_memory() -> None:
+    """100 + 20 x 5 = 200. A falling or level line is none."""
     line = Fit(per_sample=20, at_zero=100, stderr=None, points=2)
-    assert (line.at(5), line.largest(200)) == (200, 5)
+    assert line.at(5) == 200
     assert fitted([ran(1, 10.0), ran(2, 10.0)]) is None
     assert fitted([ran(1, 10.0), BatchResult(micro_batch=2, outcome="OOM", peak_memory=30.0)]) is None
     found = fitted([ran(1, 10.0), ran(2, 16.0), ran(3, 16.0), ran(6, 30.0)])

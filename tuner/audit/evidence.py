@@ -96,7 +96,8 @@ class Evidence:
             if repair.exclude and not repair.exclude_column:
                 continue
             row = mended(case.row if case else self.table.rows[repair.row], repair)
-            changed = PrintedRow(row=row, run=case.run) if case and not _changes_the_run(repair) else _case(row)
+            run = case.run if case and not _changes_the_run(repair) else None
+            changed = PrintedRow(row=row, run=run) if run else printed_row_of(row)
             if changed:
                 cases[repair.row] = changed
         return Evidence(table=self.table, cases=dict(sorted(cases.items())))
@@ -104,10 +105,6 @@ class Evidence:
 
 def _changes_the_run(repair: Repair) -> bool:
     return bool(repair.cells.keys() - {"sec_per_iter", "tflops", "mem_gib"})
-
-
-def _case(row: Row) -> PrintedRow | None:
-    return printed_row_of(row)
 
 
 def mended(row: Row, repair: Repair) -> Row:

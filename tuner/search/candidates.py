@@ -124,19 +124,9 @@ class CandidatePool:
             found += len(first)
         return joined(features), np.concatenate(groups)
 
-    @cached_property
-    def keys(self) -> dict[str, int]:
-        """The first candidate of each key. Only for pools that are small enough to list."""
-        keys: dict[str, int] = {}
-        for candidate in range(len(self)):
-            keys.setdefault(self.topology(candidate).key, candidate)
-        return keys
-
-    def find(self, topology: Topology, workload: Workload | None = None) -> int | None:
-        """Return the candidate with this topology, of this workload if one is given; None if there is none."""
+    def find(self, topology: Topology) -> int | None:
+        """Return the first candidate with this topology; None if there is none."""
         for part, start in zip(self.parts, self.starts, strict=False):
-            if workload is not None and part.workload != workload:
-                continue
             asked = Columns.of([topology], part.workload, part.cluster)
             same = np.ones(len(part.tp), dtype=np.bool_)
             for name in asked.names:

@@ -28,10 +28,6 @@ class Fit:
         """Return the bytes of a batch."""
         return self.at_zero + self.per_sample * batch
 
-    def largest(self, room: float) -> float:
-        """Return the batch that fills `room` bytes."""
-        return (room - self.at_zero) / self.per_sample
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pressure:
