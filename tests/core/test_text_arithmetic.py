@@ -51,7 +51,6 @@ def test_both_ends_of_an_interval_have_the_same_decimals(low: float, high: float
     """As many as give the upper end four digits; `decimals` fixes their number."""
     assert interval(low, high) == text
     assert interval(1234.56, 2000, decimals=1) == "1,234.6 to 2,000.0"
-    assert interval(73.27454, 75.92214, digits=6) == "73.2745 to 75.9221"
 
 
 def test_intervals_are_in_the_unit_of_their_middle() -> None:

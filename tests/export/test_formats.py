@@ -8,8 +8,8 @@ import pytest
 
 from tests.export.test_export import bloom
 from tuner.core.errors import InputError
-from tuner.export.bundle import FORMATS
-from tuner.export.formats import ExportOptions, Format, find
+from tuner.export.bundle import FORMATS, format_of
+from tuner.export.formats import ExportOptions, Format
 from tuner.export.identity import PROPERTIES, uncovered
 
 
@@ -46,4 +46,4 @@ def test_unknown_properties_are_refused_by_every_format_without_a_command(name: 
 
 
 def test_aliases_name_their_format() -> None:
-    assert find("megatron-lm", FORMATS).name == "megatron-core"
+    assert format_of("megatron-lm").name == "megatron-core"

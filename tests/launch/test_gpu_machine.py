@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core import catalog
 from tuner.core.errors import UnknownName
 from tuner.launch.machine import NVIDIA_SMI_QUERY, Machine, catalog_name, this_machine
 from tuner.launch.memory_probe import memory_of
@@ -37,7 +36,7 @@ def test_a_machine_has_the_gpus_listed_by_its_driver(tmp_path: Path, monkeypatch
     found = this_machine()
     assert (found.accelerator, found.cards, found.name) == ("cuda", 8, "NVIDIA H100 80GB HBM3")
     assert found.memory == 81559 * MIB
-    assert catalog_name(found, tuple(catalog.catalog().gpu)) == "H100-80GB-SXM"
+    assert catalog_name(found) == "H100-80GB-SXM"
     monkeypatch.setenv("DS_ACCELERATOR", "cpu")
     assert (this_machine().accelerator, this_machine().cards) == ("cpu", 0)
 
@@ -76,14 +75,14 @@ def test_with_a_failing_driver_the_cpu_is_used(tmp_path: Path, monkeypatch: pyte
 )
 def test_a_gpu_is_found_in_the_catalog_by_its_driver_name(printed: str, gib: float, name: str) -> None:
     machine = Machine(accelerator="cuda", cards=8, name=printed, memory=gib * GIB, cores=96)
-    assert catalog_name(machine, tuple(catalog.catalog().gpu)) == name
+    assert catalog_name(machine) == name
 
 
 @pytest.mark.parametrize(("printed", "gib"), [("NVIDIA H100 NVL", 93.6), ("NVIDIA H200 NVL", 140), ("NVIDIA L4", 22)])
 def test_an_unknown_gpu_is_not_mistaken_for_a_related_one(printed: str, gib: float) -> None:
     machine = Machine(accelerator="cuda", cards=8, name=printed, memory=gib * GIB, cores=96)
     with pytest.raises(UnknownName, match="Describe it in a TOML file: --gpu FILE"):
-        catalog_name(machine, tuple(catalog.catalog().gpu))
+        catalog_name(machine)
 
 
 def test_the_memory_of_a_job_is_that_of_its_largest_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,11 +176,11 @@ def span(days: float) -> str:
     return f"{days * per_day:,.1f} {unit}"
 
 
-def interval(low: float, high: float, *, digits: int = 4, decimals: int | None = None) -> str:
-    """Return an interval, `69.46 to 93.10`: both ends with `decimals`, else as many as give the upper end `digits`."""
+def interval(low: float, high: float, *, decimals: int | None = None) -> str:
+    """Return an interval, `69.46 to 93.10`: by default with four digits in the upper end."""
     if decimals is None:
         magnitude = floor(log10(high)) if 0 < high < inf else 0
-        decimals = max(0, digits - 1 - magnitude)
+        decimals = max(0, 3 - magnitude)
     return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
 
 

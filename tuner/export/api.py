@@ -19,9 +19,9 @@ from tuner.core.errors import InputError, NothingUsable
 from tuner.core.text import either, listed
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
-from tuner.export.bundle import FORMATS, bundle
+from tuner.export.bundle import FORMATS, bundle, format_of
 from tuner.export.flag_table import Difference
-from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Fork, Format, ZeroPlusPlus, find
+from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Fork, Format, ZeroPlusPlus
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ExpectedPerformance, ProductionRun
@@ -198,7 +198,7 @@ def prepare_export(
     ranked = study.ranked(key) if key else study.best
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    chosen = find(format or default_format(study, ranked), FORMATS)
+    chosen = format_of(format or default_format(study, ranked))
     options = export_options(
         study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, UnknownName
 from tuner.export.accelerate import ACCELERATE
 from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.deepspeed import DEEPSPEED_FORMATS
-from tuner.export.formats import ExportOptions, Format, find
+from tuner.export.formats import ExportOptions, Format
 from tuner.export.megatron_core import MEGATRON_CORE
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.production import ProductionRun, run_document
@@ -23,6 +23,14 @@ FORMATS: Final[Mapping[str, Format]] = {
 """Every export format, by name."""
 
 
+def format_of(name: str) -> Format:
+    """Return a format by its name or alias."""
+    for one in FORMATS.values():
+        if name in (one.name, *one.aliases):
+            return one
+    raise UnknownName("format", name, [alias for one in FORMATS.values() for alias in (one.name, *one.aliases)])
+
+
 def bundle(
     run: ProductionRun, format_name: str, options: ExportOptions | None = None, *, note: str = ""
 ) -> dict[str, str]:
@@ -30,7 +38,7 @@ def bundle(
 
     The README contains the note.
     """
-    chosen, options = find(format_name, FORMATS), options or ExportOptions()
+    chosen, options = format_of(format_name), options or ExportOptions()
     chosen.check(run, options)
     topology = run.topology
     if topology.gpus % topology.nodes:  # each script starts as many ranks on every node

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from tuner.core.errors import InputError, UnknownName
+from tuner.core.errors import InputError
 from tuner.core.text import listed
 from tuner.export.flag_table import Difference, flag_table
 from tuner.export.identity import PROPERTIES, uncovered
@@ -221,11 +221,3 @@ def offloads_as_fsdp(run: ProductionRun) -> bool:
 
 BY_THE_PROGRAM: Final[Mapping[str, Treatment]] = dict.fromkeys(PROPERTIES, expressed("your program"))
 """The treatments of properties that the user's own training program decides."""
-
-
-def find(name: str, formats: Mapping[str, Format]) -> Format:
-    """Return a format by its name or alias."""
-    for one in formats.values():
-        if name in (one.name, *one.aliases):
-            return one
-    raise UnknownName("format", name, [alias for one in formats.values() for alias in (one.name, *one.aliases)])

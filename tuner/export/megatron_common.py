@@ -86,10 +86,10 @@ def position_type(run: ProductionRun) -> str:
     return "yarn" if is_yarn(run) else names[run.workload.model.positions]
 
 
-def same_as_mlp(flag: str, field: str) -> Treatment:
+def same_as_mlp(field: str) -> Treatment:
     """Return the treatment of a bias that one flag removes together with the MLP's."""
     return expressed(
-        flag,
+        "--disable-bias-linear",
         only="the same as for the MLP",
         accepts=lambda run: getattr(run.workload.model, field) == run.workload.model.mlp_bias,
     )

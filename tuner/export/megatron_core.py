@@ -274,7 +274,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         accepts=lambda r: not r.workload.model.qk_norm or r.workload.model.qk_norm_span == "head",
     ),
     "mlp_bias": expressed("--disable-bias-linear", _biases),
-    "attention_bias": same_as_mlp("--disable-bias-linear", "attention_bias"),
+    "attention_bias": same_as_mlp("attention_bias"),
     "qkv_bias": expressed(
         "--add-qkv-bias",
         only="biases wherever the MLP has them",

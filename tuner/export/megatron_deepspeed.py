@@ -148,8 +148,8 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
         ),
     ),
     "mlp_bias": switch("--disable-bias-linear", "mlp_bias", on=False),
-    "attention_bias": same_as_mlp("--disable-bias-linear", "attention_bias"),
-    "qkv_bias": same_as_mlp("--disable-bias-linear", "qkv_bias"),
+    "attention_bias": same_as_mlp("attention_bias"),
+    "qkv_bias": same_as_mlp("qkv_bias"),
     "positions": expressed(
         "--no-position-embedding",
         _positions,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final
 
+from tuner.core.catalog import catalog
 from tuner.core.domain import HOST, Gpu
 from tuner.core.errors import MissingDependency, UnknownName
 from tuner.core.quantity import GIB, whole
@@ -86,8 +87,9 @@ def host_gpu(machine: Machine, ranks: int) -> Gpu:
     )
 
 
-def catalog_name(machine: Machine, known: tuple[str, ...]) -> str:
+def catalog_name(machine: Machine) -> str:
     """Return the catalog's name for the machine's accelerator: the same family and memory size."""
+    known = tuple(catalog().gpu)
     words = re.sub(r"RTX (\d+)( ADA)?", _joined, machine.name.upper().replace("-", " ")).split()
     gib = round(machine.memory / GIB)
     same_family = [name for name in known if name.upper().partition("-")[0] in words]

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import ANY
@@ -103,7 +102,7 @@ def local_defaults(given: Mapping[str, Any], machine: Machine, *, own_worker: bo
     completed["gpus_per_node"] = ranks
     on_host = machine.accelerator == "cpu"
     if completed["gpu"] is None and completed["cluster"] is None:
-        completed["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine, tuple(catalog.catalog().gpu))
+        completed["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine)
     elif not on_host and ranks > machine.cards:
         raise InputError(f"--gpus-per-node is {ranks}, but this machine has {counted(machine.cards, 'accelerator')}.")
     return _with_worker_defaults(completed, on_host=on_host, own_worker=own_worker, ranks=ranks)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from tuner.costmodel.memory import limit
 from tuner.space.nearest import distance
 from tuner.space.rules import RULES
 from tuner.space.space import Space
+
+FITTING_NEIGHBOURS: Final = 3
+"""The most topologies that are proposed instead of one that does not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +122,7 @@ def difference(first: TopologyCost, other: TopologyCost) -> list[tuple[str, floa
     return sorted((change for change in changes if change[1]), key=lambda change: -abs(change[1]))
 
 
-def fitting_neighbours(space: Space, topology: Topology, model: CostModel, *, most: int = 3) -> list[TopologyCost]:
+def fitting_neighbours(space: Space, topology: Topology, model: CostModel) -> list[TopologyCost]:
     """Return the legal topologies that fit in memory and differ least from this one, the faster first when tied."""
     one = Columns.of([topology], space.workload, space.cluster)
     found: list[tuple[float, float, int]] = []
@@ -126,11 +130,11 @@ def fitting_neighbours(space: Space, topology: Topology, model: CostModel, *, mo
         columns = space.columns(points)
         scores = model.score(columns)
         steps = np.where(scores.fits, distance(columns, one), np.inf)
-        first = np.lexsort((scores.seconds, steps))[:most]
+        first = np.lexsort((scores.seconds, steps))[:FITTING_NEIGHBOURS]
         found += [
             (float(steps[row]), float(scores.seconds[row]), int(points[row]))
             for row in first
             if np.isfinite(steps[row])
         ]
-    nearest = np.array([point for _, _, point in sorted(found)[:most]], dtype=np.int64)
+    nearest = np.array([point for _, _, point in sorted(found)[:FITTING_NEIGHBOURS]], dtype=np.int64)
     return costs(space.topologies(nearest), space.columns(nearest), model) if len(nearest) else []

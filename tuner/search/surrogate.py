@@ -89,7 +89,7 @@ class Surrogate:
         found = self.trust
         if self._recorded < (runs := min(RECORD_LENGTH, self.time.runs)):
             self._recorded = runs
-            found, self.error_sizes = averaged(self.time.record(RECORD_LENGTH), self.assumed)
+            found, self.error_sizes = averaged(self.time.record(), self.assumed)
             self.usual_noise = found.repeat
         repeat = noise(self.usual_noise)
         if 1 / TRUST_STEP < repeat / self.trust.repeat < TRUST_STEP:

@@ -20,7 +20,7 @@ from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.normal import truncated
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
-from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
+from tuner.search.constants import OUTLIER_DEVIATIONS, RECORD_LENGTH, REPEAT_DEVIATION
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.linearized import LinearizedModel
 from tuner.search.model_error import Record
@@ -129,9 +129,9 @@ class TimePosterior:
         """Measured runs."""
         return sum(row.seen is not None for row in self._rows)
 
-    def record(self, longest: int) -> Record:
-        """Return the record of the first measured runs, at most so many."""
-        own = [row for row in self._rows if row.seen is not None][:longest]
+    def record(self) -> Record:
+        """Return the record of the first `RECORD_LENGTH` measured runs."""
+        own = [row for row in self._rows if row.seen is not None][:RECORD_LENGTH]
         variances = np.array([row.noise for row in own]) - self.prior.trust.repeat**2
         runs = [row.seen for row in own if row.seen is not None]
         return Record.of(runs, np.maximum(variances, 0.0), model=self.model, prior=self.prior)

@@ -146,7 +146,7 @@ def _calibration(machine: Machine, probed: dict[str, Any], speeds: dict[str, flo
     of the model. Machines without GPUs have no data sheet, so that all three measurements count.
     """
     if machine.cards:
-        card = catalog.gpu(catalog_name(machine, tuple(catalog.catalog().gpu)))
+        card = catalog.gpu(catalog_name(machine))
         best = card.peak_flops[str(probed["precision"])] * card.achievable
         site = SiteFactors(products=speeds["product_flops"] / best)
         return Calibration(site=site, measured_on=frozenset({(card.name, "")}))

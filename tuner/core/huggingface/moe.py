@@ -227,7 +227,7 @@ def glm4_moe(keys: Keys) -> Fields:
         "qkv_bias": keys.flag("attention_bias", default=False),
         "qk_norm": keys.flag("use_qk_norm", default=False),
         "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
-        **_grouped_experts(keys, count=128, width=1408, scale=1.0, groups=1, dense=1, shared=1),
+        **_grouped_experts(keys, count=128, width=1408, scale=1.0, groups=1, dense=1),
     }
 
 
@@ -245,7 +245,7 @@ def deepseek_v2(keys: Keys) -> Fields:
         "mlp_bias": keys.flag("mlp_bias", default=False),
         **_experts(
             keys,
-            _after(keys, "first_k_dense_replace", 0),
+            _after_dense(keys, 0),
             count=64,
             top_k=6,
             width=keys.size("moe_intermediate_size", default=1407),
@@ -268,22 +268,20 @@ def deepseek_v3(keys: Keys) -> Fields:
     return {
         **_latent(keys, interleaved=keys.flag("rope_interleave", default=True)),
         "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
-        **_grouped_experts(keys, count=256, width=2048, scale=2.5, groups=8, dense=3, shared=1),
+        **_grouped_experts(keys, count=256, width=2048, scale=2.5, groups=8, dense=3),
     }
 
 
-def _grouped_experts(
-    keys: Keys, *, count: int, width: int, scale: float, groups: int, dense: int, shared: int
-) -> Fields:
+def _grouped_experts(keys: Keys, *, count: int, width: int, scale: float, groups: int, dense: int) -> Fields:
     """Return DeepSeek-V3's experts; the arguments are the library's defaults for the family."""
     width = keys.size("moe_intermediate_size", default=width)
     return _experts(
         keys,
-        _after(keys, "first_k_dense_replace", dense),
+        _after_dense(keys, dense),
         count=count,
         top_k=8,
         width=width,
-        shared_ffn=keys.size("n_shared_experts", default=shared, null=0) * width,
+        shared_ffn=keys.size("n_shared_experts", default=1, null=0) * width,
         router="sigmoid",
         router_bias=True,
         router_groups=keys.size("n_group", default=groups),
@@ -323,10 +321,10 @@ def _latent(keys: Keys, *, interleaved: bool) -> Fields:
     }
 
 
-def _after(keys: Keys, key: str, default: int) -> list[bool]:
-    """Return true for the layers after the leading dense ones, whose number a key holds."""
+def _after_dense(keys: Keys, default: int) -> list[bool]:
+    """Return true for the layers after the leading dense ones; `default` is the library's number of these."""
     keys.expects("moe_layer_freq", 1)
-    dense = keys.size(key, default=default)
+    dense = keys.size("first_k_dense_replace", default=default)
     return [layer >= dense for layer in range(keys.sizes["layers"])]
 
 
