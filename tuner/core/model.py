@@ -178,6 +178,11 @@ class Model:
         return self.activation or ("silu" if self.gated_mlp else "gelu_tanh")
 
     @property
+    def head_width(self) -> int:
+        """Columns of one head, except in latent attention."""
+        return self.head_size or self.hidden // self.heads
+
+    @property
     def query_width(self) -> int:
         """Columns of the query projection."""
         if self.latent:
@@ -343,8 +348,7 @@ class Model:
 
     @property
     def _qk_norm_parameters(self) -> int:
-        head = self.head_size or self.hidden // self.heads
-        width = 2 * head if self.qk_norm_span == "head" else self.query_width + self.kv_width
+        width = 2 * self.head_width if self.qk_norm_span == "head" else self.query_width + self.kv_width
         return self.qk_norm * width * (1 if self.qk_norm_span == "heads" else self._norm_tensors)
 
     @property

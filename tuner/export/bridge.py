@@ -169,7 +169,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "hidden": _field("hidden_size", lambda m: m.hidden),
     "heads": _field("num_attention_heads", lambda m: m.heads),
     "kv_heads": _field("num_query_groups", lambda m: m.kv_heads),
-    "head_size": _field("kv_channels", lambda m: m.latent.nope_size if m.latent else m.query_width // m.heads),
+    "head_size": _field("kv_channels", lambda m: m.latent.nope_size if m.latent else m.head_width),
     "ffn": _field("ffn_hidden_size", lambda m: m.ffn),
     "seq": _field("seq_length", lambda m: m.seq),
     "max_positions": trains_only(

@@ -145,7 +145,7 @@ def _only(text: str, field: str, value: object) -> Treatment:
 
 def _head_size(run: ProductionRun) -> Settings:
     model = run.workload.model
-    size = model.latent.nope_size if model.latent else model.head_size or model.hidden // model.heads
+    size = model.latent.nope_size if model.latent else model.head_width
     return [("--kv-channels", str(size))]
 
 
@@ -157,7 +157,7 @@ def _positions(run: ProductionRun) -> Settings:
 def usual_scale(run: ProductionRun) -> bool:
     """Return whether attention scores are divided by the root of the head size."""
     model = run.workload.model
-    usual = (model.head_size or model.hidden // model.heads) ** -0.5
+    usual = model.head_width**-0.5
     return not model.attention_scale or abs(model.attention_scale / usual - 1) < 1e-6
 
 

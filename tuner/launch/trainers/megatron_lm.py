@@ -269,7 +269,7 @@ def _check(flags: Flags, model: Model) -> None:
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
     sizes = {**dense_values(model), "--num-query-groups": model.kv_heads}
     if model.latent is None:
-        sizes["--kv-channels"] = model.head_size or model.hidden // model.heads
+        sizes["--kv-channels"] = model.head_width
     if experts := model.experts:
         sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
         sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
