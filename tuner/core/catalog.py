@@ -21,7 +21,7 @@ from typing import Any, Final
 from tuner.core import huggingface
 from tuner.core.catalog_entries import Table, model_entry, need, only_known, texts
 from tuner.core.domain import Cluster, Fabric, Gpu, Link
-from tuner.core.errors import InputError, UnknownName
+from tuner.core.errors import InputError, UnknownName, reason_of
 from tuner.core.model import Model
 from tuner.core.quantity import GIB
 from tuner.core.resources import catalog_files
@@ -338,7 +338,7 @@ def _described(name: str) -> Path:
         path = Path(name) / "config.json" if Path(name).is_dir() else Path(name)
         exists = path.exists()
     except (OSError, ValueError) as error:
-        raise InputError(f"{shown(name)} cannot be read: {_reason(error)}.") from None
+        raise InputError(f"{shown(name)} cannot be read: {reason_of(error)}.") from None
     if not exists and re.fullmatch(r"\w[\w.-]*/[\w.-]+(?<!\.json)(?<!\.toml)", name):
         raise InputError(
             f"there is no file or folder {name}; for a model on the Hugging Face Hub, download its config.json and "
@@ -361,14 +361,10 @@ def read_text(path: Path, *, most: int = _LARGEST_FILE) -> str:
     except (IsADirectoryError, NotADirectoryError):
         raise InputError(f"{path} is not a file.") from None
     except (OSError, ValueError) as error:
-        raise InputError(f"{shown(str(path))} cannot be read: {_reason(error)}.") from None
+        raise InputError(f"{shown(str(path))} cannot be read: {reason_of(error)}.") from None
     if len(data) > most:
         raise InputError(f"{path} is larger than {most:,} bytes.")
     return io.StringIO(text, newline=None).read()  # with the line ends of any system
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else "") or str(error)
 
 
 def kind_of_path(name: str) -> str:

@@ -85,3 +85,8 @@ class MissingDependency(TunerError):
 
 class TunerWarning(UserWarning):
     """A problem that does not stop the command, which prints it on stderr."""
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a file operation failed, in the words of the operating system if there are any."""
+    return (error.strerror if isinstance(error, OSError) else "") or str(error)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-from tuner.core.errors import InputError, MissingDependency, TunerWarning
+from tuner.core.errors import InputError, MissingDependency, TunerWarning, reason_of
 from tuner.core.text import shown
 
 STDIN: Final = "-"
@@ -42,8 +42,7 @@ def log_lines(name: str) -> Iterator[str]:
             for piece in itertools.chain(head, pieces):
                 yield piece.decode("utf-8", errors="replace")
     except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else "") or str(error)
-        raise InputError(f"{shown(where)} cannot be read: {reason}.") from None
+        raise InputError(f"{shown(where)} cannot be read: {reason_of(error)}.") from None
 
 
 def _opened(name: str) -> IO[bytes]:

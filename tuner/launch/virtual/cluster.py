@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.core.errors import LaunchError
+from tuner.core.errors import LaunchError, reason_of
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import counted, shown
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
@@ -93,9 +93,8 @@ class VirtualLauncher(ABC):
         except (OSError, ValueError) as error:  # ValueError: no file can have such a name
             del self._runs[handle]
             self._open.remove(handle)
-            why = getattr(error, "strerror", None) or str(error)
             raise LaunchError(
-                f"cannot write the job of {job.topology.key} to {shown(str(job.folder))}: {why}; "
+                f"cannot write the job of {job.topology.key} to {shown(str(job.folder))}: {reason_of(error)}; "
                 "choose a writable folder."
             ) from error
         self._count(job.folder, word)
