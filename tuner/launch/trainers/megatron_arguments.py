@@ -91,6 +91,12 @@ def describes_model(flags: Flags) -> bool:
     return {"--num-layers", "--hidden-size", "--num-attention-heads"} <= flags.keys()
 
 
+def check_understood(flags: Flags, trainer: str, not_understood: Iterable[str]) -> None:
+    """Raise if the arguments have a flag that changes the model and that the trainer's model is not read from."""
+    if unknown := [flag for flag in not_understood if flag in flags]:
+        raise InputError(f"--trainer {trainer} does not understand {listed(unknown)}; describe the model with --model.")
+
+
 def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any]) -> Model:
     """Return the model of the flags that all descendants of Megatron have; raise for missing ones.
 

@@ -18,6 +18,7 @@ from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, refuse_u
 from tuner.launch.trainers.megatron_arguments import (
     check_described,
     check_parts,
+    check_understood,
     dense_model,
     dense_values,
     described,
@@ -88,10 +89,7 @@ def _job_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path
 
 
 def _model(flags: Flags) -> Model:
-    if unknown := [flag for flag in _CHANGES_MODEL if flag in flags]:
-        raise InputError(
-            f"--trainer megatron-deepspeed does not understand {listed(unknown)}; describe the model with --model."
-        )
+    check_understood(flags, "megatron-deepspeed", _CHANGES_MODEL)
     return dense_model(flags, kv_heads=_KV_HEADS, fields=_described(flags))
 
 

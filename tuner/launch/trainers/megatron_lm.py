@@ -19,6 +19,7 @@ from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, n
 from tuner.launch.trainers.megatron_arguments import (
     check_described,
     check_parts,
+    check_understood,
     dense_model,
     dense_values,
     described,
@@ -214,10 +215,7 @@ def overlap(topology: Topology) -> list[tuple[str, ...]]:
 
 def megatron_model(flags: Flags) -> Model:
     """Return the model that Megatron-LM's arguments describe; raise if they are incomplete."""
-    if unknown := [flag for flag in _CHANGES_MODEL if flag in flags]:
-        raise InputError(
-            f"--trainer megatron-lm does not understand {listed(unknown)}; describe the model with --model."
-        )
+    check_understood(flags, "megatron-lm", _CHANGES_MODEL)
     positions = flags.get("--position-embedding-type", "rope")
     if positions not in _POSITIONS:
         raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
