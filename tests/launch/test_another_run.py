@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.launch.test_local import ended, launched
+from tests.launch.test_local import job as local_job
 from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
@@ -14,6 +17,8 @@ from tuner.core.model import Model, Shape
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job
 from tuner.launch.outcome import noted_run, outcome_of, size_note
+from tuner.launch.program import CommandTemplate
+from tuner.launch.slurm.job import SlurmJob, TrackedJob, result_of
 from tuner.logs import quantities
 
 MODEL = Model(layers=4, hidden=64, heads=4, vocab=256, seq=64)
@@ -91,6 +96,14 @@ def test_what_a_log_does_not_state_is_not_compared(missing: str, tmp_path: Path)
     assert said(tmp_path) == ""
 
 
+@pytest.mark.parametrize("part", [{"not_understood": ("mamba layers",)}, {"read_as": "llama"}])
+def test_sizes_of_a_model_that_is_understood_in_part_are_not_compared(part: dict[str, Any], tmp_path: Path) -> None:
+    """Megatron-LM counts the sublayers of a hybrid model."""
+    log(tmp_path, {**OWN, "num_layers": "8"})
+    assert said(tmp_path, workload=replace(WORKLOAD, model=replace(MODEL, **part))) == ""
+    assert said(tmp_path).startswith("its log states layers 8, not 4:")
+
+
 def test_the_batch_of_the_measured_lines_counts(tmp_path: Path) -> None:
     """A ramp that the command keeps would measure its first batch, although the arguments state the last one."""
     log(tmp_path, OWN, batch=4)
@@ -153,3 +166,24 @@ def test_the_note_of_a_job_has_what_its_log_should_state(tmp_path: Path) -> None
     )
     degrees = {"tp": 2, "pp": 1, "cp": 1, "dp": 2, "vpp": 1, "micro_batch": 2, "global_batch": 16}
     assert noted_run(size_note(job)) == {**degrees, "layers": 6, "hidden": 128, "heads": 8, "seq": 64}
+
+
+def test_the_local_launcher_compares_a_log_with_its_job(tmp_path: Path) -> None:
+    log(tmp_path, OWN)
+    program = CommandTemplate(words=("cat", str(tmp_path / "stdout.log")), cwd=tmp_path)
+    own = local_job(tmp_path / "job")
+    with launched(program, own) as (launcher, handle):
+        result = ended(launcher, handle)
+    assert result.outcome is Outcome.UNREADABLE
+    assert result.evidence.startswith("its log states ")
+    same = replace(own, folder=tmp_path / "same", workload=WORKLOAD, topology=TOPOLOGY, tag="same")
+    with launched(program, same) as (launcher, handle):
+        assert ended(launcher, handle).outcome is Outcome.MEASURED
+
+
+@pytest.mark.parametrize(("tp", "outcome"), [(2, Outcome.MEASURED), (4, Outcome.UNREADABLE)])
+def test_a_slurm_job_compares_its_log_with_its_note(tp: int, outcome: Outcome, tmp_path: Path) -> None:
+    log(tmp_path, OWN)
+    SlurmJob(id="7", tag="t", folder=tmp_path).record({"run": {**quantities(WORKLOAD, TOPOLOGY), "tp": tp}})
+    tracked = TrackedJob(tmp_path, "t", "7")
+    assert result_of(tracked.job, tracked.state, on_host=False, by_log=True).outcome is outcome

@@ -41,10 +41,14 @@ _STEPS_OF_DEEPSPEED: Final[tuple[Source, ...]] = ("pipeline engine", "throughput
 
 
 def quantities(workload: Workload, topology: Topology) -> dict[str, int]:
-    """Return the quantities of a run that a log may state."""
+    """Return the quantities of a run that a log may state.
+
+    A model of which only a part is understood, such as a hybrid one, may count its layers otherwise than a program.
+    """
     own = workload.as_in(topology)
+    is_whole = not own.model.not_understood and own.model.read_as is None
     degrees = {name: getattr(topology, name) for name in DEGREES if own.model.experts or name not in ("ep", "etp")}
-    sizes = {name: getattr(own.model, name) for name in ("layers", "hidden", "heads", "seq")}
+    sizes = {name: getattr(own.model, name) for name in (*(("layers", "hidden", "heads") if is_whole else ()), "seq")}
     return {**degrees, "global_batch": own.global_batch, **sizes}
 
 
