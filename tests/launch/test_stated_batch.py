@@ -73,11 +73,17 @@ def test_the_deepspeed_config_may_state_the_batch(tmp_path: Path) -> None:
     [
         ("accelerate", "accelerate launch --mixed_precision bf16 t.py --batch {micro_batch}"),
         ("accelerate", ACCELERATE.replace(" 4", " {micro_batch}")),
+        ("hf", HF.replace(" 4", " {micro_batch}").replace("=2", "={microbatches}")),
+        ("torchtitan", "python -m torchtitan.train --job.config_file JOB --training.local_batch_size {micro_batch}"),
+        ("torchtitan", "python -m torchtitan.train --job.config_file JOB --parallelism.tensor_parallel_degree {tp}"),
         ("nemo", "nemo llm pretrain --factory llama3_8b"),
         ("torchtitan", "python -m torchtitan.train --module llama3 --config llama3_8b"),
     ],
 )
-def test_a_default_batch_is_noted(trainer: str, command: str) -> None:
+def test_a_default_batch_is_noted(trainer: str, command: str, tmp_path: Path) -> None:
+    """A command without a batch, or with fields in its place, has tuner's default, and a note says so."""
+    (tmp_path / "job.toml").write_text('[model]\nname = "llama3"\nflavor = "8B"\n')
+    command = command.replace("JOB", str(tmp_path / "job.toml"))
     with pytest.warns(TunerWarning) as caught:
         assert workload_of(trainer, command).global_batch == 2048
     said = "--command does not state the global batch, so it is 2,048; set it with --global-batch."

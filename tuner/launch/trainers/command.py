@@ -23,7 +23,7 @@ from tuner.core.text import shown
 from tuner.launch.ds_config_file import based_on, enabled_precision, read_config
 from tuner.launch.trainers.accelerate import ACCELERATE
 from tuner.launch.trainers.hugging_face import HF
-from tuner.launch.trainers.kind import TrainerKind, number, underscored
+from tuner.launch.trainers.kind import TrainerKind, has_fields, number, underscored
 from tuner.launch.trainers.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM
 from tuner.launch.trainers.nemo import NEMO
@@ -152,7 +152,7 @@ class TrainerCommand:
 
     def batch_on(self, gpus: int) -> int | None:
         """Return the global batch of the command on a number of GPUs; None if it does not determine it."""
-        if any(flag in self.fixed for flag in self.kind.global_batch):
+        if any(flag in self.fixed for flag in self.kind.global_batch) or has_fields(self.fixed, self.kind.batch_flags):
             return None
         stated = (self.own_config or {}).get("train_batch_size")
         return stated if isinstance(stated, int) and stated > 0 else self.kind.batch_on(self.fixed, gpus)

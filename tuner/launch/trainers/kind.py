@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -124,6 +124,11 @@ def real(flags: Flags, flag: str) -> float:
         return float(flags[flag])
     except ValueError:
         raise InputError(f"{flag} {shown(flags[flag])} of --command is not a number.") from None
+
+
+def has_fields(flags: Flags, names: Iterable[str]) -> bool:
+    """Whether one of these flags has a field such as `{micro_batch}`, whose value only a job knows."""
+    return any("{" in flags.get(name, "") for name in names)
 
 
 def only_agreeing(flags: Flags, alike: Sequence[str]) -> Flags:

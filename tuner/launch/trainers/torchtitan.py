@@ -19,7 +19,7 @@ from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.text import shown
-from tuner.launch.trainers.kind import Flags, TrainerKind, number
+from tuner.launch.trainers.kind import Flags, TrainerKind, has_fields, number
 
 FLAVORS: Final[Mapping[str, Mapping[str, Any]]] = {
     "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
@@ -216,8 +216,10 @@ def _batch_on(flags: Flags, gpus: int) -> int | None:
         return tokens // seq if tokens and seq and tokens % seq == 0 else None
     if _CONFIG_FILE not in flags:
         return None
-    degrees = ("tensor_parallel_degree", "context_parallel_degree", "pipeline_parallel_degree")
-    ranks = math.prod(number(flags, f"--parallelism.{name}") or 1 for name in degrees)
+    degrees = [f"--parallelism.{axis}_parallel_degree" for axis in ("tensor", "context", "pipeline")]
+    if has_fields(flags, degrees):
+        return None
+    ranks = math.prod(number(flags, name) or 1 for name in degrees)
     return (number(flags, _LOCAL_BATCH) or 8) * gpus // ranks if gpus % ranks == 0 else None
 
 
