@@ -22,7 +22,7 @@ from tuner.search.fidelities import fidelities
 from tuner.search.reduced import ReducedSize
 from tuner.search.time_posterior import revealed
 from tuner.study.job_costs import JobCosts
-from tuner.study.limits import MIN_LEADER_RUNS
+from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS
 from tuner.study.ranking import EXTRAPOLATES
 from tuner.study.settings import StudySettings
 from tuner.study.state import LEAST_DEVIATION, Prospect, StudyState
@@ -266,10 +266,10 @@ class FidelityPlan:
         unconfirmed = next((other for other in others if not other.full), None)
         if unconfirmed is not None and sum(prospect.full for prospect in prospects) < MIN_CONFIRMED:
             return unconfirmed.candidate, "measured at full size because it is the runner-up"
-        runs = {ranked.candidate: ranked.runs for ranked in self.state.ranking}
+        runs = self._runs
         launched = [trial.proposal.candidate for trial in self.state.trials if trial.launched and not trial.reduced]
         if runs[leader.candidate] < MIN_LEADER_RUNS >= launched.count(leader.candidate):
-            return leader.candidate, "repeated because the leader has run only once"
+            return leader.candidate, LEADER_RAN_ONCE
         rival = max(others, key=lambda other: self._saving(leader, other), default=None)
         if rival is None or (saving := self._saving(leader, rival)) < MIN_GAIN:
             return None
@@ -278,6 +278,11 @@ class FidelityPlan:
         fewer = min((leader, rival), key=lambda prospect: runs[prospect.candidate])
         return fewer.candidate, f"repeated because that is expected to save {saving:.2%}"
 
+    @property
+    def _runs(self) -> dict[int, int]:
+        """The runs of each ranked topology, by candidate."""
+        return {ranked.candidate: ranked.runs for ranked in self.state.ranking}
+
     def _saving(self, leader: Prospect, other: Prospect) -> float:
         """Return the share of the time to finish that another run is expected to save by a better choice of the two."""
         return float(improvement(np.array([other.mean]), np.array([other.moved]), leader.mean)[0])
@@ -285,7 +290,7 @@ class FidelityPlan:
     @property
     def reserve(self) -> float:
         """Node-hours that the confirmations are expected to take: of the leader, again of it, and of its runner-up."""
-        work, runs = self.state.pool.work, {ranked.candidate: ranked.runs for ranked in self.state.ranking}
+        work, runs = self.state.pool.work, self._runs
         return sum(
             self._node_hours(math.exp(prospect.mean - float(work[prospect.candidate])), prospect.candidate)
             * max(0, count - (runs.get(prospect.candidate, 0) if prospect.full else 0))

@@ -18,6 +18,9 @@ FINAL_SHARE: Final = 0.15
 MIN_LEADER_RUNS: Final = 2
 """Measured runs that the leader has before the study ends."""
 
+LEADER_RAN_ONCE: Final = "repeated because the leader has run only once"
+"""Why a leader with fewer runs is repeated, as stored with the trial."""
+
 REFERENCE_RUNS: Final = 4
 """Reference runs in a search."""
 

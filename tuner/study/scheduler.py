@@ -17,7 +17,7 @@ from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
-from tuner.study.limits import MIN_LEADER_RUNS, Limits
+from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, Limits
 from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
@@ -287,8 +287,7 @@ class Scheduler:
         ranking = self._state.ranking
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
         if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
-            why = "repeated because the leader has run only once"
-            return self._proposal(ranking[0].candidate, kind="final", why=why)
+            return self._proposal(ranking[0].candidate, kind="final", why=LEADER_RAN_ONCE)
         values = values_of_repeats(ranking, self._state.noise)
         if not rivals(ranking):
             over = "the leader is statistically separated from all others"
