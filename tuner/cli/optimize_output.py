@@ -58,12 +58,12 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
 
 def _where(study: StudyResult, loop: StudyLoop) -> str:
     if not study.ended:
-        again = "Rerun the same command to continue."
+        next_step = "Rerun the same command to continue."
     elif len(study.launched) >= loop.settings.limits.budget:
-        again = "Rerun with a larger --budget to continue."
+        next_step = "Rerun with a larger --budget to continue."
     else:
-        again = "Rerun the same command to print this summary again."
-    return f"Saved to {study.folder}. {again}"
+        next_step = "Rerun the same command to print this summary again."
+    return f"Saved to {study.folder}. {next_step}"
 
 
 def _unread(study: StudyResult) -> str:

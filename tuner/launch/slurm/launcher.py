@@ -254,7 +254,7 @@ class SlurmLauncher:
                         error = self._queue.cancel(job.name)
 
     def cancel_left(self, tags: Iterable[str]) -> None:
-        """Cancel the jobs of trials that are over, such as one that somebody requeued after its end."""
+        """Cancel the jobs of trials that are over, such as one requeued by an administrator after its end."""
         with suppress(ControllerUnreachable):
             for name in self._queue.open_names() & {job_name(tag) for tag in tags}:
                 self._queue.cancel(name)
