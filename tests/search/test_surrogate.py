@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import cache
 from itertools import permutations
 
 import numpy as np
@@ -11,21 +10,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.search.test_search_arithmetic import pool
 from tests.strategies import shown
 from tuner.core.columns import BoolArray, IntArray
-from tuner.search.candidates import CandidatePool
 from tuner.search.constants import MAX_FACTOR_MOVE
 from tuner.search.observations import Observation
 from tuner.search.surrogate import Surrogate
-from tuner.space.build import space_for
-
-
-@cache
-def pool() -> CandidatePool:
-    """A small space."""
-    return CandidatePool.of_space(
-        space_for(model="gpt-1.3b", nodes=4, settings=("nodes=4", "tp=1,4", "zero=1,2", "recompute=none", "cp=1"))
-    )
 
 
 def everything() -> IntArray:
