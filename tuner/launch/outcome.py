@@ -11,7 +11,7 @@ from itertools import chain
 from pathlib import Path
 from statistics import median
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Failure, Measurement, Outcome
@@ -35,7 +35,7 @@ from tuner.logs import (
 from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
-from tuner.logs.runs import of_batches
+from tuner.logs.runs import LogRun, of_batches
 from tuner.logs.signature import HOST_MEMORY, OWN_SIGNALS
 from tuner.logs.timing import means
 
@@ -219,6 +219,14 @@ def _from_result(folder: Path, measured: Sequence[int], batches: int) -> Measure
     )
 
 
+class _NoTime(NamedTuple):
+    """Why a run of a log has no measurement."""
+
+    has_lines: bool
+    """Whether it has timed iterations."""
+    words: str
+
+
 def _from_log(
     folder: Path,
     measured: Sequence[int],
@@ -232,50 +240,58 @@ def _from_log(
     Iterations that took more than `longest` seconds together are misread. A line of several iterations counts once for
     each of them, unless it has the time of the last one only.
     """
-    reasons, microbatches = [], size.microbatches or 1
+    reasons: list[_NoTime] = []
     runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
     for run in runs:
-        argument = run.arguments.get("train_batch_size", "")
-        batch = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else size.global_batch
-        entries = timed(run, replace(size, global_batch=batch))
-        numbers, reason = of_job(run, measured, entries)
-        if not numbers:
-            reasons.append((bool(entries), reason))
-            continue
-        if misread := contradiction(entries):
-            reasons.append((True, misread.rstrip(".")))
-            continue
-        if different := discrepancies(run, wanted, [entry for entry in entries if entry.number in numbers]):
-            reasons.append((True, _ANOTHER_RUN.format(different=listed(different))))
-            continue
-        chosen = over_all(run, [entry for entry in entries if entry.number in numbers])
-        if (error := derived_error(chosen)) > MAX_DERIVED_ERROR:
-            reasons.append((True, _IMPRECISE.format(source=chosen[0].derived, error=error)))
-            continue
-        each = (run.interval or 1) if means(run) else 1
-        if (took := each * sum(entry.seconds or 0.0 for entry in chosen)) > longest:
-            reasons.append((True, _TOO_LONG.format(took=took, elapsed=longest - MAX_CLOCK_ERROR)))
-            continue
-        if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
-            return (_outcome(run.failure), run.failure.meaning, run.failure.failure.evidence), ""
-        rates, (memory, kind) = [entry.tflops for entry in chosen if entry.tflops], run.peak.figure
-        if microbatches > 1:
-            if any(entry.counts_batches is None for entry in chosen):
-                reasons.append((True, _STEP_OR_BATCH.format(count=microbatches)))
-                continue
-            chosen = [of_batches(entry, microbatches) if entry.counts_batches else entry for entry in chosen]
-        measurement = Measurement(
-            seconds=median(entry.seconds for entry in chosen if entry.seconds),
-            iterations=numbers,
-            tflops=median(rates) if rates else None,
-            peak_memory=memory,
-            memory_kind=kind,
-            note="; ".join(filter(None, (averaging(run, numbers, entries), precision(chosen)))),
-        )
-        return measurement, ""
-    with_lines = [reason for has_lines, reason in reasons if has_lines]
+        found = _from_run(run, measured, size, longest, wanted)
+        if not isinstance(found, _NoTime):
+            return found, ""
+        reasons.append(found)
+    return None, "; ".join(filter(None, (_why_not(folder, measured, reasons, pattern), unread_part(folder))))
+
+
+def _from_run(
+    run: LogRun, measured: Sequence[int], size: StepSize, longest: float, wanted: Mapping[str, int]
+) -> Measurement | Cause | _NoTime:
+    """Return the measurement of one run, a failure if a loss is NaN, or why there is neither."""
+    argument = run.arguments.get("train_batch_size", "")
+    batch = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else size.global_batch
+    entries = timed(run, replace(size, global_batch=batch))
+    numbers, reason = of_job(run, measured, entries)
+    if not numbers:
+        return _NoTime(bool(entries), reason)
+    if misread := contradiction(entries):
+        return _NoTime(True, misread.rstrip("."))
+    if different := discrepancies(run, wanted, [entry for entry in entries if entry.number in numbers]):
+        return _NoTime(True, _ANOTHER_RUN.format(different=listed(different)))
+    chosen = over_all(run, [entry for entry in entries if entry.number in numbers])
+    if (error := derived_error(chosen)) > MAX_DERIVED_ERROR:
+        return _NoTime(True, _IMPRECISE.format(source=chosen[0].derived, error=error))
+    each = (run.interval or 1) if means(run) else 1
+    if (took := each * sum(entry.seconds or 0.0 for entry in chosen)) > longest:
+        return _NoTime(True, _TOO_LONG.format(took=took, elapsed=longest - MAX_CLOCK_ERROR))
+    if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
+        return _outcome(run.failure), run.failure.meaning, run.failure.failure.evidence
+    rates, (memory, kind) = [entry.tflops for entry in chosen if entry.tflops], run.peak.figure
+    if (microbatches := size.microbatches or 1) > 1:
+        if any(entry.counts_batches is None for entry in chosen):
+            return _NoTime(True, _STEP_OR_BATCH.format(count=microbatches))
+        chosen = [of_batches(entry, microbatches) if entry.counts_batches else entry for entry in chosen]
+    return Measurement(
+        seconds=median(entry.seconds for entry in chosen if entry.seconds),
+        iterations=numbers,
+        tflops=median(rates) if rates else None,
+        peak_memory=memory,
+        memory_kind=kind,
+        note="; ".join(filter(None, (averaging(run, numbers, entries), precision(chosen)))),
+    )
+
+
+def _why_not(folder: Path, measured: Sequence[int], reasons: Sequence[_NoTime], pattern: StepPattern | None) -> str:
+    """Return why no run of the log has a measurement: the first reason, if possible of a run with iterations."""
+    with_lines = [reason for reason in reasons if reason.has_lines]
     nothing = NO_LINE if output_size(folder) else NO_OUTPUT
-    why = (with_lines or [reason for _, reason in reasons] or [nothing])[0]
+    why = next((reason.words for reason in (*with_lines, *reasons)), nothing)
     if why == NO_LINE and not pattern:
         steps = (lone_step(lines_of(folder / name)) for name in OUTPUTS)
         if (number := next((step for step in steps if step is not None), None)) is not None:
@@ -283,7 +299,7 @@ def _from_log(
     if why == NO_LINE:
         fullest = max(reversed(OUTPUTS), key=lambda name: size_of(folder / name))
         why = why.replace("measure stdout.log", f"measure {folder / fullest}")
-    return None, "; ".join(filter(None, (why, unread_part(folder))))
+    return why
 
 
 def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
