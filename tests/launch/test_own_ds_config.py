@@ -4,6 +4,8 @@ optimizer and schedule are used."""
 from __future__ import annotations
 
 import json
+import os
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -168,8 +170,13 @@ def test_transformers_creates_the_optimizer_of_the_command(tmp_path: Path) -> No
     assert integration.deepspeed_optim_sched(trainer, read, None, 10, [])[0] == "adafactor"
 
 
-def test_an_export_has_the_config_that_was_measured(run: Run, own: str, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_an_export_has_the_config_that_was_measured(
+    run: Run, own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The exported config is based on the one that the study's command names."""
+    needs_deepspeed()
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     script = tmp_path / "t.py"
     script.write_text("from tqdm import tqdm\nimport time\nfor _ in tqdm(range(99)): time.sleep(0.02)\n")
     runs = ("--runs", str(tmp_path / "runs"))
