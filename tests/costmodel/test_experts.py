@@ -265,8 +265,8 @@ def test_a_token_reaches_each_place_at_most_once() -> None:
 def test_round_robin_reaches_the_places_of_consecutive_experts(places: int, top_k: int) -> None:
     assert QWEN3_30B.experts
     model = replace(QWEN3_30B, experts=replace(QWEN3_30B.experts, top_k=top_k))
-    count, held = QWEN3_30B.experts.count, QWEN3_30B.experts.count // places
-    tokens = [[(token * top_k + choice) % count // held for choice in range(top_k)] for token in range(count)]
+    count, local = QWEN3_30B.experts.count, QWEN3_30B.experts.count // places
+    tokens = [[(token * top_k + choice) % count // local for choice in range(top_k)] for token in range(count)]
     expected = sum(len(set(token)) for token in tokens) / count
     assert reached(columns({}, model=model, routing="round-robin"), places) == pytest.approx(expected)
 

@@ -89,13 +89,13 @@ def reached(columns: Columns, places: Any) -> FloatArray:
 
     With round-robin routing, the experts of token t are top_k consecutive ones from number t x top_k on (NVIDIA-NeMo/
     Automodel at 79d0ccfd, components/moe/layers.py: FakeBalancedGate; pytorch/torchtitan at b5bcd76, models/common/
-    moe: _debug_force_load_balance_routing). That crosses (top_k - gcd) / held boundaries of a place's held experts.
+    moe: _debug_force_load_balance_routing). With n local experts that crosses (top_k - gcd(top_k, n)) / n boundaries.
     """
     experts = experts_of(columns)
     if columns.workload.routing != "round-robin":
         return distinct(places, experts.top_k)
-    held = np.maximum(1, experts.count // np.maximum(1, np.asarray(places, dtype=np.int64)))
-    crossed = (experts.top_k - np.gcd(experts.top_k, held)) / held
+    local = np.maximum(1, experts.count // np.maximum(1, np.asarray(places, dtype=np.int64)))
+    crossed = (experts.top_k - np.gcd(experts.top_k, local)) / local
     found: FloatArray = np.minimum(places, 1.0 + crossed)
     return found
 
