@@ -11,7 +11,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import Any, Final
 
@@ -40,7 +40,7 @@ _RAMP: Final = "--rampup-batch-size"
 _OVERRIDE: Final = re.compile(r"[+~]{0,2}([A-Za-z_][\w.]*)=")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class TrainerCommand:
     """The user's command without the flags that each job sets."""
 
@@ -94,7 +94,7 @@ class TrainerCommand:
         """Return the flags of one job."""
         return tuple(str(word) for word in self.kind.job_flags(self.fixed, workload, topology, ds_config))
 
-    @property
+    @cached_property
     def own_config(self) -> Mapping[str, Any] | None:
         """The user's own DeepSpeed config; None if the command names none."""
         named = next((self.fixed[flag] for flag in self.kind.ds_config_flags if self.fixed.get(flag)), "{ds_config}")
