@@ -69,6 +69,8 @@ def test_gradients_of_a_lone_microbatch_come_as_activations_go() -> None:
 
 def test_accelerate_adds_up_whole_gradients_until_the_last_microbatch() -> None:
     assert memory("fsdp2", batch=16)["gradients"] == pytest.approx(2 * PARAMETERS, rel=1e-3)
+    reduced = memory("fsdp2", batch=16, stack=Stack(unsharded_gradients=False))
+    assert reduced["gradients"] == pytest.approx(4 * PARAMETERS / 8, rel=1e-3)
     fp32 = memory("fsdp2", batch=16, stack=Stack(grad_precision="fp32"))
     assert fp32["gradients"] == pytest.approx(4 * PARAMETERS, rel=1e-3)
     assert memory("fsdp2", batch=8)["gradients"] == 0
@@ -158,6 +160,8 @@ def test_logits_are_16_bits_and_three_times_what_the_loss_is_computed_in() -> No
     assert memory(stack=halves)["logits"] == pytest.approx(TOKENS * 151936 * 8, rel=1e-3)
     shares = memory(tp=2, sequence_parallel=True, stack=whole)["logits"]
     assert shares == pytest.approx(TOKENS * 151936 * 14 / 2, rel=1e-3)
+    fused = replace(whole, fused_loss=True)  # the logits and their gradient
+    assert memory(stack=fused)["logits"] == pytest.approx(TOKENS * 151936 * 4, rel=1e-3)
 
 
 def test_a_loss_in_chunks_has_the_logits_of_one_and_the_gradients_of_all_its_inputs() -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.conftest import ROOT
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework, MemoryStage, Topology, Workload
@@ -18,7 +19,7 @@ from tuner.costmodel.kernels import workspaces
 from tuner.costmodel.memory import memory_terms, shown_bytes
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
-from tuner.tables import Row, table_of
+from tuner.tables import Row, read_table, table_of
 
 SITE = SiteFactors()
 HIDDEN, VOCAB, SEQ, MICRO_BATCH = 512, 51200, 1024, 4
@@ -143,3 +144,11 @@ def test_what_experts_keep(gated: bool, widths: int) -> None:
     found = Columns(replace(plain.workload, model=model), plain.cluster, plain.arrays)
     routed = 2 * 2 * TOKENS * (HIDDEN + widths * 64)
     assert float(expert_activations(found)[0]) == routed + 4 * TOKENS * 8
+
+
+def test_the_largest_batches_that_fit_do_fit_and_nearly_fill_the_gpu() -> None:
+    """llm-foundry halves the micro-batch until a run fits."""
+    guesses = evaluate(read_table(ROOT / "corpus/mpt-fsdp-a100.csv")).guesses.values()
+    assert [guess.row.group for guess in guesses if guess.out_of_memory > 0.5] == []
+    filled = [guess.need / guess.row.run.cluster.gpu.memory for guess in guesses if guess.row.run]
+    assert 0.85 < max(filled) < 1

@@ -314,6 +314,7 @@ RECIPE = {
 }
 TITAN = {"recompute": "selective", "parallel_loss": "1"}
 CORE = {"recompute": "none", "parallel_loss": "1"}
+FOUNDRY = {"recompute": "none", "parallel_loss": "0", "fused_loss": "1", "unsharded_gradients": "0"}
 AUTOMODEL = {
     "recompute": "full",
     "grad_precision": "fp32",
@@ -341,6 +342,8 @@ AUTOMODEL = {
         ({"framework": "megatron-core", "recompute": "full"}, {"parallel_loss": "1"}),
         ({"framework": "nemo-automodel"}, {"recompute": "full"}),
         ({"framework": "nemo-automodel", "experts": "8", "ep": "8"}, AUTOMODEL),
+        ({"framework": "llm-foundry"}, FOUNDRY),
+        ({"framework": "Composer"}, FOUNDRY),
         ({"framework": "pithtrain"}, {"recompute": "none", "grad_precision": "fp32"}),
         ({"framework": "torchtitan fsdp2", "source": "pull 1690 (2025-09)"}, {**TITAN, "loss_chunks": "1"}),
         ({"framework": "torchtitan", "source": "issue 79 (2026-04)"}, {**TITAN, "loss_chunks": "1"}),

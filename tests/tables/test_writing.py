@@ -31,6 +31,7 @@ STACK = Stack(
     cp_comm="a2a",
     cudnn="9.13.1",
     fused_loss=True,
+    unsharded_gradients=False,
 )
 
 

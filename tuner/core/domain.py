@@ -189,9 +189,12 @@ class Stack:
     loss_precision: FloatPrecision | None = None
     """Precision of the loss."""
     fused_loss: bool | None = None
-    """Whether one kernel of Transformer Engine computes the loss and the logits' gradient in place."""
+    """Whether one kernel computes the loss: Transformer Engine's, which leaves the gradient in place of the logits, or
+    under PyTorch's FSDP one that keeps both in their precision."""
     loss_chunks: int | None = None
     """Parts of a microbatch's tokens whose logits exist one after another."""
+    unsharded_gradients: bool | None = None
+    """Whether whole gradients are added up until the last microbatch's are reduced, under PyTorch's FSDP."""
     quantized_weights: bool | None = None
     """Whether the weights of fp8 and fp4 layers are stored in that precision, instead of copied from bf16."""
     bf16_layers: tuple[int, int] | None = None

@@ -150,7 +150,7 @@ def terms_of(workload: Workload) -> FrameworkTerms:
 _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends"),
     *("cuda_graph", "cudnn"),
-    *("state_precision", "loss_precision", "loss_chunks", "fused_loss"),
+    *("state_precision", "loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
 )
 
 
@@ -184,7 +184,7 @@ def described(workload: Workload) -> list[str]:
         "selective recomputation of every second GEMM": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
-        "fused loss, computed in place of the logits": terms.fused_loss,
+        "fused loss": terms.fused_loss,
     }
     if workload.is_quantized and terms.transformer_engine:
         stored = terms.quantized_weights

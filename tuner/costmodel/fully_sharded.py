@@ -82,7 +82,8 @@ def _logits(stage: Stages) -> FloatArray:
     columns, workload = stage.columns, stage.columns.workload
     chunks, size = terms_of(workload).loss_chunks, size_of(workload)
     loss = 4.0 if terms_of(workload).loss_precision == "fp32" else size
-    each = (size + 3 * loss) / np.where(workload.parallel_loss, columns.tp, 1) / chunks
+    kept = 2 * size if terms_of(workload).fused_loss else size + 3 * loss
+    each = kept / np.where(workload.parallel_loss, columns.tp, 1) / chunks
     inputs = 4.0 * columns.hidden * (chunks > 1)
     return stage.is_last * columns.tokens * (columns.padded_vocab * each + inputs)
 

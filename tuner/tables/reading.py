@@ -22,9 +22,10 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     framework none that is known; of one that is, what `stacks` says of it: recompute none for Megatron-Core and FSDP,
     full for NeMo AutoModel
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
-    grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: Transformer Engine's), overlap_grad,
-    overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),
-    bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such as `1 4`) as the framework has them
+    grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: one kernel), unsharded_gradients (of
+    PyTorch's FSDP, 0: reduced after each microbatch), overlap_grad, overlap_param, overlap_tp, split_sends, cuda_graph,
+    cp_comm, quantized_weights (1: weights stored in fp8), bf16_layers (first and last layers in 16 bits beside fp8 or
+    fp4, such as `1 4`) as the framework has them
     cudnn (its version, such as 9.13) a recent one; release (of the stack, such as 25.11) the last: NVIDIA's of 2025
     have cuDNN 9.13
 

@@ -54,6 +54,7 @@ USUAL: Final[Mapping[str, str]] = {
 SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
     *("grad_precision", "state_precision", "loss_precision", "loss_chunks", "fused_loss"),
+    "unsharded_gradients",
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
     *("dispatcher", "cuda_graph", "cudnn"),
 )
@@ -228,6 +229,7 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         **precisions,
         loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
         fused_loss=flag(cells, "fused_loss") if "fused_loss" in cells else None,
+        unsharded_gradients=flag(cells, "unsharded_gradients") if "unsharded_gradients" in cells else None,
         quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
         bf16_layers=parse_bf16_layers(cells["bf16_layers"]) if "bf16_layers" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,

@@ -52,6 +52,17 @@ reduce_dtype is float32; distributed/tensor_parallel.py: SequenceParallel, the h
 training/loss.py: cross_entropy of these; training/grad.py: set_requires_gradient_sync(False) before the last
 microbatch."""
 
+_LLM_FOUNDRY: Final[Cells] = {
+    "recompute": "none",
+    "parallel_loss": "0",
+    "fused_loss": "1",
+    "unsharded_gradients": "0",
+}
+"""mosaicml/llm-foundry at 51652eae, scripts/train/benchmarking/submit_benchmarks.py: FSDP's mixed precision is PURE,
+norms are in 16 bits; llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy, and use_train_metrics, which computes
+the loss again. mosaicml/composer, composer/trainer/dist_strategy.py: ddp_sync_context skips FSDP, so that each
+microbatch's gradients are reduced."""
+
 _PITH_TRAIN: Final[Cells] = {"recompute": "none", "grad_precision": "fp32"}
 """mlc-ai/pith-train at 889a408, pithtrain/modules/training.py: apply_fsdp, reduce_dtype is float32; nothing is
 recomputed."""
@@ -134,6 +145,7 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"internevo", None, {"overlap_grad": "1"}),  # InternLM/InternEvo, configs/7B_sft.py: overlap_sync_grad
     (r"torchtitan", "torchtitan", {"recompute": "selective", "sequence_parallel": "1", "parallel_loss": "1"}),
     (r"kempnerforge", "fsdp2", _KEMPNER_FORGE),
+    (r"llm-foundry|composer", "fsdp2", _LLM_FOUNDRY),
     (r"pithtrain", "fsdp2", _PITH_TRAIN),
     (r".*fsdp", "fsdp2", {"recompute": "none"}),
 )
