@@ -85,7 +85,8 @@ H100, B200 = "H100-80GB-SXM", "B200-180GB-SXM"
     ("measured", "gpu", "framework", "where"),
     [
         ([], B200, "fsdp2", "this site"),
-        ([(H100, "")], H100, "fsdp2", "this site"),
+        ([(H100, "")], H100, "fsdp2", f"{H100} with no framework stated, not on {H100} with fsdp2:"),
+        ([(H100, "")], H100, "deepspeed", "this site"),
         ([(H100, "megatron-core")], H100, None, "this site"),
         ([(H100, "megatron-core"), (B200, "fsdp2")], B200, "fsdp2", "this site"),
         ([(H100, "")], B200, "fsdp2", f"{H100}, not on {B200}:"),
@@ -101,11 +102,16 @@ H100, B200 = "H100-80GB-SXM", "B200-180GB-SXM"
 def test_a_calibration_on_another_gpu_or_framework_is_named(
     measured: list[tuple[str, str]], gpu: str, framework: Framework | None, where: str
 ) -> None:
-    """Runs whose framework is not known, and plans for any, match every framework; GPU and framework match together."""
+    """Plans for any framework match every one, and runs whose framework is not known those estimated as they are.
+
+    GPU and framework match together.
+    """
     known = replace(_narrow(H100), measured_on=frozenset(measured))
     workload, cluster = under(framework, headless(1)), node_of(gpu)
     sentence = mismatch(known, [(workload, cluster)])
-    assert calibrated_on(known, workload, cluster) == where.split(", not on")[0]
+    assert calibrated_on(known, workload, cluster) == where.split(", not on")[0].removesuffix(
+        " with no framework stated"
+    )
     assert sentence.startswith(f"the calibration was measured on {where}" if "not on" in where else "")
     assert bool(sentence) == ("not on" in where)
 

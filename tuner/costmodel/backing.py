@@ -39,16 +39,21 @@ def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster
 def mismatch(calibration: Calibration, settings: Iterable[tuple[Workload, Cluster]]) -> str:
     """Return a sentence about the GPUs and frameworks on which nothing was measured; empty if there are none."""
     stated = any(framework for _, framework in calibration.measured_on)
-    others = [
-        _place(cluster.gpu.name, workload.framework if stated else None)
-        for workload, cluster in settings
-        if calibration.elsewhere(workload, cluster)
-    ]
+    cards = {gpu for gpu, _ in calibration.measured_on}
+    others, unstated = list[str](), False
+    for workload, cluster in settings:
+        if calibration.elsewhere(workload, cluster):
+            same_card = cluster.gpu.name in cards
+            others.append(_place(cluster.gpu.name, workload.framework if stated or same_card else None))
+            unstated |= same_card and not stated
     if not others:
         return ""
+    missing = " with no framework stated" if unstated else ""
+    remedy = "; if the framework is the same, calibrate with --default framework=NAME" if unstated else ""
     return (
-        f"the calibration was measured on {_places(calibration)}, not on {listed(dict.fromkeys(others), limit=4)}: "
-        "estimates may be off, and intervals are at least as wide as without calibration."
+        f"the calibration was measured on {_places(calibration)}{missing}, not on "
+        f"{listed(dict.fromkeys(others), limit=4)}: estimates may be off, and intervals are at least as wide as "
+        f"without calibration{remedy}."
     )
 
 

@@ -20,6 +20,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Workload
 from tuner.costmodel.constants import MEMORY_DEVIATION, NOISE_DEVIATION
+from tuner.costmodel.framework_terms import is_estimated_alike
 from tuner.costmodel.memory_calibration import MeasuredMemory, weigh
 from tuner.costmodel.residual_average import ResidualFit, averaged_fits, bases_of, mean_factors
 from tuner.costmodel.residual_features import UNSEEN, Features, Likeness, covariance, joined
@@ -68,9 +69,14 @@ class Calibration:
     """GPU and framework of the runs, an unknown framework being empty; empty if they were not recorded."""
 
     def elsewhere(self, workload: Workload, cluster: Cluster) -> bool:
-        """Return whether all runs were measured on another GPU or in another framework."""
+        """Return whether all runs were measured on another GPU or in another framework.
+
+        Runs whose framework is not known were estimated as if nothing overlapped. Kernels have no framework.
+        """
+        by_kernels = self.known is None and not self.weighed
+        every = by_kernels or workload.framework is None
         return bool(self.measured_on) and not any(
-            gpu == cluster.gpu.name and (not framework or workload.framework in (None, framework))
+            gpu == cluster.gpu.name and (every or is_estimated_alike(workload.framework, framework))
             for gpu, framework in self.measured_on
         )
 

@@ -6,7 +6,7 @@ A run's `Stack`, read from a measurement table, overrides the record of its fram
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from tuner.core.columns import BoolArray, Columns
@@ -130,6 +130,12 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "components/loss.py: ChunkedLossWrapper, which every registered model has",
     ),
 }
+
+
+def is_estimated_alike(framework: Framework | None, other: str) -> bool:
+    """Whether two frameworks have the same terms; the empty name stands for one that is not known."""
+    own, found = FRAMEWORK_TERMS[framework], FRAMEWORK_TERMS.get(other or None)  # type: ignore[arg-type] # any name
+    return framework == other or (found is not None and own == replace(found, source=own.source))
 
 
 def terms_of(workload: Workload) -> FrameworkTerms:
