@@ -182,9 +182,9 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
     cells = ("5", "5.0%", "6.0%", "0.88", "1.0%", "90.0%", "80.0%", "4", "7.0%", "3", "", "100.0%")
     assert evaluate._summary_cells(summary) == cells
     for skipped, last in ((10, "line 9 skipped: why 9"), (11, "1 more line skipped; list the reasons with --json")):
-        rows = [SimpleNamespace(line=line, skipped=f"why {line}") for line in range(skipped)]
+        rows = [SimpleNamespace(line=line, skipped=f"why {line}", run=None) for line in range(skipped)]
         made: Any = SimpleNamespace(
-            table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="")], name="t", simulated=False),
+            table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="", run=None)], name="t", simulated=False),
             calibrated_on=(),
             guesses={},
             calibration=SimpleNamespace(known=None, weighed=0),

@@ -1,6 +1,6 @@
 """The measurement table: one row per run, read from CSV or Markdown, written as CSV."""
 
-from tuner.tables.notices import unused_columns
+from tuner.tables.notices import assumptions, unused_columns
 from tuner.tables.reading import format_columns, read_table, table_of
 from tuner.tables.row import (
     COLUMNS,
@@ -25,6 +25,7 @@ __all__ = [
     "Row",
     "RowBlock",
     "Table",
+    "assumptions",
     "blocks",
     "columns_of",
     "format_columns",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.core.text import listed, shown
+from tuner.core.text import either, listed, shown
 from tuner.tables.adapters import ADAPTER_COLUMNS
 from tuner.tables.column_aliases import KNOWN, folded_name
 from tuner.tables.headers import header_of
@@ -22,6 +22,21 @@ _REMARKS: Final = frozenset(
     }
 )
 """Columns outside the format that describe a row, or that single checks read."""
+
+
+_DECISIVE: Final = ("recompute", "zero", "sequence_parallel")
+"""Settings that change an estimate most where a table does not state them."""
+
+
+def assumptions(table: Table) -> str:
+    """Return a sentence about the decisive settings that rows do not state; empty if all state them."""
+    rows = [row for row in table.rows if row.run]
+    found = ["no framework (nothing overlaps)"] * any("framework" not in row.understood for row in rows)
+    for column in _DECISIVE:
+        needed = [row for row in rows if column != "sequence_parallel" or (row.run and row.run.topology.tp > 1)]
+        values = dict.fromkeys(row.assumed[column] for row in needed if column in row.assumed)
+        found += [f"{column} {either(values)}"] * bool(values)
+    return f"assumed where the table states nothing: {listed(found)}; --default COLUMN=VALUE changes it" * bool(found)
 
 
 def unused_columns(table: Table, period_column: str | None = None) -> tuple[str, ...]:

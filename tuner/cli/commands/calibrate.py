@@ -78,6 +78,7 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
     from tuner.costmodel.evaluation import MOST_FITTED
+    from tuner.tables import assumptions
 
     site: dict[str, Any] = asdict(learnt.calibration.site)
     rows = [
@@ -98,5 +99,7 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
         if ratio and not 1 / _FAR < ratio < _FAR:
             times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
             print(f"{figures} {times} times the estimates (median): check their unit with tuner audit")
+    if assumed := assumptions(table):
+        print(assumed)
     print_skipped(table, more="; list the reasons with tuner evaluate --json")
     print(f"wrote {output}; pass it to other commands with --calibration")

@@ -104,6 +104,7 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
 def _print_text(made: Evaluation, rows: bool) -> None:
     from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
+    from tuner.tables import assumptions
 
     if rows:
         cells = [_cells(row, made) for row in made.table.rows]
@@ -117,6 +118,8 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     print(f"{label}{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
+    if assumed := assumptions(made.table):
+        print(assumed)
     print()
     if made.calibrated_on and len(made.calibrated_on) == len(made.guesses):
         print("no row is left to score: --calibrate-rows takes all rows of every group")
