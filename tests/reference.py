@@ -264,7 +264,10 @@ def scores(rows: Iterable[dict[str, Any]]) -> dict[str, float | None]:
     kept = [row["fits"] for row in scored if row["status"] == "OK"]
     groups = [[row for row in timed if row["group"] == name] for name in {row["group"] for row in timed}]
     ranked = [
-        ([row["measured_sec"] for row in group], [float(f"{row['estimated_sec']:.12g}") for row in group])
+        (
+            [row["measured_sec"] / row["tokens"] for row in group],
+            [float(f"{row['estimated_sec'] / row['tokens']:.12g}") for row in group],
+        )
         for group in groups
         if len(group) >= 5
     ]

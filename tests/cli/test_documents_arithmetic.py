@@ -27,7 +27,9 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         slower=None,
         fuller=None,
     )
-    table: Any = SimpleNamespace(name="t", columns=(), simulated=False, rows=[SimpleNamespace(line=7, skipped="why", run=None)])
+    table: Any = SimpleNamespace(
+        name="t", columns=(), simulated=False, rows=[SimpleNamespace(line=7, skipped="why", run=None)]
+    )
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)
     products = next(line.split() for line in printed if line.startswith("products "))

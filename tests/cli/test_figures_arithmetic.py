@@ -131,6 +131,7 @@ def test_a_row_of_evaluate_has_the_estimate_and_its_error() -> None:
         line=7,
         group="g",
         run=None,
+        tokens=None,
         seconds=2.0,
         timed=True,
         memory=20 * GIB,
@@ -184,7 +185,9 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
     for skipped, last in ((10, "line 9 skipped: why 9"), (11, "1 more line skipped; list the reasons with --json")):
         rows = [SimpleNamespace(line=line, skipped=f"why {line}", run=None) for line in range(skipped)]
         made: Any = SimpleNamespace(
-            table=SimpleNamespace(rows=[*rows, SimpleNamespace(line=99, skipped="", run=None)], name="t", simulated=False),
+            table=SimpleNamespace(
+                rows=[*rows, SimpleNamespace(line=99, skipped="", run=None)], name="t", simulated=False
+            ),
             calibrated_on=(),
             guesses={},
             calibration=SimpleNamespace(known=None, weighed=0),

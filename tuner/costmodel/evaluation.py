@@ -314,9 +314,11 @@ def ordered_pairs(measured: Any, estimated: Any) -> list[bool]:
 
 
 def _over(guesses: Sequence[RowEstimate], score: Callable[[Any, Any], Any]) -> Any:
+    """Score seconds per token, because rows of one group may differ in their batch."""
+    measured = [_measured(guess) / (guess.row.tokens or 1) for guess in guesses]
     # Equal topologies may differ in the last bits, depending on their array position: round so that they tie.
-    estimated = [float(f"{guess.seconds:.12g}") for guess in guesses]
-    return score(np.array([_measured(guess) for guess in guesses]), np.array(estimated))
+    estimated = [float(f"{guess.seconds / (guess.row.tokens or 1):.12g}") for guess in guesses]
+    return score(np.array(measured), np.array(estimated))
 
 
 def _measured(guess: RowEstimate) -> float:

@@ -92,6 +92,11 @@ class Row:
         return f"mem_gib is {self.memory / GIB:.6g}, but {card.name} has {card.memory / GIB:.3g} GiB; check its unit."
 
     @property
+    def tokens(self) -> int | None:
+        """Tokens of an iteration; None for a row that describes no run."""
+        return None if self.run is None else self.run.workload.global_batch * self.run.workload.model.seq
+
+    @property
     def usable(self) -> bool:
         """Whether the row describes a run that can be estimated."""
         return self.run is not None and self.skipped is None

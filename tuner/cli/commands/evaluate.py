@@ -86,6 +86,7 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
         "group": row.group,
         "key": row.run.topology.key if row.run else None,
         "status": row.status,
+        "tokens": row.tokens,
         "measured_sec": row.seconds,
         "estimated_sec": guess.seconds if guess else None,
         "estimated_sec_low": guess.low if guess else None,
