@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from tests.export.test_export import bloom
 from tuner.core.errors import InputError
+from tuner.export.api import default_format
 from tuner.export.bundle import FORMATS, format_of
 from tuner.export.formats import ExportOptions, Format
 from tuner.export.identity import PROPERTIES, uncovered
@@ -47,3 +50,22 @@ def test_unknown_properties_are_refused_by_every_format_without_a_command(name: 
 
 def test_aliases_name_their_format() -> None:
     assert format_of("megatron-lm").name == "megatron-core"
+
+
+@pytest.mark.parametrize(
+    ("framework", "trainer", "name"),
+    [
+        ("megatron-core", None, "megatron-core"),
+        ("megatron-core", "megatron-lm", "slurm"),
+        ("megatron-core", "nemo", "slurm"),
+        ("torchtitan", "torchtitan", "slurm"),
+        ("fsdp2", "accelerate", "accelerate"),
+        ("deepspeed", "hf", "slurm"),
+        (None, None, "slurm"),
+    ],
+)
+def test_a_study_of_the_users_trainer_exports_its_command(framework: Any, trainer: str | None, name: str) -> None:
+    """Other formats would train with another learning rate, schedule and optimizer."""
+    workload = SimpleNamespace(framework=framework)
+    study: Any = SimpleNamespace(settings={"trainer": trainer}, setting=lambda _: (workload, None))
+    assert default_format(study, cast("Any", None)) == name

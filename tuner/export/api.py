@@ -64,9 +64,11 @@ def production_run(study: StudyResult, ranked: RankedTrial) -> ProductionRun:
 
 
 def default_format(study: StudyResult, ranked: RankedTrial) -> str:
-    """Return the format for the study's framework; for studies without a framework, Slurm."""
+    """Return the format for the study's framework; Slurm without one, and for the user's own command."""
     framework = study.setting(ranked)[0].framework
-    return _DEFAULTS.get(framework, "slurm") if framework else "slurm"
+    found = _DEFAULTS.get(framework, "slurm") if framework else "slurm"
+    fits_commands = study.settings.get("trainer") is None or FORMATS[found].runs_command
+    return found if fits_commands else "slurm"
 
 
 _DEFAULTS: Final[Mapping[Framework, str]] = {
@@ -138,8 +140,8 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
         if study.settings.get("command") is None:
             return []
         return [
-            f"The study measured its --command, and these files start {chosen.title} instead; --format slurm exports a "
-            "command."
+            f"These files start {chosen.title} with tuner's learning rate, schedule and optimizer settings, not with "
+            "those of the study's --command; --format slurm exports the command."
         ]
     if command is None:
         return []

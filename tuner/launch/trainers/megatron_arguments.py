@@ -25,7 +25,12 @@ OTHER_LAYERS: Final = (
 _OTHER_TRAINING: Final = (
     *("--apply-wd-to-qk-layernorm", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
     *("--eod-mask-loss", "--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--moe-input-jitter-eps"),
-    *("--reset-attention-mask", "--reset-position-ids", "--use-mup"),
+    *("--reset-attention-mask", "--reset-position-ids", "--use-mup", "--dataloader-inter-document-masking"),
+    *("--sft", "--fim-data", "--freeze-all-layers", "--finetune", "--pretrained-checkpoint", "--moe-use-upcycling"),
+    *("--decoupled-lr", "--no-weight-decay-cond-type", "--step-batch-size-schedule", "--phase-transition-iterations"),
+    *("--fp32-residual-connection", "--grad-reduce-in-bf16", "--main-params-dtype", "--exp-avg-dtype"),
+    *("--exp-avg-sq-dtype", "--main-grads-dtype", "--mtp-detach-heads", "--moe-router-force-load-balancing"),
+    *("--moe-token-drop-policy", "--moe-pad-expert-input-to-capacity"),
 )
 """Flags that train the same layers in a way that no field of the model expresses: it is not exported."""
 _NOT_READ: Final[Mapping[str, str]] = {
