@@ -6,17 +6,25 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast, get_args
 
-from tuner.core.catalog import read_text
-from tuner.core.domain import Topology
+from tuner.audit.subject import Subject
+from tuner.core.catalog import catalog, read_text
+from tuner.core.documents import model_of
+from tuner.core.domain import EXPERT_AXES, OPT_IN, Attention, Precision
 from tuner.core.errors import InputError
 from tuner.core.text import interval, listed, shown, span
 from tuner.core.text import seconds as printed
+from tuner.logs import LogRun, quantities, stated
+from tuner.space.build import SpaceArguments, given_arguments
 
 SCHEMA: Final = "tuner/topology/1"
-_COMPARED: Final = ("tp", "pp", "cp", "vpp", "dp", "micro_batch", "zero", "sequence_parallel")
-"""Axes of a topology that a log's arguments tell."""
+_LOGGED: Final = ("zero", "sequence_parallel")
+"""Settings of a topology that a log's arguments state."""
+_KEYED: Final = (*_LOGGED, "recompute", "partition", *OPT_IN)
+"""Settings of a topology that its key states."""
+_SIZES: Final = ("layers", "hidden", "heads", "seq")
+_MACHINES: Final = ("nodes", "gpus_per_node", "nvlink_domain")
 _REQUIRED: Final = ("sec_per_iter", "sec_per_iter_low", "sec_per_iter_high", "days")
 
 MEMORY_TOLERANCE: Final = 1.05
@@ -34,8 +42,17 @@ class ExpectedResult:
     high: float
     memory_gib: float | None
     days: float
-    topology: Mapping[str, Any] = field(default_factory=dict)
-    """The topology's values by name."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """The values of the topology and the sizes of the model, by name."""
+    description: Mapping[str, Any] = field(default_factory=dict)
+    """The model, batch and cluster of the run, as arguments of `space_for`."""
+
+    def described(self, given: SpaceArguments) -> SpaceArguments:
+        """Return a description completed with that of the export; a given cluster replaces the export's machines."""
+        stated = given_arguments(given)
+        replaced = (*_MACHINES, "gpu") if "cluster" in stated else ()
+        usual = {name: value for name, value in self.description.items() if name not in replaced}
+        return cast("SpaceArguments", {**usual, **stated})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +85,10 @@ def read_expected(path: Path) -> ExpectedResult:
     source, memory = expected.get("source"), expected.get("memory_gib")
     if source not in ("measured", "simulated", "estimated"):
         raise InputError(f"{path} has the source {shown(source)}; it must be measured, simulated or estimated.")
+    try:
+        values, description = _values(document), _description(document)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise InputError(f"{path} has a model or cluster that cannot be read; export the study again.") from None
     return ExpectedResult(
         key=str(document.get("key")),
         source="SIMULATED" if source == "simulated" else source,
@@ -76,18 +97,50 @@ def read_expected(path: Path) -> ExpectedResult:
         high=float(expected["sec_per_iter_high"]),
         memory_gib=float(memory) if memory is not None and _positive(memory) else None,
         days=float(expected["days"]),
-        topology=document["topology"] if isinstance(document.get("topology"), dict) else {},
+        values=values,
+        description=description,
     )
 
 
-def mismatch(expected: ExpectedResult, topology: Topology | None, global_batch: int | None) -> str:
-    """Return how the topology and batch that a log tells differ from the expected ones; empty if they do not."""
-    found = {name: getattr(topology, name) for name in _COMPARED} if topology else {}
-    found |= {"global_batch": global_batch} if global_batch else {}
+def _values(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the topology's values and the sizes of its model, which a partly understood one may count otherwise."""
+    topology = document["topology"] if isinstance(document.get("topology"), dict) else {}
+    model = document.get("model") or {}
+    mixture = (model.get("identity") or {}).get("experts")
+    usual = {name: value for name, value in OPT_IN.items() if mixture or name not in EXPERT_AXES}
+    sizes = {name: model[name] for name in _SIZES if name in model and not document.get("notes")}
+    return {**(usual if topology else {}), **topology, **sizes}
+
+
+def _description(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the model, batch and cluster of an export; precision and attention go with a GPU of the catalog."""
+    found: dict[str, Any] = {}
+    model, cluster = document.get("model") or {}, document.get("cluster") or {}
+    if "identity" in model:
+        found["model"] = model_of({**model["identity"], "name": model["name"]})
+    if batch := (document.get("topology") or {}).get("global_batch"):
+        found["global_batch"] = batch
+    found |= {name: cluster[name] for name in _MACHINES if name in cluster}
+    if cluster.get("gpu") in catalog().gpu:
+        known = {"precision": get_args(Precision), "attention": get_args(Attention)}
+        workload = document.get("workload") or {}
+        found["gpu"] = cluster["gpu"]
+        found |= {name: workload[name] for name, values in known.items() if workload.get(name) in values}
+    return found
+
+
+def mismatch(expected: ExpectedResult, run: LogRun, subject: Subject | None, global_batch: int | None) -> str:
+    """Return how a log's arguments, batch or key differ from the expected job; empty if they do not."""
+    found = [*stated(run).items()]
+    if subject:
+        names = _LOGGED if subject.by_log else _KEYED
+        found += quantities(subject.workload, subject.topology).items()
+        found += [(name, getattr(subject.topology, name)) for name in names]
+    found += [("global_batch", global_batch)] if global_batch else []
     return listed(
-        f"{name} {value} instead of {expected.topology[name]}"
-        for name, value in found.items()
-        if expected.topology.get(name, value) != value
+        f"{name} {value} instead of {expected.values[name]}"
+        for name, value in dict.fromkeys(found)
+        if expected.values.get(name, value) != value
     )
 
 

@@ -44,7 +44,7 @@ from tuner.logs.choice import SKIPPED, spelt
 from tuner.logs.comparison import DEGREES
 from tuner.logs.files import log_lines
 from tuner.logs.timing import contradiction, means
-from tuner.space.build import SpaceArguments, default_framework, of_a_job, space_for, space_or
+from tuner.space.build import SpaceArguments, default_framework, given_arguments, of_a_job, space_for, space_or
 from tuner.space.space import Space
 
 if TYPE_CHECKING:
@@ -132,10 +132,18 @@ def measure(
     else:
         spans = None
     named = space is not None or bool(description.get("framework"))
-    space = space_or(space, description, lambda given: space_for(**of_a_job(given)))
+    if space is None:
+        full = expected.described(description) if expected else description
+        space = replace(space_for(**of_a_job(full)), arguments=given_arguments(description))
+    else:
+        full = description
+        space = space_or(space, description)
     found = read_log(log_lines(str(log)), StepPattern.parse(step_pattern) if step_pattern else None)
     index = chosen_run(found, run)
-    subject, lacks = subject_of(found.runs[index] if found.runs else None, space, key)
+    logged = found.runs[index] if found.runs else None
+    subject, lacks = subject_of(logged, space, key)
+    if subject is None and expected:
+        subject, lacks = subject_of(logged, space, expected.key)
     made = measure_run(
         found,
         subject=subject,
@@ -145,18 +153,18 @@ def measure(
         no_iterations=_NO_MATCH if step_pattern else _NO_ITERATIONS,
     )
     delivery = None
-    if expected and made.measurement:
+    if expected and logged and made.measurement:
         memory = made.measurement.peak_memory
         batch = next(
             (row.global_batch for row in made.rows if row.iteration.number in made.measurement.iterations), None
         )
-        difference = mismatch(expected, subject.topology if subject and subject.by_log else None, batch)
+        difference = mismatch(expected, logged, subject, batch)
         delivery = delivered(
             expected, made.measurement.seconds, memory / GIB if memory else None, difference=difference
         )
     if subject:
-        logged = framework_of(found.runs[index]) if found.runs else None
-        subject = subject.run_by(space.workload.framework if named else logged or default_framework(description))
+        framework = framework_of(logged) if logged else None
+        subject = subject.run_by(space.workload.framework if named else framework or default_framework(full))
     return replace(made, subject=subject, lacks=lacks, delivery=delivery)
 
 

@@ -1,7 +1,7 @@
 """Read training logs: iterations, memory, arguments and why a job ended. Text in, values out."""
 
 from tuner.logs.choice import asked, averaging, chosen_run, first_steady, of_job, parse_iterations, second
-from tuner.logs.comparison import discrepancies, quantities
+from tuner.logs.comparison import discrepancies, quantities, stated
 from tuner.logs.failures import Sighting
 from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log, read_log
@@ -34,5 +34,6 @@ __all__ = [
     "quantities",
     "read_log",
     "second",
+    "stated",
     "timed",
 ]

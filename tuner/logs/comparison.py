@@ -54,7 +54,7 @@ def quantities(workload: Workload, topology: Topology) -> dict[str, int]:
 
 def discrepancies(run: LogRun, wanted: Mapping[str, int], measured: Iterable[Iteration] = ()) -> list[str]:
     """Return the quantities that a log states differently: `tp 1, not 2`; `measured` are lines with their own batch."""
-    found = _stated(run)
+    found = stated(run)
     usual = wanted.get("global_batch")
     if other := [entry.global_batch for entry in measured if entry.global_batch not in (None, 0, usual)]:
         found["global_batch"] = other[0] or 0
@@ -65,7 +65,7 @@ def discrepancies(run: LogRun, wanted: Mapping[str, int], measured: Iterable[Ite
     ]
 
 
-def _stated(run: LogRun) -> dict[str, int]:
+def stated(run: LogRun) -> dict[str, int]:
     """Return the quantities that the printed arguments state."""
     names = _ARGUMENTS
     if _ARGUMENTS["tp"] not in run.arguments:

@@ -103,7 +103,7 @@ def _workload(arguments: _Arguments) -> Workload | None:
     groups = arguments.number("num_query_groups") if arguments.on("group_query_attention") else 0
     hidden, channels = arguments.number("hidden_size"), arguments.number("kv_channels")
     model = Model(
-        name="the log's",
+        name="the log's model",
         layers=arguments.number("num_layers"),
         hidden=hidden,
         heads=heads,

@@ -30,7 +30,11 @@ _MAX_ROWS: Final = 12
     help="Report the median of these iterations: 2-5 or 2,3,7. [default: 2, or the next steady one]",
 )
 @click.option("--run", type=int, metavar="N", help="Which run of the log to measure, from 1. [default: the last]")
-@click.option("--expect", metavar="FILE", help="Check the run against the topology.json that 'tuner export' wrote.")
+@click.option(
+    "--expect",
+    metavar="FILE",
+    help="Check the run against the topology.json that 'tuner export' wrote, which also describes its job.",
+)
 @takes_step_pattern
 @takes_description_of_log
 @click.option(
@@ -64,7 +68,7 @@ def measure(log: str, explain: bool, as_csv: bool, as_json: bool, **given: Any) 
         raise InputError(f"--csv needs a topology: {made.lacks}; pass its KEY, such as tp8-pp12-dp4-mbs2-z1.")
     elif as_csv and made.subject:
         own = given["key"] is not None and given["model"] is None  # of the study that is the default
-        machines = own or any(given[name] for name in ("cluster", "gpu", "gpus_per_node"))
+        machines = own or any(given[name] for name in ("cluster", "gpu", "gpus_per_node", "expect"))
         _print_csv(log, made, made.subject, machines)
     elif made.rows or made.failure:
         _print_text(log, made)
@@ -215,8 +219,9 @@ def _print_text(log: str, made: LogMeasurement) -> None:
     from tuner.core.text import counted, listed
 
     subject = made.subject
-    key = f", {subject.topology.key}{' (from the log)' if subject.by_log else ''}" if subject else ""
-    print(f"{log}: {counted(len(made.rows), 'iteration')}{key}")
+    job = (subject.workload.model.name, subject.topology.key) if subject else ()
+    by = " (from the log)" if subject and subject.by_log else ""
+    print(f"{log}: {', '.join((counted(len(made.rows), 'iteration'), *job))}{by}")
     if made.lacks and made.rows:
         print(f"TFLOPs are not recomputed: {made.lacks}; pass the topology's KEY, such as tp8-pp12-dp4-mbs2-z1.")
     measurement, difference = made.measurement, made.difference
