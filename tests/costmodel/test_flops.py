@@ -188,6 +188,15 @@ def test_the_flops_command_reads_a_row_of_the_bloom_report(run: Run) -> None:
     assert document["cost"] == pytest.approx(2 * document["gpu_hours"])
 
 
+@pytest.mark.parametrize(
+    ("framework", "printed"), [("megatron-core", False), ("megatron-deepspeed", True), ("any", True)]
+)
+def test_the_older_formula_is_given_for_the_framework_that_printed_it(run: Run, framework: str, printed: bool) -> None:
+    key = ("flops", "tp8-pp12-dp4-mbs1-z1", "--seconds", "143.31", "--framework", framework)
+    assert ("before February 2022" in run(*key).out) is printed
+    assert (json.loads(run(*key, "--json").out)["tflops_by_older_formula"] is not None) is printed
+
+
 def test_the_flops_command_trains_the_model_that_the_key_names(run: Run) -> None:
     """The default tokens are twenty per parameter of the model in the key, not of the default model."""
     document = json.loads(run("flops", "tp8-pp6-dp8-mbs4-z1-13824x78", "--json").out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tuner.core.catalog import cluster
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
-from tuner.costmodel.flops import hardware_flops, likely_reason, per_gpu, printed_counts
+from tuner.costmodel.flops import hardware_flops, likely_reason, older_estimate, per_gpu, printed_counts
 
 
 def _columns(**model: Any) -> Columns:
@@ -26,6 +27,15 @@ def test_each_formula_that_is_printed_is_known_again(gated: bool) -> None:
         rate = float(per_gpu(flops, 10.0, columns)[0])
         found = likely_reason(columns, 10.0, rate, 1e-9).removeprefix("the log uses ")
         assert float(printed_counts(columns)[found][0]) == pytest.approx(float(flops[0])), name
+
+
+def test_the_older_formula_explains_a_larger_figure_by_its_recompute() -> None:
+    """Without recompute, the older formula gives more than the corrected count, as it always counts four passes."""
+    columns = _columns()
+    columns = Columns.of([replace(columns.topology(0), recompute="none")], columns.workload, columns.cluster)
+    rate = float(per_gpu(older_estimate(columns), 10.0, columns)[0])
+    assert rate > float(per_gpu(hardware_flops(columns), 10.0, columns)[0])
+    assert "which always counts full recompute, but no attention scores" in likely_reason(columns, 10.0, rate, 1e-9)
 
 
 def test_another_sequence_batch_or_number_of_gpus_is_known_again() -> None:

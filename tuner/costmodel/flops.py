@@ -164,9 +164,8 @@ def printed_counts(columns: Columns) -> dict[str, FloatArray]:
     outside = (3 + repeated) * forward["scores"] * (model.seq / model.scored_tokens - 1)
     return {
         "the corrected count": hardware_flops(columns),
-        "Megatron-DeepSpeed's formula from before February 2022, which omits attention scores and logits": (
-            older_estimate(columns)
-        ),
+        "Megatron-DeepSpeed's formula from before February 2022, which always counts full recompute, but no attention "
+        "scores and no logits": older_estimate(columns),
         "the model's own operations, without recompute": model_flops(columns),
         "the model's own operations, with the causal half of the scores": model_flops(columns)
         - 1.5 * forward["scores"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology
@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 
+_OLDER: Final = (None, "megatron-deepspeed")
+"""Frameworks whose logs may print the older formula; None is any."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlopCount:
     """FLOPs of one iteration on all GPUs; rates are FLOP/s per GPU, None without a time."""
@@ -39,7 +43,7 @@ class FlopCount:
     model_rate: float | None
     hardware_rate: float | None
     older_rate: float | None
-    """By the formula of Megatron-DeepSpeed before February 2022, which does not support experts."""
+    """By the formula of Megatron-DeepSpeed before February 2022; None for other frameworks, and for experts."""
     megatron_core: float
     """As Megatron-Core and Megatron-Bridge count: half of the scores, no router, no recompute."""
     megatron_core_rate: float | None
@@ -101,7 +105,7 @@ def flops(
         seconds=seconds,
         model_rate=rates[0],
         hardware_rate=rates[1],
-        older_rate=None if workload.model.experts else rates[2],
+        older_rate=rates[2] if workload.framework in _OLDER and not workload.model.experts else None,
         megatron_core=float(counts[3][0]),
         megatron_core_rate=rates[3],
         tokens=workload.training_tokens,
