@@ -13,6 +13,7 @@ from tuner.core.documents import topology_document, topology_of
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
 from tuner.tables import blocks, table_of
+from tuner.tables.writing import model_cells
 
 SIZES = "layers,hidden,heads,ffn,gated_mlp,seq,vocab,experts,top_k,moe_ffn"
 GROK = "64,6144,48,32768,1,8192,131072,8,2,32768"
@@ -67,6 +68,33 @@ def test_the_catalogs_model_of_that_name_and_size_adds_what_has_no_column() -> N
     _, other = described(QWEN, "qwen3-235b,94,4096,64,4,12288,1,4096,151936,64,8,1536")
     assert other.model.experts == Experts(count=64, top_k=8, ffn=1536), "another number of experts is another model"
     assert not other.model.qk_norm
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "qwen3-30b-a3b", "deepseek-v3", "bloom-176b"])
+def test_a_named_model_needs_no_columns_of_its_sizes(name: str) -> None:
+    """The sizes are the catalog's and listed as assumed; only the sequence is the table's."""
+    row = only(f"model,layers,seq,mbs\n{name},,4096,1\n")
+    known = catalog_model(name)
+    assert row.run is not None, row.skipped
+    assert row.run.workload.model == replace(known, seq=4096, max_positions=max(4096, known.max_positions))
+    sizes = {column: value for column, value in model_cells(known).items() if column not in ("model", "seq")}
+    assert row.assumed.items() >= sizes.items()
+
+
+def test_a_stated_cell_precedes_the_named_models() -> None:
+    row = only("model,vocab,seq,mbs\nllama-3-8b,128256,4096,1\n")
+    assert row.run is not None
+    assert row.run.workload.model.vocab == 128256
+    assert "vocab" not in row.assumed
+    assert row.assumed["hidden"] == "4096"
+
+
+@pytest.mark.parametrize("cells", ["layers=16", "heads=64", "ffn=11008", "experts=8", "hidden=x"])
+def test_a_stated_size_that_contradicts_the_named_model_leaves_the_others_missing(cells: str) -> None:
+    column, value = cells.split("=")
+    row = only(f"model,{column},mbs\nllama-3-8b,{value},1\n")
+    assert row.run is None
+    assert not {"gated_mlp", "vocab"} & row.assumed.keys()
 
 
 def test_latent_attention_and_interleaved_layers_come_from_the_catalog() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, cast, get_args
 
@@ -14,8 +15,14 @@ from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.text import either, shown
 from tuner.tables.cells import flag, whole
+from tuner.tables.writing import model_cells
 
 _HEAD_SIZE: Final = 128
+_SIZES: Final = (
+    *("layers", "hidden", "heads", "kv_heads", "ffn", "head_dim"),
+    *("experts", "top_k", "moe_ffn", "shared_ffn"),
+)
+"""Columns by which a row is of another model than the one that it names."""
 LLAMA_LIKE: Final[Mapping[str, Any]] = {
     "gated_mlp": True,
     "tied_embeddings": False,
@@ -67,6 +74,24 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
         mtp_layers=whole(cells, "mtp", 0),
         **(LLAMA_LIKE if flag(cells, "gated_mlp") else {"tied_embeddings": whole(cells, "zero") != 3}),
     )
+
+
+def named_sizes(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells of the catalog's model that `model` names, if no stated size contradicts them.
+
+    The sequence is the training's; vocabularies are padded, and parts of a model may repeat or be left out.
+    """
+    known = known_model(cells.get("model", ""))
+    sizes = model_cells(known) if known else {}
+    if any(column in cells and not _equal(cells[column], sizes.get(column, "0")) for column in _SIZES):
+        return {}
+    return {column: value for column, value in sizes.items() if column not in ("model", "seq")}
+
+
+def _equal(cell: str, value: str) -> bool:
+    with suppress(ValueError):
+        return float(cell) == float(value)
+    return False
 
 
 def _proxied(name: str) -> Model | None:

@@ -6,7 +6,9 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     else 4 of GB200 and GB300, 8 of others; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's
     usual node has;
     nvlink_domain as the catalog has it for the GPU, else gpus_per_node; fabric not specified, as InfiniBand
-    heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048; vocab 51200
+    layers, hidden, heads and every other size but seq as the catalog's model has them that `model` names, if no stated
+    size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048;
+    vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
     zero 1; mbs 1; gbs one micro batch a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
@@ -56,6 +58,7 @@ from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.adapters import adapters_named
 from tuner.tables.cells import number_in
 from tuner.tables.column_aliases import MEASURED, plain
+from tuner.tables.described_model import named_sizes
 from tuner.tables.headers import headers_of
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
 from tuner.tables.notices import notices
@@ -216,7 +219,12 @@ def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapp
     values = {column: understood[column] for column in ("gpu", "seq", *SETTINGS) if column in understood}
     if run:
         model = run.workload.model
-        values |= {"precision": run.workload.precision, "kv_heads": str(model.kv_heads), "ffn": str(model.ffn)}
+        values |= {
+            **named_sizes(given),
+            "precision": run.workload.precision,
+            "kv_heads": str(model.kv_heads),
+            "ffn": str(model.ffn),
+        }
     return {column: value for column, value in values.items() if column not in given}
 
 

@@ -32,7 +32,7 @@ from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
 from tuner.core.recompute import GRANULARITIES, MODULES, selecting
 from tuner.core.text import counted, either, listed, shown
 from tuner.tables.cells import flag, number_in, whole
-from tuner.tables.described_model import dispatcher_of, model_of
+from tuner.tables.described_model import dispatcher_of, model_of, named_sizes
 from tuner.tables.row import MeasuredRun
 from tuner.tables.stacks import PRECISION_RECIPES, assumed, framework_of
 
@@ -70,7 +70,8 @@ pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention 
 
 
 def completed(cells: Mapping[str, str]) -> dict[str, str]:
-    """Return the cells with the defaults of missing ones that follow from the GPU and the framework at most."""
+    """Return the cells with the defaults of missing ones that follow from the model, GPU and framework at most."""
+    cells = {**named_sizes(cells), **cells}
     known = {**USUAL, **assumed(cells), **cells}
     with suppress(InputError):
         return {"gpus_per_node": str(catalog_gpu(known["gpu"]).gpus_per_node or 8), **known}
