@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tuner.audit.evidence import figures
 from tuner.audit.printed_row import PrintedRow
 from tuner.tables import table_of
 
@@ -30,3 +31,9 @@ def test_a_figure_is_rounded_by_half_of_its_last_digit() -> None:
     assert row.rounding("tflops") == pytest.approx(0.5 / 100)
     assert row.rounding("mem_gib") == 0.0
     assert row.text("sec_per_iter") == "10.0"
+
+
+def test_a_figure_is_printed_in_the_unit_of_its_column() -> None:
+    row = printed("A100-80GB-SXM,8,1,24,4096,32,8,1,1,1,2,512,bf16,13500 ms,100 TFLOPs")
+    assert (row.text("sec_per_iter"), row.text("tflops"), row.text("mem_gib")) == ("13.5", "100", "nothing")
+    assert figures(row.row) == "13.5 s, 100 TFLOPs"

@@ -321,6 +321,39 @@ def test_common_spellings_of_cells_are_read(column: str, cell: str, value: str) 
     assert only(f"layers,hidden,tp,{column}\n4,1024,1,{cell}\n").understood[column] == value
 
 
+@pytest.mark.parametrize(("cell", "status"), [("OOM", "OOM"), ("CUDA out of memory", "OOM"), ("failed", "FAIL")])
+@pytest.mark.parametrize("column", ["sec_per_iter", "tflops", "mem_gib", "Iter time (ms)"])
+def test_an_outcome_in_place_of_a_figure_is_the_status(column: str, cell: str, status: str) -> None:
+    row = only(f"layers,hidden,tp,{column}\n4,1024,1,{cell}\n")
+    assert (row.status, row.seconds, row.tflops, row.memory, row.skipped) == (status, None, None, None, None)
+
+
+def test_an_outcome_that_contradicts_the_status_is_refused() -> None:
+    assert only("layers,hidden,tp,sec_per_iter,status\n4,1024,1,OOM,oom\n").status == "OOM"
+    refused = only("layers,hidden,tp,sec_per_iter,status\n4,1024,1,OOM,OK\n").skipped
+    assert refused == "sec_per_iter must be a positive number from 1e-12 to 1e15, not 'OOM'."
+
+
+@pytest.mark.parametrize(
+    ("header", "cell", "seconds"),
+    [
+        ("sec_per_iter", "13,5", 13.5),
+        ("sec_per_iter", "1.234,5", 1234.5),
+        ("sec_per_iter", "13,5 s", 13.5),
+        ("sec_per_iter", "13.5", 13.5),
+        ("Iter time (ms)", "13500,5", 13.5005),
+    ],
+)
+def test_beside_semicolons_a_comma_is_a_decimal_comma(header: str, cell: str, seconds: float) -> None:
+    row = only(f"layers;hidden;tp;bf16_layers;precision;gpu;note;{header}\n4;1024;1;1,2;fp8;H100-80GB-SXM;1,5;{cell}\n")
+    assert row.seconds == pytest.approx(seconds)
+    assert row.cells["note"] == "1,5"
+    assert row.run is not None
+    assert row.run.workload.stack is not None
+    assert row.run.workload.stack.bf16_layers == (1, 2)
+    assert only(f'layers,hidden,tp,{header}\n4,1024,1,"13,5"\n').skipped
+
+
 def test_sequence_parallelism_may_be_on_or_off() -> None:
     on, off = (only(f"layers,hidden,tp,sequence_parallel\n4,1024,2,{word}\n").run for word in ("on", "Off"))
     assert on is not None

@@ -81,12 +81,12 @@ class PrintedRow:
         return 1 + (topology.pp - 1) / (topology.vpp * self.microbatches)
 
     def text(self, column: str) -> str:
-        """Return a figure as printed."""
+        """Return a figure as printed, in the unit of its column."""
         return text_of(self.row, column)
 
     def rounding(self, column: str) -> float:
         """Return half of the last digit of a measured figure, relative to the figure."""
-        text = plain(column, self.row.cells.get(column, ""))
+        text = self.text(column)
         try:
             number = float(text)
         except ValueError:
@@ -147,8 +147,8 @@ def printed_rows(rows: Iterable[Row]) -> dict[int, PrintedRow]:
 
 
 def text_of(row: Row, column: str) -> str:
-    """Return a figure as printed."""
-    return row.cells.get(column, "nothing")
+    """Return a figure as printed, in the unit of its column."""
+    return plain(column, row.cells.get(column, "")) or "nothing"
 
 
 def shape_words(model: Model) -> str:

@@ -64,6 +64,8 @@ ALIASES: Final = {alias: column for column, aliases in _NAMES.items() for alias 
 KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
+_FRACTIONS: Final = (*MEASURED, "size", "node_gbit_s", "overlap_grad", "overlap_param", "overlap_tp")
+"""Columns of figures that may have decimals."""
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
 _SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "precision": {
@@ -135,6 +137,25 @@ def plain(column: str, cell: str) -> str:
         digits = found[1].replace(",", "")
         return digits if factor == 1 else f"{float(digits) * factor:.12g}"
     return cell
+
+
+def outcome_as_status(cells: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells with an outcome that stands in place of a figure (`OOM`) as the status."""
+    words = {column: plain("status", cells[column]).upper() for column in MEASURED if column in cells}
+    outcomes = {column: word for column, word in words.items() if word in ("OOM", "FAIL", "HANG")}
+    status = next(iter(outcomes.values()), "")
+    if not outcomes or cells.get("status", status).upper() != status:
+        return dict(cells)
+    return {**{column: cell for column, cell in cells.items() if column not in outcomes}, "status": status}
+
+
+def with_point(column: str, cell: str) -> str:
+    """Return a cell of a figure with a decimal comma, as beside semicolons, with a point: `1.234,5` is 1234.5."""
+    if column not in _FRACTIONS:
+        return cell
+    return re.sub(
+        r"^([0-9]+|[0-9]{1,3}(?:\.[0-9]{3})+),([0-9]+)", lambda found: f"{found[1].replace('.', '')}.{found[2]}", cell
+    )
 
 
 def size_of(text: str) -> float | None:

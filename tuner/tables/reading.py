@@ -57,7 +57,7 @@ from tuner.core.quantity import GIB
 from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.adapters import adapters_named
 from tuner.tables.cells import number_in
-from tuner.tables.column_aliases import MEASURED, plain
+from tuner.tables.column_aliases import MEASURED, outcome_as_status, plain, with_point
 from tuner.tables.described_model import named_sizes
 from tuner.tables.headers import headers_of
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
@@ -148,10 +148,10 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
                 cells, under = counted(len(values), "cell"), counted(len(header), "column")
                 raise InputError(f"{name}, line {reader.line_num}: {cells} under {under}.")
             values += [""] * (len(header) - len(values))
-            yield (
-                reader.line_num,
-                {one.column: one.cell(text_of_cell(cell).strip()) for one, cell in zip(header, values, strict=True)},
-            )
+            texts = [text_of_cell(cell).strip() for cell in values]
+            if separator == ";":
+                texts = [with_point(one.column, text) for one, text in zip(header, texts, strict=True)]
+            yield reader.line_num, {one.column: one.cell(text) for one, text in zip(header, texts, strict=True)}
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not valid CSV: {error}.") from None
 
@@ -168,7 +168,7 @@ def _row(
         for column, value in cells.items()
         if column != excluded_column or column not in MEASURED
     }
-    filled = recipe_as_precision(filled)
+    filled = outcome_as_status(recipe_as_precision(filled))
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
     understood = completed(given)
     seconds = tflops = memory = None
