@@ -18,7 +18,11 @@ from tuner.core.outcomes import Measurement
 
 def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFixture[str]) -> None:
     site = catalog_site()
+    table: Any = SimpleNamespace(
+        name="t", columns=(), simulated=False, rows=[SimpleNamespace(line=7, skipped="why", run=None)]
+    )
     learnt: Any = SimpleNamespace(
+        table=table,
         calibration=SimpleNamespace(site=site, weighed=3, memory_deviation=0.07, period="june"),
         uncertainty={"products": 0.05},
         timed=4,
@@ -26,9 +30,6 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         left_out=0.045,
         slower=None,
         fuller=None,
-    )
-    table: Any = SimpleNamespace(
-        name="t", columns=(), simulated=False, rows=[SimpleNamespace(line=7, skipped="why", run=None)]
     )
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)
@@ -49,6 +50,7 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
     calibrate._print_json(table, "out", learnt, period_column=None)
     document = json.loads(capsys.readouterr().out)
     assert (document["timed_rows"], document["memory_rows"], document["memory_deviation"]) == (4, 3, 0.07)
+    assert document["skipped"] == [{"line": 7, "reason": "why"}]
     assert (document["table"], document["output"], document["era"]) == ("t", "out", "june")
     assert (document["median_error_before"], document["median_error_left_out"]) == (0.123, None)
 

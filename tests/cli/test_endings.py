@@ -243,13 +243,31 @@ def test_calibrate_warns_of_a_likely_wrong_unit(run: Run, tmp_path: Path) -> Non
     """Seconds that are really milliseconds take 1,000 times the estimate of 1.02 s."""
     file, out = tmp_path / "t.csv", tmp_path / "site.toml"
     header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
-    for seconds, warned in ((1, False), (5, False), (1000, True), (0.01, True)):
+    for seconds, warned in ((1, False), (5, False), (1000, True)):
         file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,{seconds}\n")
         said = run("calibrate", str(file), "-o", str(out)).out
         assert ("times the estimates (median): check their unit with tuner audit" in said) == warned
     for memory, warned in ((12, False), (0.12, True)):
         file.write_text(f"{header},mem_gib\nH200,8,1,24,2048,16,8,1,1,4,64,1,{memory}\n")
         assert ("\nmeasured memory is " in run("calibrate", str(file), "-o", str(out)).out) == warned
+
+
+def test_calibrate_skips_times_above_the_peak_of_the_gpu(run: Run, tmp_path: Path) -> None:
+    """A time of 0.0001 s would be thousands of times the peak; alone, it teaches nothing."""
+    file, out = tmp_path / "t.csv", str(tmp_path / "site.toml")
+    header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
+    slow, fast = ("A100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,1", "A100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,0.0001")
+    file.write_text(f"{header}\n{slow}\n")
+    alone = json.loads(run("calibrate", str(file), "-o", out, "--json").out)
+    file.write_text(f"{header}\n{slow}\n{fast}\n")
+    both = json.loads(run("calibrate", str(file), "-o", out, "--json").out)
+    assert (both["factors"], both["timed_rows"]) == (alone["factors"], 1)
+    assert [row["line"] for row in both["skipped"]] == [3]
+    assert both["skipped"][0]["reason"].startswith("sec_per_iter is 0.0001, which would mean ")
+    assert "line 3 skipped: sec_per_iter is 0.0001, which" in run("calibrate", str(file), "-o", out).out
+    file.write_text(f"{header}\n{fast}\n")
+    said = run("calibrate", str(file), "-o", out)
+    assert (said.code, "teaches nothing: sec_per_iter is 0.0001" in said.err) == (1, True)
 
 
 def test_evaluate_says_why_no_row_is_scored(run: Run, tmp_path: Path) -> None:

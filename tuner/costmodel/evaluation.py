@@ -13,6 +13,7 @@ from tuner.core.errors import NothingUsable
 from tuner.core.recompute import FULL
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
 from tuner.costmodel.estimate import INTERVAL, CostModel, Scores
+from tuner.costmodel.flops import causal_flops, per_gpu
 from tuner.costmodel.memory_calibration import MeasuredMemory
 from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.costmodel.site_file import warn_of_mismatch
@@ -123,6 +124,8 @@ def evaluate(
 class CalibrationReport:
     """A calibration and its effect on the errors."""
 
+    table: Table
+    """With a reason for each row that is skipped."""
     calibration: Calibration
     timed: int
     """Timed rows of the table, of which at most `MOST_FITTED` are used."""
@@ -140,6 +143,7 @@ class CalibrationReport:
 
 def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     """Calibrate on every usable row of a table; `periods` contains the speed period of each row."""
+    table = _within_peak(table)
     usable = [
         replace(row, group=periods[row.index]) for row in table.rows if row.run is not None and row.skipped is None
     ]
@@ -167,6 +171,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     before = [abs(ratio - 1) for ratio in ratios]
     spread = np.sqrt(np.diagonal(known.spread))
     return CalibrationReport(
+        table=table,
         calibration=known,
         timed=len(timed),
         uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
@@ -175,6 +180,22 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
         before=float(np.median(before)) if before else None,
         left_out=float(np.median(left_out)) if left_out else None,
     )
+
+
+def _within_peak(table: Table) -> Table:
+    """Return the table without the rows whose GPUs would compute faster than their peak."""
+    skipped: dict[int, str] = {}
+    for block in blocks(row for row in table.rows if row.timed):
+        rates = per_gpu(causal_flops(block.columns), np.array([row.seconds for row in block.rows]), block.columns)
+        workload, card = block.columns.workload, block.columns.cluster.gpu
+        peak = card.peak_flops[workload.precision]
+        skipped |= {
+            row.index: f"sec_per_iter is {row.seconds:.6g}, which would mean {rate / 1e12:.4g} TFLOPs, but {card.name} "
+            f"has {peak / 1e12:g} in {workload.precision}; check its unit, the batch and the number of GPUs."
+            for row, rate in zip(block.rows, rates, strict=True)
+            if rate > peak
+        }
+    return replace(table, rows=tuple(replace(row, skipped=skipped.get(row.index, row.skipped)) for row in table.rows))
 
 
 def spaced(rows: Sequence[Row], most: int) -> list[Row]:

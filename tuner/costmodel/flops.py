@@ -88,6 +88,11 @@ def model_flops(columns: Columns) -> FloatArray:
     return _FORWARD_AND_BACKWARD * _total(forward_terms(columns))
 
 
+def causal_flops(columns: Columns) -> FloatArray:
+    """FLOPs of the model as `model_flops`, with the causal half of the scores: no kernel computes less."""
+    return model_flops(columns) - _FORWARD_AND_BACKWARD / 2 * forward_terms(columns)["scores"]
+
+
 def hardware_flops(columns: Columns) -> FloatArray:
     """FLOPs of the GPUs in one iteration, including recomputed activations. The base of HFU.
 
@@ -167,8 +172,7 @@ def printed_counts(columns: Columns) -> dict[str, FloatArray]:
         "Megatron-DeepSpeed's formula from before February 2022, which always counts full recompute, but no attention "
         "scores and no logits": older_estimate(columns),
         "the model's own operations, without recompute": model_flops(columns),
-        "the model's own operations, with the causal half of the scores": model_flops(columns)
-        - 1.5 * forward["scores"],
+        "the model's own operations, with the causal half of the scores": causal_flops(columns),
         **({"the count with the scores outside of windows": hardware_flops(columns) + outside} if windowed else {}),
         "the formula of a plain GPT, whatever the MLP and the key/value heads": passes * _plain(columns, 24),
         "the formula of a plain GPT with a third more for the gate, logits and all": passes * _plain(columns, 32),

@@ -60,6 +60,7 @@ def _print_json(table: Table, output: str, learnt: CalibrationReport, *, period_
             "unused_columns": list(unused_columns(table, period_column)),
             "simulated": table.simulated,
             "output": output,
+            "skipped": [{"line": row.line, "reason": row.skipped} for row in learnt.table.rows if row.skipped],
             "timed_rows": learnt.timed,
             "memory_rows": learnt.calibration.weighed,
             "factors": asdict(learnt.calibration.site),
@@ -99,7 +100,7 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
         if ratio and not 1 / _FAR < ratio < _FAR:
             times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
             print(f"{figures} {times} times the estimates (median): check their unit with tuner audit")
-    if assumed := assumptions(table):
+    if assumed := assumptions(learnt.table):
         print(assumed)
-    print_skipped(table, more="; list the reasons with tuner evaluate --json")
+    print_skipped(learnt.table, more="; list the reasons with --json")
     print(f"wrote {output}; pass it to other commands with --calibration")
