@@ -364,9 +364,13 @@ def test_audit_keeps_its_json_contract(run: Run) -> None:
     assert {type(finding["row"]) for finding in document["findings"]} == {int, type(None)}
 
 
-def test_audit_ends_well_whether_or_not_something_is_found(run: Run) -> None:
-    said = run("audit", str(TABLES / "e1-400m-ada.csv"))
-    assert (said.code, said.out, said.err) == (0, "e1-400m-ada.csv: 10 rows, no findings\n", "")
+def test_audit_ends_well_unless_it_is_strict_and_finds_errors(run: Run) -> None:
+    for strict in ((), ("--strict",)):
+        said = run("audit", str(TABLES / "e1-400m-ada.csv"), *strict)
+        assert (said.code, said.out, said.err) == (0, "e1-400m-ada.csv: 10 rows, no findings\n", "")
+    refused = run("audit", str(ROOT / "tests/data/reports/tr8-104b.md"), "--strict", "--json")
+    assert (refused.code, refused.err.splitlines()[-1]) == (1, "tuner: tr8-104b.md has 5 errors.")
+    assert len(json.loads(refused.out)["findings"]) == 6
     said = run("audit", str(ROOT / "tests/data/reports/tr8-104b.md"))
     assert said.code == 0
     assert "line 5: error, other-model: the text says that a 58B model was run" in said.out

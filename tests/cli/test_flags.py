@@ -13,7 +13,7 @@ LIMITS = {"--budget", "--node-hours", "--deadline", "--patience", "--tokens", "-
 KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration", "--seed"}
 STUDY = {"--runs", "--storage"}
 FLAGS = {
-    "audit": {"--fix", "--output", "--default", "--json"},
+    "audit": {"--fix", "--output", "--default", "--strict", "--json"},
     "calibrate": STUDY | {"--default", "--output", "--era", "--json"},
     "catalog": {"--json"},
     "compare": SPACE

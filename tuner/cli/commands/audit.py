@@ -22,8 +22,9 @@ if TYPE_CHECKING:
 @takes_defaults
 @click.option("--fix", is_flag=True, help="Write the repaired table, with a note in every changed row; requires -o.")
 @click.option("-o", "--output", metavar="FILE", help="CSV file that --fix writes.")
+@click.option("--strict", is_flag=True, help="Exit with code 1 if there are errors, for CI.")
 @as_json
-def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, as_json: bool) -> None:
+def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, strict: bool, as_json: bool) -> None:
     """Find impossible or unlikely figures in a CSV table, a Markdown report or a training log, and suggest repairs.
 
     --fix applies every repair that is unambiguous, and marks the other impossible rows in the column audit; all
@@ -32,6 +33,7 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
     import sys
 
     from tuner.audit.api import audit_file
+    from tuner.core.errors import NothingUsable
     from tuner.core.text import counted
 
     found = audit_file(file, defaults=defaults, fix=fix, output=output)
@@ -46,6 +48,9 @@ def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, a
         print_json("audit", {**read, "findings": [_document(finding) for finding in found.findings]})
     else:
         _print_text(found)
+    errors = sum(finding.severity == "error" for finding in found.findings)
+    if strict and errors:
+        raise NothingUsable(f"{found.name} has {counted(errors, 'error')}.")
 
 
 def _document(finding: Finding) -> dict[str, Any]:
