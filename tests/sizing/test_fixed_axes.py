@@ -9,7 +9,8 @@ import pytest
 
 import tuner
 from tests.conftest import Run
-from tuner.core.errors import NothingUsable
+from tuner.core.domain import Framework
+from tuner.core.errors import InputError, NothingUsable
 
 H100: dict[str, Any] = {"gpu": "H100-80GB-SXM", "nodes": 1}
 LLAMA = ("compare", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "1", "--global-batch", "256")
@@ -67,6 +68,7 @@ def test_tp_is_compared_on_a_node_of_two_gpus() -> None:
         (("tp=1,4", "cp=1"), "pp=1, sequence_parallel=false and zero=3"),
         (("pp=1,2",), "tp=1, cp=1, vpp=1 and zero=3 or 1"),
         (("tp=2,4", "pp=1", "cp=1", "sequence_parallel=true", "zero=3"), ""),
+        (("sequence_parallel=true",), "pp=1, cp=1 and zero=3"),
     ],
 )
 def test_a_comparison_names_what_it_fixes(settings: tuple[str, ...], fixed: str, run: Run) -> None:
@@ -74,6 +76,69 @@ def test_a_comparison_names_what_it_fixes(settings: tuple[str, ...], fixed: str,
     lines = [line for line in said.splitlines() if line.startswith("Fixed")]
     assert lines == ([f"Fixed: {fixed}; change them with --set."] if fixed else [])
     assert "Each option has the recompute with which it is fastest, unless --set recompute names one." in said
+
+
+@pytest.mark.parametrize(
+    ("framework", "settings", "labels"),
+    [
+        (None, ["sequence_parallel=true"], [("tp=1", False), ("tp=8", True)]),
+        (
+            None,
+            ["sequence_parallel=true,false"],
+            [
+                ("tp=1, sequence_parallel=false", False),
+                ("tp=8, sequence_parallel=true", True),
+                ("tp=8, sequence_parallel=false", False),
+            ],
+        ),
+        (None, [], [("tp=1", False), ("tp=8", False)]),
+        ("megatron-core", [], [("tp=1", False), ("tp=8", True)]),
+        ("torchtitan", ["tp=1,2"], [("tp=1", False), ("tp=2", True)]),
+        ("torchtitan", ["sequence_parallel=false"], [("tp=1", False), ("tp=8", False)]),
+        ("fsdp2", [], [("tp=1", False), ("tp=8", False)]),
+    ],
+)
+def test_sequence_parallelism_is_that_of_the_options_with_tensor_parallelism(
+    framework: Framework | None, settings: list[str], labels: list[tuple[str, bool]]
+) -> None:
+    """By default, they use it where the framework named has it; plain layers do not, as in the Enoki report."""
+    asked = ["recompute=full", *settings]
+    found = tuner.compare(model="llama-3-8b", framework=framework, settings=asked, most=1, **H100).models[0]
+    assert [(option.label, option.topology.sequence_parallel) for option in found] == labels
+
+
+def test_sequence_parallelism_without_tensor_parallelism_is_refused() -> None:
+    with pytest.raises(InputError, match="sequence parallelism splits work among tensor-parallel ranks, and tp is 1"):
+        tuner.compare(model="llama-3-8b", settings=["tp=1", "sequence_parallel=true"], **H100)
+
+
+def test_options_without_a_common_batch_are_compared_by_their_accumulated_fastest_batches(run: Run) -> None:
+    """The printed ratio is that of the days; each option says which batches it fits."""
+    own = ("compare", "--model", "llama-3-70b", "--gpu", "H100-80GB-SXM", "--nodes", "16", "--global-batch", "1024")
+    said = run(*own).out
+    one, two = "tp=1, recompute=full", "tp=8, recompute=full"
+    first, second = json.loads(run(*own, "--json").out)["models"][0]["ways"]
+    assert (first["way"], second["way"]) == (one, two)
+    assert (
+        f"  no batch size in common: {one} fits 128 to 256 and runs out of memory at 512; "
+        f"{two} fits 16 to 64 and runs out of memory at 128\n"
+    ) in said
+    ratio = second["days"] / first["days"]
+    assert (
+        f"  with gradient accumulation to the same global batch, {two} takes {ratio:.2f} times the time of {one}\n"
+        in said
+    )
+    terms = next(line for line in said.splitlines() if line.startswith("  time per sequence, estimated: "))
+    assert terms.split(": ")[1].startswith("tensor_parallel 0 -> 12.28 ms, ")
+    assert "  memory at batches 256 and 64, estimated: gathered 31.48 -> 3.88 GiB" in said
+
+
+def test_an_option_that_fits_nothing_runs_out_of_memory_with_full_recompute(run: Run) -> None:
+    said = run(
+        "compare", "--model", "llama-3-70b", "--framework", "fsdp2", *LLAMA[3:6], "16", "--global-batch", "1024"
+    ).out
+    assert "tp=1, recompute=full runs out of memory at 128\n" in said
+    assert "with gradient accumulation" not in said
 
 
 def test_a_search_names_what_it_fixes(run: Run) -> None:

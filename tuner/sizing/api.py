@@ -249,8 +249,9 @@ def compare(
         compared = Comparison(source="table", models=by_model(made), cost_model=model, global_batch=global_batch)
     else:
         pinned = pinned_axes(space)
-        if not axes and all(axis != "tp" for axis, _ in settings):
+        if {*axes} <= {"sequence_parallel"} and all(axis != "tp" for axis, _ in settings):
             pinned["tp"] = tuple(dict.fromkeys((1, widest_tensor_parallelism(space))))
+            axes = ["tp", *axes]
         shown_axes = axes or ["tp"]
 
         def estimate(topology: Topology) -> Option:

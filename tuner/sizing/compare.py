@@ -113,7 +113,7 @@ class Matched:
 
 def label_of(topology: Topology, axes: Sequence[str]) -> str:
     """Return the values of the compared axes: `tp=4`."""
-    return ", ".join(f"{axis}={getattr(topology, axis)}" for axis in axes)
+    return ", ".join(f"{axis}={str(getattr(topology, axis)).lower()}" for axis in axes)
 
 
 def by_estimate(
@@ -136,8 +136,10 @@ def by_estimate(
 
 
 def fastest(options: Iterable[Option]) -> Option:
-    """Return the option with the most tokens a second; the first of equals, or if nothing fits."""
-    return max(options, key=lambda option: option.fastest.tokens_per_second if option.fastest else 0.0)
+    """Return the option with the most tokens a second; the first of equals, or the last if nothing fits."""
+    *_, last = made = list(options)
+    timed = [option for option in made if option.fastest]
+    return max(timed, key=lambda option: option.fastest.tokens_per_second, default=last)
 
 
 def with_recompute(options: Sequence[Option], axes: Sequence[str]) -> list[Option]:
@@ -215,19 +217,23 @@ def matched(first: Option, second: Option) -> list[Matched]:
 def reasons(
     first: Option, second: Option, step_batch: int, model: CostModel, *, global_batch: int | None = None
 ) -> tuple[Estimate, Estimate]:
-    """Return the estimates of both options at one number of sequences an accumulation step.
+    """Return the estimates of both options at one number of sequences an accumulation step."""
+    return (
+        estimate_at(first, step_batch, model, global_batch=global_batch),
+        estimate_at(second, step_batch, model, global_batch=global_batch),
+    )
+
+
+def estimate_at(option: Option, step_batch: int, model: CostModel, *, global_batch: int | None = None) -> Estimate:
+    """Return the estimate of an option at a number of sequences an accumulation step.
 
     The time of a pipeline is that of a step of the global batch, divided by its accumulation steps.
     """
-
-    def of(option: Option) -> Estimate:
-        micro_batch = max(1, step_batch // option.topology.dp)
-        steps = pipeline_steps(option.topology, micro_batch, global_batch) or 1
-        topology = one_batch(option.topology, micro_batch, acc_steps=steps)
-        found = model.score(Columns.of([topology], option.workload, option.cluster)).estimate(0)
-        return replace(found, time=TermSum(terms={name: value / steps for name, value in found.time.terms.items()}))
-
-    return of(first), of(second)
+    micro_batch = max(1, step_batch // option.topology.dp)
+    steps = pipeline_steps(option.topology, micro_batch, global_batch) or 1
+    topology = one_batch(option.topology, micro_batch, acc_steps=steps)
+    found = model.score(Columns.of([topology], option.workload, option.cluster)).estimate(0)
+    return replace(found, time=TermSum(terms={name: value / steps for name, value in found.time.terms.items()}))
 
 
 def apart(one: Mapping[str, float], other: Mapping[str, float]) -> list[tuple[str, float, float]]:

@@ -69,6 +69,8 @@ def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[
     for values in product(*axes):
         chosen: dict[str, Any] = dict(zip(defaults, values, strict=True))
         chosen |= {axis: value for axis, value in _implied(chosen, space.workload).items() if axis not in pinned}
+        if chosen["tp"] == 1 < max(pinned.get("tp", (1,))):
+            chosen["sequence_parallel"] = False  # a pinned value is that of the larger tp
         replica = chosen["tp"] * chosen["pp"] * chosen["cp"]
         degrees = space.dp or (max(1, space.cluster.gpus // replica),)
         for dp in degrees:
@@ -81,7 +83,7 @@ def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[
             nodes = -(-replica * dp // space.cluster.gpus_per_node)
             topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
             _refuse_illegal(space, topologies[-1])
-    return topologies
+    return list(dict.fromkeys(topologies))
 
 
 def recomputed(space: Space, topology: Topology) -> list[Topology]:
@@ -97,13 +99,15 @@ def recomputed(space: Space, topology: Topology) -> list[Topology]:
 def fixed_axes(space: Space, topologies: Sequence[Topology], *, compared: Iterable[str] = ()) -> Axes:
     """Return the axes whose values neither the user nor a comparison chose, with these; none that has no effect."""
     chosen = {*pinned_axes(space), *compared}
-    idle = {"vpp": all(topology.pp == 1 for topology in topologies)}
-    idle |= {"sequence_parallel": all(topology.tp == 1 for topology in topologies)}
+    affected: dict[str, Sequence[Topology]] = {
+        "vpp": [topology for topology in topologies if topology.pp > 1],
+        "sequence_parallel": [topology for topology in topologies if topology.tp > 1],
+    }
     axes = [axis for axis in DEFAULT_AXES if axis not in OPT_IN] + ["ep"] * bool(space.workload.model.experts)
     return {
-        axis: tuple(dict.fromkeys(getattr(topology, axis) for topology in topologies))
+        axis: tuple(dict.fromkeys(getattr(topology, axis) for topology in affected.get(axis, topologies)))
         for axis in axes
-        if axis not in chosen and not idle.get(axis)
+        if axis not in chosen and affected.get(axis, topologies)
     }
 
 
@@ -118,11 +122,12 @@ def widest_tensor_parallelism(space: Space) -> int:
 
 
 def _implied(chosen: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
-    """Return further values that laws require."""
+    """Return further values that laws require, and sequence parallelism where the framework has it."""
     implied: dict[str, Any] = {}
     if chosen["pp"] > 1 and chosen["zero"] > 1:
         implied["zero"] = 1  # ZeRO 2 and 3 exclude a pipeline
-    if chosen["tp"] > 1 and workload.model.experts is not None:
+    framework = record_of(workload)
+    if chosen["tp"] > 1 and (workload.model.experts or (framework and framework.sequence_parallel.value)):
         implied["sequence_parallel"] = True
     return implied
 

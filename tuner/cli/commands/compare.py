@@ -155,7 +155,8 @@ def _print_why(own: Sequence[Option], model: CostModel, global_batch: int | None
         pairs = matched(first, other)
         print(f"\n{first.title}: {first.label} against {other.label}")
         if not pairs:
-            print("  no batch size in common")
+            print(f"  no batch size in common: {_reached(first)}; {_reached(other)}")
+            _print_accumulated(first, other, model, global_batch)
             continue
         for word, ratios in (
             ("the time", [pair.slower for pair in pairs if pair.slower]),
@@ -172,6 +173,39 @@ def _print_why(own: Sequence[Option], model: CostModel, global_batch: int | None
         former, latter = reasons(first, other, batch, model, global_batch=global_batch)
         _print_terms(f"time at batch {batch}, estimated", apart(former.time.terms, latter.time.terms), "ms", 1e-3)
         _print_terms(f"memory at batch {batch}, estimated", apart(former.memory.terms, latter.memory.terms), "GiB", GIB)
+
+
+def _reached(option: Option) -> str:
+    """Return the batches that an option ran, and the one at which it runs out of memory."""
+    found, dp = option.answer.found, option.topology.dp
+    ran = sorted({attempt.micro_batch * dp for attempt in found.attempts if attempt.fits})
+    words = [f"fits {' to '.join(map(str, dict.fromkeys((ran[0], ran[-1]))))}"] if ran else []
+    words += [f"runs out of memory at {found.smallest_failed * dp}"] if found.smallest_failed else []
+    return f"{option.label} {' and '.join(words) or 'ran none'}"
+
+
+def _print_accumulated(first: Option, other: Option, model: CostModel, global_batch: int | None) -> None:
+    """Print how two options compare that accumulate their fastest batches to the same global batch."""
+    from tuner.sizing.compare import apart, estimate_at
+
+    one, two = first.fastest, other.fastest
+    if not one or not two:
+        return
+    print(
+        f"  with gradient accumulation to the same global batch, {other.label} takes "
+        f"{one.tokens_per_second / two.tokens_per_second:.2f} times the time of {first.label}"
+    )
+    former, latter = (
+        estimate_at(option, batch.step_batch, model, global_batch=global_batch)
+        for option, batch in ((first, one), (other, two))
+    )
+    times = (
+        {name: seconds / batch.step_batch for name, seconds in estimate.time.terms.items()}
+        for estimate, batch in ((former, one), (latter, two))
+    )
+    _print_terms("time per sequence, estimated", apart(*times), "ms", 1e-3)
+    batches = f"batches {one.step_batch} and {two.step_batch}"
+    _print_terms(f"memory at {batches}, estimated", apart(former.memory.terms, latter.memory.terms), "GiB", GIB)
 
 
 def _print_terms(title: str, terms: list[tuple[str, float, float]], unit: str, scale: float) -> None:
