@@ -345,7 +345,7 @@ def test_the_fastest_way_is_compared_with_the_others(
 @pytest.mark.parametrize(
     ("share", "near", "words"),
     [
-        (0.9, True, " at 90% of the memory: allocator pressure"),
+        (0.9, True, " at 90% of the memory: possibly allocator pressure"),
         (0.5, False, " at 50% of the memory: far from the memory limit, so not allocator pressure"),
         (None, False, ": far from the memory limit, so not allocator pressure"),
     ],

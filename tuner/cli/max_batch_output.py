@@ -129,9 +129,9 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     print(f"safe batch with a memory margin of {100 * made.margin:.0f}%: {made.safe}")
     for pressure in made.pressures:
         share = f" at {100 * pressure.share:.0f}% of the usable memory" if pressure.share else ""
-        cause = "allocator pressure" if pressure.near_limit else "far from the memory limit, so not allocator pressure"
+        cause = "possibly" if pressure.near_limit else "far from the memory limit, so not"
         slower = f"{100 * pressure.slower:.0f}% slower than the trend of smaller batches"
-        print(f"batch {pressure.micro_batch} is {slower}{share}: {cause}")
+        print(f"batch {pressure.micro_batch} is {slower}{share}: {cause} allocator pressure")
 
 
 def _tokens_assumed(made: MaxBatchResult) -> str:

@@ -11,7 +11,7 @@ MIN_SLOWDOWN: Final = 0.15
 """Relative excess over the line through the two smaller batches above which a batch counts as slow."""
 
 NEAR_LIMIT_SHARE: Final = 0.75
-"""Fraction of the usable memory above which the allocator is the likely cause of a slow batch."""
+"""Fraction of the usable memory above which the allocator is a possible cause of a slow batch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Pressure:
 
     @property
     def near_limit(self) -> bool:
-        """Whether the batch is so close to the limit that the allocator is the likely cause."""
+        """Whether the batch is so close to the limit that the allocator is a possible cause."""
         return self.share is not None and self.share >= NEAR_LIMIT_SHARE
 
 

@@ -137,11 +137,11 @@ def _print_text(made: Comparison) -> None:
         _print_why(own, made.cost_model, made.global_batch)
     pressed = [(option, pressure) for own in made.models for option in own for pressure in option.answer.pressures]
     for option, pressure in pressed:
-        cause = "allocator pressure" if pressure.near_limit else "far from the memory limit, so not allocator pressure"
+        cause = "possibly" if pressure.near_limit else "far from the memory limit, so not"
         share = f" at {100 * pressure.share:.0f}% of the memory" if pressure.share else ""
         print(
             f"{option.title}, {option.label}: batch {pressure.micro_batch * option.topology.dp} is "
-            f"{100 * pressure.slower:.0f}% slower than the trend of smaller batches{share}: {cause}"
+            f"{100 * pressure.slower:.0f}% slower than the trend of smaller batches{share}: {cause} allocator pressure"
         )
 
 
