@@ -36,7 +36,7 @@ def test_each_option_has_the_recompute_with_which_it_is_fastest() -> None:
 
 
 def test_a_recompute_that_is_set_is_kept(run: Run) -> None:
-    with pytest.raises(NothingUsable, match="no option fits its smallest batch; shard more, use recompute"):
+    with pytest.raises(NothingUsable, match="smallest batch; recompute activations with --set recompute=full"):
         tuner.compare(model="llama-3-8b", settings=["tp=1", "recompute=none"], **H100)
     said = run(*LLAMA, "--set", "tp=1,4", "--set", "recompute=none").out
     assert "recompute=" not in said
@@ -131,6 +131,19 @@ def test_options_without_a_common_batch_are_compared_by_their_accumulated_fastes
     terms = next(line for line in said.splitlines() if line.startswith("  time per sequence, estimated: "))
     assert terms.split(": ")[1].startswith("tensor_parallel 0 -> 12.28 ms, ")
     assert "  memory at batches 256 and 64, estimated: gathered 31.48 -> 3.88 GiB" in said
+
+
+def test_where_no_batch_fits_the_settings_to_try_are_printed(run: Run) -> None:
+    """Recompute is proposed unless it is set, and the proposal works."""
+    own = ("max-batch", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "1")
+    others = "shard more with --set tp=N or offload the optimizer with --set offload=optimizer.\n"
+    said = run(*own)
+    assert said.code == 1
+    recompute = "recompute activations with --set recompute=full"
+    assert said.err.endswith(f"runs out of memory; {recompute}, {others}")
+    assert run(*own, *recompute.split()[-2:]).code == 0
+    said = run("max-batch", "--model", "llama-3-405b", *own[3:], "--set", "recompute=full")
+    assert said.err.endswith(f"runs out of memory; {others}")
 
 
 def test_an_option_that_fits_nothing_runs_out_of_memory_with_full_recompute(run: Run) -> None:

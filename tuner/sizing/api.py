@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError, NothingUsable, UnknownName
 from tuner.core.quantity import GIB, duration, iterations_of
-from tuner.core.text import shown
+from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import cost_model
@@ -50,10 +50,6 @@ from tuner.tables import Defaults, Table, read_table
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-_OFFLOAD: Final = "or offload the optimizer with --set offload=optimizer"
-SMALLER: Final = f"shard more, use recompute, {_OFFLOAD}"
-"""The remedy if no batch fits."""
 
 LAUNCHERS: Final = ("estimate", "replay", "local", "slurm")
 
@@ -279,9 +275,22 @@ def compare(
             chose_recompute=chooses,
         )
     if not any(option.best for option in made):
-        remedy = f" even with recompute; shard more, {_OFFLOAD}" if compared.chose_recompute else f"; {SMALLER}"
-        raise NothingUsable(f"no option fits its smallest batch{remedy}.")
+        tried = " even with recompute" if compared.chose_recompute else ""
+        remedies = ways_to_fit(option.topology for option in made)
+        raise NothingUsable(f"no option fits its smallest batch{tried}; {remedies}.")
     return compared
+
+
+def ways_to_fit(topologies: Iterable[Topology]) -> str:
+    """Return what to try if none of these topologies fits any batch."""
+    recompute = any(topology.recompute != "full" for topology in topologies)
+    return either(
+        [
+            *["recompute activations with --set recompute=full"] * recompute,
+            "shard more with --set tp=N",
+            "offload the optimizer with --set offload=optimizer",
+        ]
+    )
 
 
 def _unless_named(space: Space) -> Space:

@@ -74,7 +74,7 @@ def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any
     """
     from tuner.cli.max_batch_output import print_answer, print_answer_json
     from tuner.core.errors import NothingUsable
-    from tuner.sizing.api import SMALLER, max_batch
+    from tuner.sizing.api import max_batch, ways_to_fit
 
     made = max_batch(**given, on_attempt=_show)
     if plot:
@@ -92,7 +92,8 @@ def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any
         )
     if not made.found.largest:
         raise NothingUsable(
-            f"no batch fits: micro-batch size {made.found.smallest_failed} runs out of memory; {SMALLER}."
+            f"no batch fits: micro-batch size {made.found.smallest_failed} runs out of memory; "
+            f"{ways_to_fit([made.topology])}."
         )
 
 
