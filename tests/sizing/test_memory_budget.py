@@ -161,6 +161,36 @@ def test_without_a_shape_nobody_knows_what_a_sample_takes(run: Run) -> None:
     assert "Pass --sample SIZE" in said.out
 
 
+def test_what_fits_no_batch_is_an_error_with_the_memory_that_is_missing(run: Run, tmp_path: Path) -> None:
+    """The figures are those of the budget closest to one sample; no file is written, and claims are still checked."""
+    own = ("memory", "--frozen", "200B", "--sample", "1GiB", "--export", str(tmp_path / "own.yaml"))
+    frozen = 200e9 * 2 / 2**30
+    for gpus, where in ((1, "H100-80GB-SXM"), (4, "each of 4 H100-80GB-SXM")):
+        said = run(*own, "--zero", "3", "--gpus", str(gpus), "--claim", "frozen=400")
+        assert said.code == 1
+        need = frozen / gpus + 6.4 + 1
+        assert f"one sample needs {need:.1f} GiB on {where}, {need - 64:.1f} GiB more than the 64.0 GiB" in said.err
+        assert said.out.startswith(". frozen ")
+    assert not list(tmp_path.iterdir())
+    assert run(*own[:3]).code == run(*own[:3], "--json").code == 1
+    said = run("memory", "--trainable", "100B")
+    assert said.code == 1
+    assert "the models need" in said.err
+
+
+def test_only_the_numbers_of_gpus_that_fit_a_batch_have_one(run: Run, tmp_path: Path) -> None:
+    own = ("memory", "--frozen", "200B", "--sample", "1GB", "--zero", "3", "--gpus", "8")
+    out = run(*own, "--export", str(tmp_path / "own.yaml")).out
+    rows = {int(line.split()[0]): line.split()[2:] for line in out.splitlines() if line[:4].strip().isdigit()}
+    assert [rows[ranks] for ranks in (1, 6)] == [["none", "0.931"]] * 2
+    assert rows[7][:2] == ["4", "4"]
+    text = (tmp_path / "own.yaml").read_text()
+    assert [line.strip() for line in text.splitlines() if "gpus_" in line] == ["gpus_7:", "gpus_8:"]
+    said = run("memory", "--trainable", "3B", "--export", str(tmp_path / "none.yaml"))
+    assert (said.code, (tmp_path / "none.yaml").exists()) == (2, False)
+    assert "the activation memory of a sample is unknown: pass --sample" in said.err
+
+
 def test_sizes_are_read_in_peoples_words() -> None:
     assert parameters_of("1.5B") == 1.5e9
     assert (bytes_of("0.4GB"), bytes_of("2MiB")) == (0.4e9, 2 * 2**20)

@@ -141,12 +141,12 @@ class MemoryPlan:
     claims: tuple[ClaimCheck, ...]
 
     def fragments(self) -> dict[str, str]:
-        """Return a YAML fragment of a training config for each GPU, by the GPU's name."""
-        budgets = {name: [one for one in self.budgets if one.gpu == name] for name in (b.gpu for b in self.budgets)}
-        return {
-            name: batch_fragment(name, own[0].target, [(one.ranks, one.recommended) for one in own])
-            for name, own in budgets.items()
-        }
+        """Return a YAML fragment of a training config for each GPU that fits a batch, by the GPU's name."""
+        rows: dict[str, list[tuple[int, int]]] = {}
+        for one in self.budgets:
+            if one.recommended:
+                rows.setdefault(one.gpu, []).append((one.ranks, one.recommended))
+        return {name: batch_fragment(name, self.budgets[0].target, own) for name, own in rows.items()}
 
 
 def memory(

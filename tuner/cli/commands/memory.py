@@ -107,19 +107,41 @@ def memory(as_json: bool, **given: Any) -> None:
     for activations. The activation memory of a sample is computed from the layers of the frozen models, through which
     gradients flow, unless --sample gives it.
     """
+    from tuner.core.errors import NothingUsable
     from tuner.sizing.memory_budget import memory as budgeted
 
     target_path = given.pop("target_path")
-    made = budgeted(**given)
-    written = _export(target_path, made) if target_path else []
+    made, unit = budgeted(**given), _unit(decimal=given["decimal"])
+    fits = any(budget.largest() if budget.sample else _missing(budget) <= 0 for budget in made.budgets)
+    written = _export(target_path, made) if target_path and fits else []
     if as_json:
         _print_json(made, written)
+    elif fits:
+        _print_text(made, written, unit=unit)
     else:
-        _print_text(made, written, unit=_unit(decimal=given["decimal"]))
+        _print_claims(made)
+    if not fits:
+        raise NothingUsable(_shortage(made, *unit))
 
 
 def _unit(*, decimal: bool) -> tuple[float, str]:
     return (1e9, "GB") if decimal else (GIB, "GiB")
+
+
+def _missing(budget: MemoryBudget) -> float:
+    """Return the bytes by which one sample exceeds the target; negative if it fits."""
+    return budget.fixed + budget.sample - budget.card * budget.target
+
+
+def _shortage(made: MemoryPlan, scale: float, word: str) -> str:
+    """Return by how much the budget that comes closest to one sample exceeds its target."""
+    least = min(made.budgets, key=_missing)
+    need, room = (least.fixed + least.sample) / scale, least.card * least.target / scale
+    gpus = f"each of {least.ranks} {least.gpu}" if least.ranks > 1 else least.gpu
+    return (
+        f"no batch fits: {'one sample needs' if least.sample else 'the models need'} {need:,.1f} {word} on {gpus}, "
+        f"{_missing(least) / scale:,.1f} {word} more than the {room:,.1f} {word} that --target {least.target:g} allows."
+    )
 
 
 def _export(path: str, made: MemoryPlan) -> list[str]:
@@ -129,6 +151,10 @@ def _export(path: str, made: MemoryPlan) -> list[str]:
     from tuner.core.errors import InputError
 
     fragments, chosen = made.fragments(), Path(path)
+    if not fragments:
+        raise InputError(
+            "--export writes batch sizes, and the activation memory of a sample is unknown: pass --sample."
+        )
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:
             raise InputError(f"--export {path} is one file, but --gpu names {len(fragments)} GPUs; give a folder.")
@@ -200,10 +226,14 @@ def _print_text(made: MemoryPlan, written: list[str], *, unit: tuple[float, str]
         print("The activation memory of a sample is unknown: no frozen model has a known shape. Pass --sample SIZE.")
     else:
         _print_batches(made.budgets, scale, word)
-    for verdict in made.claims:
-        print(f"{'.' if verdict.closes else 'x'} {verdict.claim:<9}  {verdict.sentence}")
+    _print_claims(made)
     for path in written:
         print(f"wrote {path}")
+
+
+def _print_claims(made: MemoryPlan) -> None:
+    for verdict in made.claims:
+        print(f"{'.' if verdict.closes else 'x'} {verdict.claim:<9}  {verdict.sentence}")
 
 
 def _print_batches(made: Sequence[MemoryBudget], scale: float, word: str) -> None:
@@ -216,11 +246,7 @@ def _print_batches(made: Sequence[MemoryBudget], scale: float, word: str) -> Non
             (
                 budget.ranks,
                 budget.gpu,
-                budget.largest(),
-                budget.recommended,
-                f"{100 * budget.margin:.0f}%",
-                budget.recommended * budget.ranks,
-                f"{100 * budget.used(budget.recommended):.0f}%",
+                *(_batches(budget) if budget.recommended else ("none", *[""] * 4)),
                 f"{budget.sample / scale:.3f}",
             )
             for budget in made
@@ -228,3 +254,13 @@ def _print_batches(made: Sequence[MemoryBudget], scale: float, word: str) -> Non
         left=("GPU",),
     )
     print(f"\nBatch sizes per GPU that use at most {100 * target:.0f}% of its memory. Estimates, not measurements.")
+
+
+def _batches(budget: MemoryBudget) -> tuple[object, ...]:
+    return (
+        budget.largest(),
+        budget.recommended,
+        f"{100 * budget.margin:.0f}%",
+        budget.recommended * budget.ranks,
+        f"{100 * budget.used(budget.recommended):.0f}%",
+    )
