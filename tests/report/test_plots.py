@@ -202,6 +202,16 @@ def test_best_so_far_is_the_lowest_mean_of_a_topologys_runs() -> None:
     assert [key for key, own in zip(series.keys, series.leader, strict=True) if own] == [study.ranking[0].key] * 2
 
 
+def test_only_models_that_the_space_has_are_predicted() -> None:
+    """A policy excludes 32 heads, whose size would be 448."""
+    study = opened("bloom-48")
+    rows = rows_of(study)
+    (series,) = model_axes(study, rows)
+    heads = [value for value, _ in series.predicted]
+    assert all(study.pool.find(replace(rows[0].topology, heads=value)) is not None for value in heads)
+    assert (min(study.searched["heads"]), min(heads)) == (32, 64)
+
+
 def test_the_speed_of_the_cluster_is_relative_to_earlier_runs_or_estimates() -> None:
     study = opened("replayed")
     study = replace(study, speed_periods=(SpeedPeriod(first=4, factor=1.1),))

@@ -225,7 +225,7 @@ class ModelAxisSeries:
     measured: Sequence[tuple[int, float]]
     """Value and days of each measured topology."""
     predicted: Sequence[tuple[int, float]]
-    """Value and days of the leader's layout, by the cost model."""
+    """Value and days of the leader's layout, by the cost model, where the study's space has it."""
 
 
 def model_axes(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[ModelAxisSeries]:
@@ -247,16 +247,13 @@ def _model_axis(
 ) -> ModelAxisSeries:
     leader = rows[0].ranked
     workload, cluster = study.pool.setting(leader.candidate) if leader else (study.workload, rows[0].cluster)
+    variants = [topology for topology in variants if study.pool.find(topology) is not None]
     columns = Columns.of(variants, workload, cluster)
     models = [workload.as_in(topology).model for topology in variants]
     # the pool's own measure of equal compute, for topologies that were never tried
     work = CandidatePool(workload=study.workload, parts=(columns,)).work
     days = study.model.score(columns).seconds * np.exp(work) / DAY
-    predicted = [
-        (getattr(model, axis), float(value))
-        for topology, model, value in zip(variants, models, days, strict=True)
-        if model.heads % topology.tp == 0 and model.hidden % model.heads == 0
-    ]
+    predicted = [(getattr(model, axis), float(value)) for model, value in zip(models, days, strict=True)]
     measured = [(getattr(row.workload.model, axis), row.ranked.days) for row in rows if row.ranked]
     return ModelAxisSeries(axis=axis, measured=measured, predicted=sorted(predicted))
 
