@@ -13,7 +13,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.found_studies import opened
+from tuner.core.quantity import GIB
 from tuner.core.text import token_count
+from tuner.costmodel.constants import USABLE_SHARE
 from tuner.report.dashboard import graphs
 from tuner.report.figures import MAX_LOG_TICKS, _log_ticks, plots
 from tuner.report.plot_data import (
@@ -268,6 +270,25 @@ def test_ticks_of_a_logarithmic_axis_are_few_and_within_its_limits() -> None:
         ticks = _log_ticks(limits)
         assert 3 <= len(ticks) <= MAX_LOG_TICKS + 3
         assert all(limits[0] <= tick <= limits[1] for tick in ticks)
+
+
+def test_the_plots_of_memory_draw_the_usable_memory_and_state_the_estimate() -> None:
+    """A peak may lie below the bar of its estimate."""
+    study = opened("bloom-48")
+    rows = rows_of(study)
+    with look():
+        drawn: dict[str, Any] = {plot.name: plot.figure for plot in plots(study, rows)}
+    usable = rows[0].cluster.gpu.memory * USABLE_SHARE / GIB
+    for name, axes in (("memory", 0), ("micro-batch", 1)):
+        (line,) = [line for line in drawn[name].axes[axes].lines if line.get_linestyle() == "--"]
+        assert set(line.get_ydata()) == {usable}
+    assert drawn["micro-batch"].axes[1].texts[0].get_text() == f"usable GPU memory, {usable:.1f} GiB"
+    estimate = max(map(sum, zip(*memory_breakdown(study, rows[0]).terms.values(), strict=True)))
+    (label,) = [text for text in drawn["memory"].axes[0].get_legend_handles_labels()[1] if "fullest" in text]
+    assert (
+        label == f"simulated on the fullest GPU, {(rows[0].memory or 0) / GIB:.1f} GiB\n(estimate: {estimate:.1f} GiB)"
+    )
+    assert "leader's mean so far" in drawn["progress"].axes[0].get_legend_handles_labels()[1]
 
 
 def test_plots_are_watermarked_if_the_cluster_is_simulated(study: StudyResult) -> None:

@@ -182,7 +182,7 @@ def _progress(study: StudyResult) -> Figure:
         {
             "type": "scatter",
             "mode": "lines",
-            "name": "best so far",
+            "name": "leader's mean so far",
             "x": jobs,
             "y": list(series.best),
             "line": {"shape": "hv", "color": BLACK},

@@ -32,6 +32,7 @@ from tuner.report.style import (
     watermark,
 )
 from tuner.report.summary import days_label, measured_word, term_label
+from tuner.sizing.probes import usable_bytes
 from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
 
@@ -92,7 +93,7 @@ def _progress(study: StudyResult) -> Plot | None:
             axes.plot(*zip(*predicted, strict=True), "^", ms=6, mfc="none", color=GREEN, label="extrapolated")
         best = [(at, days) for at, days in zip(x, data.best, strict=True) if days is not None]
         if best:
-            axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="best so far")
+            axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="leader's mean so far")
         for outcome, (word, mark, colour) in OUTCOMES.items():
             ended = [at for at, own in zip(x, data.outcomes, strict=True) if own == outcome]
             if ended:
@@ -171,7 +172,8 @@ def _log_ticks(limits: tuple[float, float]) -> list[float]:
     steps = [digit * 10.0**power for power in range(-4, 7) for digit in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)]
     ticks = [step for step in steps if low <= step <= high]
     if len(ticks) < 3:
-        ticks = [float(f"{low + (high - low) * share:.3g}") for share in (0.125, 0.375, 0.625, 0.875)]
+        even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+        ticks = [float(tick) for tick in even if low <= tick <= high]
     if len(ticks) > MAX_LOG_TICKS:
         ticks = [step for step in ticks if f"{step:e}"[0] in "125" and f"{step:e}"[2] == "0"]
     return ticks
@@ -241,15 +243,15 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     axes = drawn.subplots()
     _stack(axes, data.terms, {name: MEMORY_TERMS.get(name, name) for name in data.terms})
     axes.axhline(data.usable, color=VERMILLION, lw=1.6, ls="--", label=f"usable GPU memory, {data.usable:.1f} GiB")
+    totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     if data.measured:
-        label = f"{measured_word(study)} on the fullest GPU, {data.measured:.1f} GiB"
+        label = f"{measured_word(study)} on the fullest GPU, {data.measured:.1f} GiB\n(estimate: {max(totals):.1f} GiB)"
         axes.axhline(data.measured, color=BLACK, lw=1.4, ls=":", label=label)
     axes.set_xlabel("pipeline stage")
     axes.set_ylabel("GiB per GPU, by the cost model")
     axes.grid(axis="x", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True) if stages > 1 else FixedLocator([0]))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     return Plot(
         name="memory",
         title=f"Memory of {row.key}",
@@ -268,7 +270,7 @@ def _micro_batch(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | N
         return None
     drawn = figure(9.0, 4.6)
     left, right = drawn.subplots(1, 2)
-    gpu_memory = rows[0].cluster.gpu.memory / GIB
+    usable = usable_bytes(rows[0].cluster) / GIB
     grey: dict[str, Any] = {
         "color": "#bbbbbb",
         "ms": 4,
@@ -289,15 +291,15 @@ def _micro_batch(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | N
         peaks = [(size, gib) for size, gib in zip(line.micro_batches, line.memory, strict=True) if gib]
         if peaks:
             right.plot(*zip(*peaks, strict=True), **look)
-    right.axhline(gpu_memory, color=VERMILLION, lw=1.4, ls="--")
+    right.axhline(usable, color=VERMILLION, lw=1.4, ls="--")
     near = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "bottom", "color": VERMILLION}
-    right.annotate("GPU memory", (0, gpu_memory), (4, 2), **near)
+    right.annotate(f"usable GPU memory, {usable:.1f} GiB", (0, usable), (4, 2), **near)
     for axes, label in ((left, "sequences per second"), (right, "GiB on the fullest GPU")):
         log2_axis(axes, sizes)
         axes.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
         axes.set_xlabel("micro-batch size")
         axes.set_ylabel(label)
-    right.set_ylim(bottom=0, top=gpu_memory * 1.1)
+    right.set_ylim(bottom=0, top=usable * 1.1)
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
     joined = f" Lines join topologies that differ only in micro-batch size: {counted(len(series), 'group')}."
     return Plot(
