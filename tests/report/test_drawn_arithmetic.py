@@ -76,28 +76,34 @@ def test_memory_is_drawn_with_its_fit_the_limit_and_failures(drawn: Any) -> None
     (label,) = memory.texts
     assert (label.get_text(), label.xy, label.xycoords) == ("limit", (0.02, 40.0), ("axes fraction", "data"))
     assert (label.get_fontsize(), label.get_va()) == (8, "bottom")
-    assert {text.get_fontsize() for text in memory.get_legend().get_texts()} == {7}
-    assert (rates.get_ylim()[0], memory.title.get_fontsize()) == (0.0, 10)
-    labels = [text.get_text() for text in memory.get_legend().get_texts()]
-    assert labels == ["a", "a, out of memory (^: above the axis)"]
+    (legend,) = figure.legends
+    assert {text.get_fontsize() for text in legend.get_texts()} == {7}
+    assert memory.title.get_fontsize() == 10
+    assert [text.get_text() for text in legend.get_texts()] == [
+        "a",
+        "a, out of memory",
+        "a, out of memory, off the scale",
+    ]
+    assert not any(legend.get_window_extent().overlaps(axes.get_tightbbox()) for axes in figure.axes)
     (speed,) = rates.get_lines()
     assert points(speed) == [(2, 1.0), (4, 3.0)]
-    assert rates.get_ylim()[0] == 0.0
+    assert rates.get_ylim() == pytest.approx((0.0, 3.24))
     assert (memory.get_ylabel(), rates.get_ylabel()) == ("GiB per GPU", "thousand tokens per second")
     assert (memory.get_xlabel(), rates.get_xlabel()) == ("", "sequences")
     assert path.read_bytes().startswith(b"\x89PNG")
 
 
 def test_batches_without_times_or_fits_have_one_row_of_axes(drawn: Any) -> None:
-    """Failures are drawn at the limit, and the panel with the most labels has the legend."""
+    """Failures are drawn at the limit, and one legend below has the labels of all panels, each once."""
     plain = Curve(label="b", points=((2, 10.0),), failed=(), line=None, rates=())
     failed = Curve(label="c", points=((2, 10.0),), failed=(4,), line=None, rates=())
-    figure, _ = drawn([Panel(title="m", usable=40.0, curves=(plain,)), Panel(title="n", usable=30.0, curves=(failed,))])
+    panels = [Panel(title="m", usable=40.0, curves=(plain,)), Panel(title="n", usable=30.0, curves=(plain, failed))]
+    figure, _ = drawn(panels)
     first, second = figure.axes
     assert points(second.get_lines()[-1]) == [(4, 30.0)]
     assert second.get_lines()[-1].get_marker() == "x"
-    assert first.get_legend() is None
-    assert second.get_legend() is not None
+    assert [axis.get_legend() for axis in (first, second)] == [None, None]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["b", "c", "c, out of memory"]
     assert [axis.get_xlabel() for axis in figure.axes] == ["micro-batch size"] * 2
     assert tuple(figure.get_size_inches()) == pytest.approx((6.2, 3.6))
 

@@ -105,8 +105,9 @@ def _figure(panels: Sequence[Panel], axis: str) -> Figure:
     axes[0][0].set_ylabel("GiB per GPU")
     if timed:
         axes[1][0].set_ylabel("thousand tokens per second")
-    labelled = max(range(len(panels)), key=lambda index: len(axes[0][index].get_legend_handles_labels()[1]))
-    axes[0][labelled].legend(fontsize=7, loc="lower right")
+    labelled = [pair for own in axes[0] for pair in zip(*own.get_legend_handles_labels(), strict=True)]
+    marks = {label: mark for mark, label in labelled}
+    figure.legend(marks.values(), marks.keys(), fontsize=7, loc="outside lower center", ncols=len(panels))
     return figure
 
 
@@ -131,10 +132,9 @@ def _memory(axis: Any, panel: Panel) -> None:
             at_zero, slope = own.line
             axis.plot([0, last], [at_zero, at_zero + slope * last], color=colour, linewidth=1.0, alpha=0.6)
         axis.plot(*_unzip(own.points), mark, color=colour, markersize=5, label=own.label)
-        for index, batch in enumerate(own.failed):
+        for batch in own.failed:
             height = own.line[0] + own.line[1] * batch if own.line else panel.usable
             beyond = height > panel.usable * 1.2
-            label = {"label": f"{own.label}, out of memory (^: above the axis)"} if not index else {}
             axis.plot(
                 [batch],
                 [min(height, panel.usable * 1.2)],
@@ -142,7 +142,7 @@ def _memory(axis: Any, panel: Panel) -> None:
                 color=colour,
                 markersize=8,
                 markeredgewidth=2,
-                **label,
+                label=f"{own.label}, out of memory{', off the scale' * beyond}",
             )
     axis.set_ylim(0, panel.usable * 1.25)
     axis.set_xlim(left=0)
@@ -153,7 +153,7 @@ def _rates(axis: Any, panel: Panel) -> None:
     for own, colour, mark in zip(panel.curves, _COLOURS, _MARKS, strict=False):
         batches, rates = _unzip(own.rates)
         axis.plot(batches, [rate / 1e3 for rate in rates], f"{mark}-", color=colour, markersize=4, linewidth=1.0)
-    axis.set_ylim(bottom=0)
+    axis.set_ylim(0, 1.08e-3 * max((rate for own in panel.curves for _, rate in own.rates), default=1e3))
     axis.grid(alpha=0.2)
 
 
