@@ -107,6 +107,12 @@ def test_sequence_parallelism_is_that_of_the_options_with_tensor_parallelism(
     assert [(option.label, option.topology.sequence_parallel) for option in found] == labels
 
 
+def test_a_sequence_that_tp_does_not_divide_has_no_sequence_parallelism_by_default() -> None:
+    asked: dict[str, Any] = {"model": "llama-3-8b", "framework": "torchtitan", "seq": 2049, **H100}
+    _, eight = tuner.compare(**asked, settings=["recompute=full"], most=1).models[0]
+    assert (eight.topology.tp, eight.topology.sequence_parallel) == (8, False)
+
+
 def test_sequence_parallelism_without_tensor_parallelism_is_refused() -> None:
     with pytest.raises(InputError, match="sequence parallelism splits work among tensor-parallel ranks, and tp is 1"):
         tuner.compare(model="llama-3-8b", settings=["tp=1", "sequence_parallel=true"], **H100)

@@ -122,12 +122,13 @@ def widest_tensor_parallelism(space: Space) -> int:
 
 
 def _implied(chosen: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
-    """Return further values that laws require, and sequence parallelism where the framework has it."""
+    """Return further values that laws require, and sequence parallelism where framework and sequence allow it."""
     implied: dict[str, Any] = {}
     if chosen["pp"] > 1 and chosen["zero"] > 1:
         implied["zero"] = 1  # ZeRO 2 and 3 exclude a pipeline
-    framework = record_of(workload)
-    if chosen["tp"] > 1 and (workload.model.experts or (framework and framework.sequence_parallel.value)):
+    framework, divides = record_of(workload), workload.model.seq % (chosen["tp"] * chosen["cp"]) == 0
+    available = framework is not None and framework.sequence_parallel.value and divides
+    if chosen["tp"] > 1 and (workload.model.experts or available):
         implied["sequence_parallel"] = True
     return implied
 
