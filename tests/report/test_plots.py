@@ -16,6 +16,7 @@ from tests.found_studies import opened
 from tuner.core.quantity import GIB
 from tuner.core.text import token_count
 from tuner.costmodel.constants import USABLE_SHARE
+from tuner.report import plot_data
 from tuner.report.dashboard import graphs
 from tuner.report.figures import MAX_LOG_TICKS, _log_ticks, plots
 from tuner.report.plot_data import (
@@ -289,6 +290,20 @@ def test_the_plots_of_memory_draw_the_usable_memory_and_state_the_estimate() -> 
         label == f"simulated on the fullest GPU, {(rows[0].memory or 0) / GIB:.1f} GiB\n(estimate: {estimate:.1f} GiB)"
     )
     assert "leader's mean so far" in drawn["progress"].axes[0].get_legend_handles_labels()[1]
+
+
+def test_a_much_slower_job_is_drawn_at_the_edge(study: StudyResult, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that takes 1.5 times as long as the fastest would flatten the differences between all others."""
+    known = progress(study)
+    fastest = min(days for days in known.days[:-1] if days is not None)
+    series = replace(known, days=[*known.days[:-1], 4 * fastest], extrapolated=[None] * len(known.days))
+    monkeypatch.setattr(plot_data, "progress", lambda _: series)
+    with look():
+        (drawn,) = [plot.figure for plot in plots(study, rows_of(study)) if plot.name == "progress"]
+    axes = drawn.axes[0]
+    edge = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))[f"more than {1.5 * fastest:,.4g} days"]
+    assert list(edge.get_xdata()) == [len(known.days)]
+    assert axes.get_ylim()[1] < 1.6 * fastest
 
 
 def test_plots_are_watermarked_if_the_cluster_is_simulated(study: StudyResult) -> None:

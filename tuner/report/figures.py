@@ -67,17 +67,23 @@ def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
     return shown
 
 
+_MOST_SHOWN: Final = 1.5
+"""Multiple of the fastest training above which a job is drawn at the edge."""
+
+
 def _progress(study: StudyResult) -> Plot | None:
     data = plot_data.progress(study)
     if not data.outcomes:
         return None
     drawn = figure(9.0, 4.2)
     left, right = drawn.subplots(1, 2, sharey=True)
+    known = [days for days in (*data.days, *data.extrapolated) if days is not None]
+    most = _MOST_SHOWN * min(known, default=0.0)
     for axes, x, label in (
         (left, list(range(1, len(data.days) + 1)), "jobs"),
         (right, list(data.node_hours), "node-hours used"),
     ):
-        measured = [(at, days) for at, days in zip(x, data.days, strict=True) if days is not None]
+        measured = [(at, days) for at, days in zip(x, data.days, strict=True) if days is not None and days <= most]
         if measured:
             axes.plot(
                 *zip(*measured, strict=True),
@@ -88,17 +94,26 @@ def _progress(study: StudyResult) -> Plot | None:
                 label=measured_word(study),
                 rasterized=len(measured) > MAX_VECTOR_POINTS,
             )
-        predicted = [(at, days) for at, days in zip(x, data.extrapolated, strict=True) if days is not None]
+        predicted = [
+            (at, days) for at, days in zip(x, data.extrapolated, strict=True) if days is not None and days <= most
+        ]
         if predicted:
             axes.plot(*zip(*predicted, strict=True), "^", ms=6, mfc="none", color=GREEN, label="extrapolated")
-        best = [(at, days) for at, days in zip(x, data.best, strict=True) if days is not None]
+        best = [(at, days) for at, days in zip(x, data.best, strict=True) if days is not None and days <= most]
         if best:
             axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="leader's mean so far")
-        for outcome, (word, mark, colour) in OUTCOMES.items():
-            ended = [at for at, own in zip(x, data.outcomes, strict=True) if own == outcome]
+        slow = [
+            at
+            for at, *both in zip(x, data.days, data.extrapolated, strict=True)
+            if max(filter(None, both), default=0) > most
+        ]
+        edges = [(slow, 1.0, (f"more than {most:,.4g} days", "d", GREY))]
+        for outcome, shown in OUTCOMES.items():
+            edges.append(([at for at, own in zip(x, data.outcomes, strict=True) if own == outcome], -0.02, shown))
+        for ended, height, (word, mark, colour) in edges:
             if ended:
                 axes.plot(
-                    *(ended, [-0.02] * len(ended), mark),
+                    *(ended, [height] * len(ended), mark),
                     color=colour,
                     label=word,
                     ms=7,
@@ -110,7 +125,7 @@ def _progress(study: StudyResult) -> Plot | None:
         plain_numbers(axes.xaxis)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.xaxis.set_major_locator(MaxNLocator(nbins=6))
-    days_axis(left, [days for days in (*data.days, *data.extrapolated) if days is not None], days_label(study))
+    days_axis(left, [], days_label(study))
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((days for days in reversed(data.best) if days is not None), None)
     outcome = f"the best so far takes {span(last)} as {measured_word(study)}" if last else "nothing has been measured"
