@@ -253,6 +253,16 @@ def test_a_key_with_heads_of_another_width_is_explained(default_space: Space) ->
     assert verdict.nearest.key == "tp8-pp12-dp4-mbs2-z1"
 
 
+def test_long_sequences_name_the_mfu_without_the_masked_half_of_attention() -> None:
+    described: Any = {"model": "llama-3-8b", "gpu": "H100-80GB-SXM", "nodes": 4, "global_batch": 32}
+    made = plan(space_for(**described, seq=131072), top=1)
+    layers, scores = 32 * 218_103_808, 32 * 2 * 131072 * 4096  # elements that a token meets in a forward pass
+    whole = layers + 4096 * 128256 + scores
+    without = made.top[0].mfu * (whole - scores / 2) / whole
+    assert made.hint.endswith(f"without it, the first row's MFU is {without:.1%}.")
+    assert plan(space_for(**described), top=1).hint == ""
+
+
 def test_each_opening_of_an_empty_space_opens_it() -> None:
     """The number said is the number found when the change is made."""
     space = space_for(model="bloom-14400x80", exact_nodes=True)

@@ -68,10 +68,10 @@ def megatron_core_count(columns: Columns, *, gated: bool | None = None) -> Float
     """FLOPs that Megatron-Core and Megatron-Bridge divide by the time and print as TFLOP/s/GPU.
 
     The model's own operations with the causal half of the scores, those outside a window included, without the router
-    and without recompute; the gate's
-    matrix counts only under SwiGLU, or as `gated` says (`num_floating_point_operations` in Megatron-LM's
-    megatron/training/training.py and in Megatron-Bridge 0.3.1's flop_utils.py, less its terms of one vector a layer).
-    Releases of Megatron-Bridge after 26.04 count the gate of gpt-oss, whose activation is no SwiGLU.
+    and without recompute; the gate's matrix counts only under SwiGLU, or as `gated` says
+    (`num_floating_point_operations` in Megatron-LM's megatron/training/training.py and in Megatron-Bridge 0.3.1's
+    flop_utils.py, less its terms of one vector a layer). Releases of Megatron-Bridge after 26.04 count the gate of
+    gpt-oss, whose activation is no SwiGLU.
     """
     model = columns.workload.model
     counts = model.mlp_activation == "silu" if gated is None else gated

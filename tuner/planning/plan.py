@@ -15,7 +15,7 @@ from tuner.core.frameworks import record_of
 from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, column, either, interval, listed
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.flops import model_flops
+from tuner.costmodel.flops import causal_flops, model_flops
 from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.planning.cost import TopologyCost, costs
 from tuner.planning.memory_remedies import memory_remedy
@@ -32,6 +32,9 @@ MOST_ROWS: Final = 500_000
 
 _LONG_EXCHANGE: Final = 0.1
 """Share of the first row's time from which an exchange of tokens is worth overlapping."""
+
+_MUCH_MASKED: Final = 0.2
+"""Share of the operations from which the masked half of attention is named beside the MFU that counts it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,17 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
         seconds=time.perf_counter() - started,
         top=tuple(rows),
         remedy=remedy,
-        hint=_overlap_hint(space, rows[0]),
+        hint=" ".join(filter(None, [_overlap_hint(space, rows[0]), _masked_hint(space.columns(points[:1]), rows[0])])),
+    )
+
+
+def _masked_hint(first: Columns, row: TopologyCost) -> str:
+    """Return the MFU of the first row without the masked half of attention, if that is much of the operations."""
+    share = float(causal_flops(first)[0] / model_flops(first)[0])
+    if 1 - share < _MUCH_MASKED:
+        return ""
+    return (
+        f"TFLOPs and MFU count the masked half of attention; without it, the first row's MFU is {share * row.mfu:.1%}."
     )
 
 
