@@ -48,8 +48,8 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     print_table((*headers, "Trials"), lines, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
     print()
     print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
-    if unread := _unread(study):
-        print(f"{label}{unread}")
+    for note in filter(None, (_unread(study), _replayed_again(study))):
+        print(f"{label}{note}")
     for period in study.speed_periods:
         print(f"{label}{period.sentence()} The table shows times at the present speed.")
     print(_where(study, loop))
@@ -76,6 +76,20 @@ def _unread(study: StudyResult) -> str:
     if not unread:
         return ""
     return f"Not compared, because {counted(len(unread), 'job')} ran but could not be measured: {unread[-1].evidence}."
+
+
+def _replayed_again(study: StudyResult) -> str:
+    """Return how many jobs replayed a row that another one had replayed; empty if none did."""
+    from tuner.core.text import counted
+
+    runs = [(trial.proposal.key, trial.seconds) for trial in study.launched if trial.measured]
+    again = len(runs) - len(set(runs))
+    if study.launcher != "replay" or not again:
+        return ""
+    return (
+        f"{counted(again, 'job')} replayed a row of the table again, which adds no information: the intervals of such "
+        "topologies are too narrow."
+    )
 
 
 def _answer(study: StudyResult) -> list[str]:
