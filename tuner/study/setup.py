@@ -42,7 +42,7 @@ from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
 from tuner.study.store.recover import write_study_file
-from tuner.study.store.storage import refuse_lost, sqlite_url
+from tuner.study.store.storage import refuse_lost, refuse_second, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
 
@@ -63,6 +63,7 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         if tracker is not None:
             opened.callback(tracker.close)
         with _locked(settings.folder):
+            refuse_second(settings.folder, settings.storage)
             if settings.storage is None:
                 refuse_lost(settings.folder / "study.db")
             url = sqlite_url(settings.folder / "study.db") if settings.storage is None else settings.storage
@@ -81,7 +82,9 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         if tracker is not None:
             settings = replace(settings, on_event=_tracked(settings.on_event, tracker, store))
         loop = StudyLoop(settings, pool=pool, launcher=launcher, store=store, tally=tally)
-        write_study_file(settings.folder, store, loop.state.space.distributions, storage=settings.storage)
+        with _locked(settings.folder):
+            refuse_second(settings.folder, settings.storage)  # which a process may have written meanwhile
+            write_study_file(settings.folder, store, loop.state.space.distributions, storage=settings.storage)
         yield loop
 
 

@@ -19,8 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.core.text import shown
-from tuner.study.store.storage import MIN_SQLITE_BYTES, STORED_AT, STUDY_FILE, sqlite_url
-from tuner.study.store.storage_url import masked
+from tuner.study.store.storage import MIN_SQLITE_BYTES, STORED_AT, STUDY_FILE, located, sqlite_url
 from tuner.study.store.stored import settings_of, trial_of
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore, state_of
@@ -50,7 +49,7 @@ def write_study_file(
     document = {
         "schema": "tuner/recovery/1",
         "name": store.name,
-        **({STORED_AT: masked(storage)} if storage else {}),
+        **({STORED_AT: located(storage)} if storage else {}),
         "settings": store.settings,
         "site": store.attributes.get("site", ""),
         "distributions": {name: distribution_to_json(found) for name, found in distributions.items()},
@@ -93,6 +92,8 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     _remove(partial)
     try:
         trials = _write(partial, name, settings, str(document.get("site", "")), frozen)
+        if document.pop(STORED_AT, None):
+            write_object(folder / STUDY_FILE, document, private=True)
         _remove(database)
         partial.rename(database)
     except OSError as error:

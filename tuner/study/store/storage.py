@@ -72,7 +72,7 @@ def refuse_lost(file: Path) -> None:
     remedy = shlex.join(["tuner", "recover", file.parent.name, *there])
     if elsewhere := read_object(file.parent / STUDY_FILE).get(STORED_AT):
         raise StudyError(
-            f"study {shown(file.parent.name)} is stored in {shown(str(elsewhere))}: pass --storage with that URL. "
+            f"study {shown(file.parent.name)} is stored in {str(elsewhere)!r}: pass --storage with that URL. "
             f"If that database is lost, rebuild it with '{remedy}'."
         )
     if jobs:
@@ -81,6 +81,44 @@ def refuse_lost(file: Path) -> None:
             f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: rebuild the "
             f"database with '{remedy}', or move the folder away to start the study again."
         )
+
+
+def refuse_second(folder: Path, storage: str | None) -> None:
+    """Raise a `StudyError` if the jobs of a study's folder belong to another database: both would use its files."""
+    if not (document := read_object(folder / STUDY_FILE)):
+        return
+    own = sqlite_url(folder / "study.db")
+    stored, asked = str(document.get(STORED_AT) or own), located(storage or own)
+    if not _is_same(stored, asked):
+        remedy = "pass --storage with that URL" if document.get(STORED_AT) else "leave out --storage"
+        raise StudyError(
+            f"the jobs in {folder} belong to the study in {masked(stored)!r}, not in {asked!r}: {remedy} to "
+            f"continue it, or choose another --study or --runs. If that database has moved, delete "
+            f"{folder / STUDY_FILE} first."
+        )
+
+
+def located(url: str) -> str:
+    """Return a storage's URL without its password, and a SQLite file by its absolute path."""
+    parts = parse(url)
+    if parts.get_backend_name() == "sqlite" and parts.database and not parts.database.startswith("file:"):
+        url = parts.set(database=str(Path(parts.database).resolve())).render_as_string(hide_password=False)
+    return masked(url)
+
+
+def _is_same(stored: str, asked: str) -> bool:
+    """Whether two URLs are of one database. Earlier versions stored relative paths: only their names are compared."""
+    try:
+        first, second = parse(stored), parse(asked)
+    except InputError:
+        return False
+    if first.get_backend_name() == second.get_backend_name() == "sqlite":
+        one, other = Path(first.database or ""), Path(second.database or "")
+        return one.resolve() == other.resolve() if one.is_absolute() else one.name == other.name
+    places = [
+        (url.get_backend_name(), url.host, url.port, url.database, url.query.get("host")) for url in (first, second)
+    ]
+    return places[0] == places[1]
 
 
 class _WalConnection(sqlite3.Connection):
