@@ -25,7 +25,7 @@ from tuner.launch.contract import Launcher
 from tuner.launch.local.hostfile import PROGRAMS, HostfileProgram, read_hostfile
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.machine import check_jobs_can_run, computes_on_host, this_machine
-from tuner.launch.program import Program, WorkerProgram, axes_not_passed, program_of
+from tuner.launch.program import CommandTemplate, Program, WorkerProgram, axes_not_passed, program_of
 from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.slurm.commands import SlurmCommands
 from tuner.launch.slurm.launcher import SlurmLauncher
@@ -42,6 +42,7 @@ from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
 from tuner.study.store.recover import write_study_file
+from tuner.study.store.settings_difference import TRAINER_FILES
 from tuner.study.store.storage import refuse_lost, refuse_second, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
@@ -77,6 +78,8 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         if pool.values is not None:
             pool = pool.extended(topology_of(trial.proposal.topology) for trial in store.trials())
         _store_calibration(store, settings.calibration)
+        if settings.command is not None:
+            _store_directory(store)
         if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
             launcher.resume_at(max((trial.result.clock for trial in store.trials() if trial.result), default=0.0))
         if tracker is not None:
@@ -111,6 +114,21 @@ def _store_calibration(store: TrialStore, calibration: Calibration | None) -> No
     text = site_text(calibration, source=f"study {store.name}") if calibration else ""
     if store.attributes.get("site", "") != text:
         store.set_attribute("site", text)
+
+
+def _store_directory(store: TrialStore) -> None:
+    """Store the directory in which the study's command runs; warn of another one, whose files it would use."""
+    here = str(Path.cwd())
+    there = store.attributes.get("directory")
+    if there is None:
+        store.set_attribute("directory", here)
+    elif there != here:
+        warnings.warn(
+            f"study {store.name} was started in {there}, and new jobs run in {here}: relative paths in --command "
+            "now name other files.",
+            TunerWarning,
+            stacklevel=4,
+        )
 
 
 def _cluster(settings: StudySettings, tally: Tally | None) -> tuple[CandidatePool, Launcher, dict[str, Any]]:
@@ -204,6 +222,8 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
     for name in ("log", "trainer"):
         if getattr(settings, name) is not None:
             identity[name] = getattr(settings, name)
+    if isinstance(program, CommandTemplate) and program.trainer is not None:
+        identity[TRAINER_FILES] = program.trainer.digests
     return program, identity
 
 

@@ -6,15 +6,18 @@ What its arguments fix of the model, the sequence and the batch describes the wo
 
 from __future__ import annotations
 
+import hashlib
+import json
 import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import Any, Final
 
+from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, TunerWarning, UnknownName
 from tuner.core.frameworks import ANY
@@ -50,6 +53,8 @@ class TrainerCommand:
     words: tuple[str, ...]
     fixed: Mapping[str, str]
     """The flags of the command as the user gave it, with their values joined by spaces."""
+    arguments: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """The words of each arguments file."""
 
     @classmethod
     def parse(cls, name: str, command: str) -> TrainerCommand:
@@ -58,9 +63,11 @@ class TrainerCommand:
             raise UnknownName("trainer", name, tuple(KINDS))
         kind = KINDS[name]
         try:
-            words = [word for given in shlex.split(command) for word in _expanded(given)]
+            given = shlex.split(command)
+            arguments = {word[1:]: _read_arguments(word[1:]) for word in given if word.startswith("@")}
         except ValueError as error:
             raise InputError(f"--command {shown(command)} is not a valid shell command: {error}.") from None
+        words = [word for one in given for word in (arguments[one[1:]] if one.startswith("@") else [one])]
         head, launched = list[str](), dict[str, str]()
         if kind.launcher is not None:
             start, flags, words = kind.launcher.split(words)
@@ -68,7 +75,8 @@ class TrainerCommand:
             head = [*start, *(word for flag in kept for word in flag)]
             launched = {name: value for flag in flags for name, value in _flags(flag, kind).items()}
         fixed = kind.expand({**_flags(words, kind), **launched})
-        return cls(kind=kind, head=tuple(head), words=tuple(_without(words, kind)), fixed=fixed)
+        kept_words = tuple(_without(words, kind))
+        return cls(kind=kind, head=tuple(head), words=kept_words, fixed=fixed, arguments=arguments)
 
     @property
     def starts_ranks(self) -> bool:
@@ -97,11 +105,25 @@ class TrainerCommand:
     @cached_property
     def own_config(self) -> Mapping[str, Any] | None:
         """The user's own DeepSpeed config; None if the command names none."""
+        return None if self._own_config_file is None else read_config(self._own_config_file)
+
+    @property
+    def _own_config_file(self) -> str | None:
         named = next((self.fixed[flag] for flag in self.kind.ds_config_flags if self.fixed.get(flag)), "{ds_config}")
         if not Path(named).exists():  # accelerate launch --deepspeed_config_file FILE SCRIPT
             named = named.split()[0]
         uses_deepspeed = self.kind.framework(self.fixed) in ("deepspeed", "megatron-deepspeed")
-        return read_config(named) if uses_deepspeed and named != "{ds_config}" else None
+        return named if uses_deepspeed and named != "{ds_config}" else None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """A digest of the content of each configuration file that the command names, by its name there."""
+        found: dict[str, Any] = dict(self.arguments)
+        if self._own_config_file is not None:
+            found[self._own_config_file] = self.own_config
+        files = [self.fixed[flag] for flag in self.kind.config_flags if flag in self.fixed]
+        found |= {file: catalog.read_toml(Path(file)) for file in files}
+        return {file: _digest(content) for file, content in found.items()}
 
     @property
     def ds_config(self) -> Callable[[Mapping[str, Any]], Mapping[str, Any]] | None:
@@ -219,15 +241,17 @@ def starts_ranks(words: Sequence[str]) -> bool:
     return any(name in _STARTERS for name in names) or any(word in _STARTER_MODULES for word in words[:4])
 
 
-def _expanded(word: str) -> list[str]:
-    """Return the words of an arguments file, or the word itself."""
-    if not word.startswith("@"):
-        return [word]
+def _digest(content: Any) -> str:
+    return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def _read_arguments(file: str) -> list[str]:
+    """Return the words of an arguments file."""
     try:
-        return shlex.split(Path(word[1:]).read_text(), comments=True)
+        return shlex.split(Path(file).read_text(), comments=True)
     except (OSError, UnicodeError) as error:
         raise InputError(
-            f"the arguments file {shown(word[1:])} of --command cannot be read: "
+            f"the arguments file {shown(file)} of --command cannot be read: "
             f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
         ) from None
 

@@ -91,6 +91,8 @@ class TrainerKind:
     expresses."""
     expand: Callable[[Flags], Flags] = lambda flags: flags
     """Returns the flags with those of the configuration files that they name."""
+    config_flags: Sequence[str] = ()
+    """The flags that name a configuration file in TOML."""
     is_hyphen_underscore: bool = False
     """Whether `--a-b` is the same flag as `--a_b`."""
     has_overrides: bool = False

@@ -302,5 +302,6 @@ TORCHTITAN: Final = TrainerKind(
     check=_check,
     model=_model,
     expand=_with_toml,
+    config_flags=(_CONFIG_FILE,),
     is_hyphen_underscore=True,
 )

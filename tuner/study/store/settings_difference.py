@@ -6,7 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.documents import fabric_of, stated
+from tuner.core.text import listed
 from tuner.space.rules import current_name
+
+TRAINER_FILES: Final = "trainer_files"
+"""Settings with the digest of each configuration file that the command of a trainer names."""
+
+OTHER_CONTENT: Final = "other content of"
+"""Begins the difference of such files."""
 
 
 def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
@@ -15,6 +22,8 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     names = {*begun, *asked} - {"schema"}
     for name in (*_FIRST, *sorted(names.difference(_FIRST))):
         if begun.get(name) != asked.get(name):
+            if name == TRAINER_FILES:
+                return _changed_files(begun.get(name, {}), asked.get(name, {}))
             return _first_difference(name, begun.get(name), asked.get(name))
     return ""
 
@@ -45,9 +54,11 @@ def _known(value: Any) -> Any:
 def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings without those fields of workloads and models that the study began too early to record.
 
-    The same holds for the rates of its GPU and for the fabric of a known cluster.
+    The same holds for the rates of its GPU, for the fabric of a known cluster and for the files of its trainer.
     """
     known: dict[str, Any] = dict(asked)
+    if TRAINER_FILES not in begun:
+        known.pop(TRAINER_FILES, None)
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
@@ -66,6 +77,11 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
 
 _FIRST: Final = ("launcher", "trainer", "command", "cluster", "rules", "workload")
 """Settings from which others follow, in the order in which they are named."""
+
+
+def _changed_files(begun: Mapping[str, str], asked: Mapping[str, str]) -> str:
+    names = sorted(name for name in {*begun, *asked} if begun.get(name) != asked.get(name))
+    return f"{OTHER_CONTENT} {listed(names)}"
 
 
 def _first_difference(name: str, begun: Any, asked: Any) -> str:

@@ -37,7 +37,8 @@ def settings_of(attribute: Any, study: str) -> dict[str, Any]:
             f"study {study!r} was started by a later version of tuner, with schema {schema}; {__version__} reads up to "
             f"{SCHEMA}: pip install --upgrade tuner."
         )
-    wrong = [name for name in ("workload", "cluster", "rules", "axes") if not isinstance(attribute.get(name, {}), dict)]
+    parts = ("workload", "cluster", "rules", "axes", "trainer_files")
+    wrong = [name for name in parts if not isinstance(attribute.get(name, {}), dict)]
     if wrong or not isinstance(attribute.get("parts", []), list):
         raise StudyError(f"the {(wrong or ['parts'])[0]} of study {study!r} cannot be read: restore its database.")
     return dict(attribute)

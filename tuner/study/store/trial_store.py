@@ -29,7 +29,7 @@ from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
-from tuner.study.store.settings_difference import difference_of
+from tuner.study.store.settings_difference import OTHER_CONTENT, difference_of
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
 from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document
@@ -358,6 +358,11 @@ def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
             f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
             "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
             f"--from {name}, which uses its measurements"
+        )
+    if difference.startswith(OTHER_CONTENT):
+        return (
+            f": restore it to continue the study, or start another with --study NAME --from {name}, which uses its "
+            "measurements"
         )
     place, axis = difference.partition(" ")[0].rpartition(".")[::2]
     if place == "axes" and len(values := settings["axes"].get(axis, ())) in range(1, _MOST_VALUES + 1):

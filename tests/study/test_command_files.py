@@ -1,0 +1,116 @@
+"""A study continues only with the configuration files of its command as they were."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tuner.core.errors import OtherStudy, TunerWarning
+from tuner.launch.trainers.command import TrainerCommand
+from tuner.study.api import study_settings
+from tuner.study.setup import open_loop
+
+MEGATRON = (
+    "--num-layers 4 --hidden-size 256 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128 "
+    "--global-batch-size 16 --micro-batch-size 1 --bf16 --vocab-size 1024"
+)
+CONFIG = '{{"zero_optimization": {{"reduce_bucket_size": {}}}}}'
+TITAN = "[model]\nflavor='8B'\n[optimizer]\nlr={}\n"
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """A function that starts or continues a study in a working directory."""
+    monkeypatch.chdir(tmp_path)
+
+    def open_study(command: str, trainer: str | None, **given: Any) -> None:
+        found = study_settings(
+            launcher="local",
+            command=command,
+            trainer=trainer,
+            nodes=1,
+            gpus_per_node=2,
+            budget=1,
+            study="s",
+            runs=tmp_path / "runs",
+            **given,
+        )
+        with open_loop(found):
+            pass
+
+    return open_study
+
+
+@pytest.mark.parametrize(
+    ("trainer", "file", "first", "second", "command"),
+    [
+        ("megatron-lm", "args.txt", f"{MEGATRON} --lr 1", f"{MEGATRON} --lr 2", "python t.py @args.txt"),
+        ("hf", "ds.json", CONFIG.format(1), CONFIG.format(2), "python t.py --deepspeed ds.json"),
+        ("torchtitan", "job.toml", TITAN.format(1), TITAN.format(2), "train.py --job.config_file job.toml"),
+    ],
+)
+def test_a_digest_is_that_of_a_files_content(
+    trainer: str, file: str, first: str, second: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Empty lines are no content."""
+    monkeypatch.chdir(tmp_path)
+    found = []
+    for text in (first, second, f"\n{first}\n"):
+        (tmp_path / file).write_text(text)
+        found.append(TrainerCommand.parse(trainer, command).digests)
+    assert [list(digests) for digests in found] == [[file]] * 3
+    assert found[0] == found[2] != found[1]
+
+
+def test_a_changed_file_of_a_trainers_command_is_refused_by_its_name(
+    tmp_path: Path, opened: Callable[..., None]
+) -> None:
+    def with_arguments(text: str) -> None:
+        (tmp_path / "args.txt").write_text(text)
+        opened("python t.py @args.txt", "megatron-lm")
+
+    with_arguments(MEGATRON)
+    with pytest.raises(OtherStudy, match=r"was started with other content of args\.txt: restore it to continue"):
+        with_arguments(f"{MEGATRON} --lr 2")
+    with_arguments(MEGATRON)
+
+
+def test_a_study_that_predates_the_digests_continues(tmp_path: Path, opened: Callable[..., None]) -> None:
+    (tmp_path / "args.txt").write_text(MEGATRON)
+    found = study_settings(
+        launcher="local",
+        command="python t.py @args.txt",
+        trainer="megatron-lm",
+        gpus_per_node=2,
+        budget=1,
+        study="s",
+        runs=tmp_path / "runs",
+    )
+    with open_loop(found) as loop:
+        stored = loop.store.settings
+        assert len(stored.pop("trainer_files")["args.txt"]) == 16
+        loop.store.set_attribute("settings", stored)
+    (tmp_path / "args.txt").write_text(f"{MEGATRON} --lr 2")
+    opened("python t.py @args.txt", "megatron-lm")
+
+
+def test_a_command_in_another_directory_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[..., None]
+) -> None:
+    """Its relative paths name other files there; the directory in which the study was started stays the usual one."""
+    given: dict[str, Any] = {"model": "tiny", "global_batch": 8, "settings": ["tp=1", "pp=1"], "framework": "any"}
+    command = "python t.py {micro_batch} {zero} {recompute}"
+    (tmp_path / "sub").mkdir()
+    for directory in (tmp_path, tmp_path / "sub", tmp_path / "sub", tmp_path):
+        monkeypatch.chdir(directory)
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", TunerWarning)
+            opened(command, None, **given)
+        said = [str(warning.message) for warning in caught if "was started in" in str(warning.message)]
+        assert len(said) == (directory != tmp_path)
+        for message in said:
+            assert f"was started in {tmp_path}, and new jobs run in {directory}: relative paths" in message
