@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import tuner
 from tuner.core.errors import OtherStudy, TunerWarning
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.study.api import study_settings
@@ -114,3 +115,14 @@ def test_a_command_in_another_directory_is_warned_of(
         assert len(said) == (directory != tmp_path)
         for message in said:
             assert f"was started in {tmp_path}, and new jobs run in {directory}: relative paths" in message
+
+
+def test_stop_needs_no_file_of_the_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, opened: Callable[..., None]
+) -> None:
+    """It starts no job, and is usable from any directory."""
+    (tmp_path / "args.txt").write_text(MEGATRON)
+    opened("python t.py @args.txt", "megatron-lm")
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path / "sub")
+    assert tuner.stop_study("s", runs="../runs") == []

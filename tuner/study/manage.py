@@ -214,13 +214,12 @@ def _launcher(settings: dict[str, Any], folder: Path) -> Launcher | None:
     if settings["launcher"] not in ("slurm", "local", "hostfile"):
         return None
     cluster = cluster_of(settings["cluster"])
-    program = program_of(
+    program = program_of(  # without the trainer, whose files may be gone: no job is launched
         settings.get("command"),
         accelerator=settings["accelerator"],
         seed=settings["seed"],
         step_pattern=settings.get("step_pattern"),
         log=settings.get("log"),
-        trainer=settings.get("trainer"),
     )
     if settings["launcher"] == "slurm":
         return SlurmLauncher(program, nodes=cluster.nodes, notes=folder)
