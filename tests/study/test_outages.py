@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import signal
+import sqlite3
 import time
 import warnings
+from contextlib import closing
+from pathlib import Path
 
 import optuna
 import pytest
@@ -12,8 +15,10 @@ import sqlalchemy.exc
 
 from tuner.core.errors import TunerWarning
 from tuner.core.interrupts import remember_interrupts
-from tuner.study.store import outages
+from tuner.study.store import outages, storage
 from tuner.study.store.outages import is_outage
+from tuner.study.store.trial import Proposal
+from tuner.study.store.trial_store import TrialStore
 
 psycopg = pytest.importorskip("psycopg")
 
@@ -40,6 +45,7 @@ AWAY = [
     operational(psycopg.errors.CannotConnectNow("the database system is starting up")),
     operational(psycopg.errors.TooManyConnections("sorry, too many clients already")),
     operational(psycopg.errors.ConnectionFailure("server closed the connection")),
+    operational(sqlite3.OperationalError("database is locked")),
     sqlalchemy.exc.PendingRollbackError("can't reconnect until invalid transaction is rolled back"),
 ]
 REFUSED = [
@@ -116,6 +122,33 @@ def test_a_nested_call_fails_at_once(patience: tuple[outages.Patient, list[float
     with pytest.warns(TunerWarning):
         assert patience[0](lambda: patience[0](inner)) == "answer"
     assert patience[1] == [0.5, 1]
+
+
+def test_a_locked_sqlite_file_is_waited_for_and_its_heartbeats_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process, such as a backup, may write for longer than a connection waits."""
+    monkeypatch.setattr(storage, "PATIENCE", 0.01)
+    store = TrialStore.open(f"sqlite:///{tmp_path}/s.db", "s", {})
+    topology = {"nodes": 1, "tp": 1, "pp": 1, "dp": 1, "micro_batch": 1}
+    trial = store.claim(Proposal(key="k", params={}, topology=topology, repeat=0, nodes=1, tag="t"), {})
+    assert trial is not None
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as backup:
+        backup.execute("BEGIN IMMEDIATE")
+        pauses: list[float] = []
+
+        def ends(seconds: float) -> None:
+            pauses.append(seconds)
+            if len(pauses) == 3:
+                backup.execute("COMMIT")
+
+        monkeypatch.setattr(time, "sleep", ends)
+        store.heartbeat(trial)
+        assert pauses == []
+        with pytest.warns(TunerWarning, match=r"s\.db is locked by another process; waiting up to 10 minutes\.$"):
+            store.started(trial, "handle")
+    assert pauses == [0.5, 1, 2]
+    store.close()
 
 
 @pytest.mark.parametrize("place", ["in the call", "as the warning is written", "in the pause"])

@@ -1,4 +1,4 @@
-"""Wait for a database server that is away: restarting, failing over, or cut off from this machine."""
+"""Wait for a database server that is away, restarting, failing over or cut off, and for a locked SQLite file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CALLS: Final = (
     *("set_study_system_attr", "get_study_system_attrs", "get_study_name_from_id", "get_study_directions"),
     *("_create_new_trial", "set_trial_param", "_set_trial_param", "set_trial_state_values", "set_trial_user_attr"),
     *("set_trial_system_attr", "set_trial_intermediate_value", "get_trial_id_from_study_id_trial_number", "get_trial"),
-    *("get_all_trials", "_get_trials", "_get_best_trial_id", "record_heartbeat", "_get_stale_trial_ids"),
+    *("get_all_trials", "_get_trials", "_get_best_trial_id", "_get_stale_trial_ids"),
 )
 """Optuna's methods that are one transaction each, public or called by its cache."""
 
@@ -44,16 +44,18 @@ Patient = Callable[[Callable[[], Any]], Any]
 def wait_out_outages(database: RDBStorage, url: str) -> Patient:
     """Make every call of the storage wait for its server; return a wrapper that does the same for other transactions.
 
-    Ctrl-C waits until the call is over; after it no call waits, so that a search can end.
+    Only heartbeats do not wait, because others follow. Ctrl-C waits until the call is over; after it no call waits, so
+    that a search can end.
     """
     patience = _Patience(database, url)
     for name in _CALLS:
         setattr(database, name, patience.method(getattr(database, name)))
+    database.record_heartbeat = patience.method(database.record_heartbeat, limit=0.0)  # type: ignore[method-assign]
     return patience.call
 
 
 def is_outage(error: BaseException | None) -> bool:
-    """Whether the server is unreachable, rather than refusing the request."""
+    """Whether the server is unreachable, or a SQLite file locked, rather than refusing the request."""
     if isinstance(error, optuna.exceptions.StorageInternalError):
         error = error.__cause__
     if isinstance(error, sqlalchemy.exc.PendingRollbackError):
@@ -62,6 +64,8 @@ def is_outage(error: BaseException | None) -> bool:
         return False
     if error.connection_invalidated:
         return True
+    if is_lock(error):
+        return True
     module = type(error.orig).__module__.partition(".")[0]
     if module in ("psycopg", "psycopg2"):
         state = getattr(error.orig, "sqlstate", None) or getattr(error.orig, "pgcode", None)
@@ -69,34 +73,37 @@ def is_outage(error: BaseException | None) -> bool:
     return bool(error.orig and error.orig.args and error.orig.args[0] in _REFUSED_CONNECTION)
 
 
+def is_lock(error: BaseException) -> bool:
+    """Whether another process, such as a backup, has locked a SQLite file for longer than a connection waits."""
+    return "database is locked" in str(error.__cause__ or error)
+
+
 class _Patience:
     def __init__(self, database: RDBStorage, url: str) -> None:
         self._database, self._url = database, masked(url)
-        # A SQLite file has no server: what it refuses, it refuses again.
-        self._limit = 0.0 if url.startswith("sqlite") else MAX_OUTAGE
         self._inside = False
 
-    def method(self, call: Callable[..., Any]) -> Callable[..., Any]:
+    def method(self, call: Callable[..., Any], limit: float = MAX_OUTAGE) -> Callable[..., Any]:
         """Return the method, made patient."""
 
         @functools.wraps(call)
         def patient(*args: Any, **kwargs: Any) -> Any:
-            return self.call(lambda: call(*args, **kwargs))
+            return self.call(lambda: call(*args, **kwargs), limit)
 
         return patient
 
-    def call(self, call: Callable[[], Any]) -> Any:
+    def call(self, call: Callable[[], Any], limit: float = MAX_OUTAGE) -> Any:
         """Call the function until the server answers; within another such call it fails at once."""
         if self._inside:
             return call()
         self._inside = True
         try:
-            return self._repeat(call)
+            return self._repeat(call, limit)
         finally:
             self._inside = False
 
-    def _repeat(self, call: Callable[[], Any]) -> Any:
-        pause, deadline = FIRST_PAUSE, time.monotonic() + self._limit
+    def _repeat(self, call: Callable[[], Any], limit: float) -> Any:
+        pause, deadline = FIRST_PAUSE, time.monotonic() + limit
         while True:
             try:
                 with defer_interrupts():
@@ -104,9 +111,10 @@ class _Patience:
             except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
                 if not is_outage(error) or time.monotonic() >= deadline or was_interrupted():
                     raise
+                problem = "locked by another process" if is_lock(error) else "unreachable"
             if pause == FIRST_PAUSE:
-                minutes = f"{self._limit / 60:.0f} minutes"
-                warnings.warn(f"{self._url} is unreachable; waiting up to {minutes}.", TunerWarning, stacklevel=2)
+                minutes = f"{limit / 60:.0f} minutes"
+                warnings.warn(f"{self._url} is {problem}; waiting up to {minutes}.", TunerWarning, stacklevel=2)
             with suppress(sqlalchemy.exc.SQLAlchemyError):
                 self._database.remove_session()  # which forgets the broken connection
             time.sleep(pause)

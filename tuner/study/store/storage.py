@@ -35,7 +35,7 @@ GRACE: Final = 120
 """Seconds without a heartbeat after which a watcher on another machine counts as dead."""
 
 PATIENCE: Final = 30
-"""Seconds that a process waits for another process's write to a SQLite file."""
+"""Seconds that a process waits in one attempt for another process's write to a SQLite file."""
 
 CREATION_ATTEMPTS: Final = 5
 """Times that a process tries to create the tables of an empty database."""

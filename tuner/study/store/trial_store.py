@@ -29,6 +29,7 @@ from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
+from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import OTHER_CONTENT, difference_of
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
@@ -236,7 +237,7 @@ class TrialStore:
         with understood(self.url), defer_interrupts():
             trial_id = self.storage.create_new_trial(self._id, template)
             number = self.storage.get_trial_number_from_id(trial_id)
-            self._database.record_heartbeat(trial_id)
+            self._record_heartbeat(trial_id)
             trial = Trial(number=number, proposal=proposal)
             twin = next((other for other in self._earlier(trial) if other.proposal.tag == proposal.tag), None)
             if twin is not None:  # stored before an outage of the server, which did not say so
@@ -297,9 +298,16 @@ class TrialStore:
         return self.owners().get(trial.number) == owner
 
     def heartbeat(self, trial: Trial) -> None:
-        """Record a heartbeat of the process that owns the trial."""
+        """Record a heartbeat of the process that owns the trial, unless the database is away or locked."""
         with understood(self.url):
-            self._database.record_heartbeat(self._trial_id(trial))
+            self._record_heartbeat(self._trial_id(trial))
+
+    def _record_heartbeat(self, trial_id: int) -> None:
+        try:
+            self._database.record_heartbeat(trial_id)
+        except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
+            if not is_outage(error):
+                raise
 
     def end(self, trial: Trial, result: JobResult) -> None:
         """Store the result of a trial, then close it. Ending a trial twice changes nothing."""
