@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.found_studies import study_in
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
+from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.site_file import site_of
+from tuner.space.build import space_for
+from tuner.study.limits import Limits
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.warm_start import calibration_from_study, existing
 
 
@@ -26,6 +34,30 @@ def test_a_calibration_refers_to_the_final_speed_of_the_study(tmp_path: Path) ->
     steady = calibration_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
     assert changed.period != ""
     assert steady.period == ""
+
+
+def test_a_study_keeps_its_calibration_until_it_is_given_another_one(tmp_path: Path) -> None:
+    """Without one it continues with the stored one, and a warning names the change to another one."""
+    first = calibration_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
+    second = calibration_from_study("drifting", runs=study_in(tmp_path, "drifting"), storage=None)
+    space = space_for(model="gpt-1.3b", nodes=1, settings=["tp=1", "recompute=none"])
+    settings = StudySettings(space=space, limits=Limits(budget=1), study="s", runs=tmp_path / "runs")
+
+    def opened(calibration: Calibration | None) -> tuple[str, Calibration | None]:
+        with open_loop(replace(settings, calibration=calibration)) as loop:
+            return loop.store.attributes["site"], loop.settings.calibration
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TunerWarning)
+        stored, _ = opened(first)
+        assert stored
+        again, kept = opened(None)
+        assert again == stored
+        assert kept is not None
+        assert kept.site == site_of(stored, "s").site
+        assert opened(first)[0] == stored
+    with pytest.warns(TunerWarning, match="study s continues with another calibration than before"):
+        assert opened(second)[0] != stored
 
 
 def test_a_replayed_study_refers_to_its_table(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from tuner.core.errors import EmptySpace, StudyError, TunerWarning
 from tuner.core.interrupts import remember_interrupts
 from tuner.core.text import either
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.site_file import site_text
+from tuner.costmodel.site_file import site_of, site_text
 from tuner.launch.contract import Launcher
 from tuner.launch.local.hostfile import PROGRAMS, HostfileProgram, read_hostfile
 from tuner.launch.local.launcher import LocalLauncher
@@ -75,9 +75,14 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         if tally is not None and (space := as_stored(settings.space, store.settings)) is not settings.space:
             settings = replace(settings, space=space)
             pool = _legal(settings, tally)  # the study began before a policy was added, or frameworks were
+        if settings.calibration is not None:
+            _store_calibration(store, settings.calibration)
+        elif stored := store.attributes.get("site"):
+            settings = replace(settings, calibration=site_of(stored, f"the study {store.name}"))
+            if pool.values is not None:
+                pool = _legal(settings, None)  # the most promising topologies by this calibration
         if pool.values is not None:
             pool = pool.extended(topology_of(trial.proposal.topology) for trial in store.trials())
-        _store_calibration(store, settings.calibration)
         if settings.command is not None:
             _store_directory(store)
         if isinstance(launcher, SimulatedLauncher | ReplayLauncher):
@@ -109,11 +114,19 @@ def _tracked(
     return forward
 
 
-def _store_calibration(store: TrialStore, calibration: Calibration | None) -> None:
+def _store_calibration(store: TrialStore, calibration: Calibration) -> None:
     """Store the calibration that the study starts from, so that every reader ranks its trials identically."""
-    text = site_text(calibration, source=f"study {store.name}") if calibration else ""
-    if store.attributes.get("site", "") != text:
-        store.set_attribute("site", text)
+    text = site_text(calibration, source=f"study {store.name}")
+    if (stored := store.attributes.get("site", "")) == text:
+        return
+    store.set_attribute("site", text)
+    if stored:
+        warnings.warn(
+            f"study {store.name} continues with another calibration than before, which changes its estimates and the "
+            "ranking.",
+            TunerWarning,
+            stacklevel=4,
+        )
 
 
 def _store_directory(store: TrialStore) -> None:
