@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import Run
+from tuner.core.errors import InputError, TunerError
 from tuner.study.api import study_settings
+from tuner.study.store.storage import open_storage
 from tuner.study.store.storage_url import masked, without_secrets
 
 needs_driver = pytest.mark.skipif(importlib.util.find_spec("psycopg") is None, reason="wants psycopg")
@@ -89,6 +93,32 @@ def test_an_empty_storage_is_named_without_its_options(run: Run, tmp_path: Path)
     said = run("list", "--storage", f"sqlite:///{tmp_path}/x.db?mode=rwc&vfs_key=s3cret")
     assert "No studies in sqlite:///" in said.out
     assert "s3cret" not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("sqlite://", "sqlite:///", "sqlite:///:memory:", "sqlite:///:memory:?cache=shared"),
+        *("sqlite+pysqlite:///:memory:", "sqlite:///file::memory:?uri=true", "sqlite:///file:x?mode=memory&uri=true"),
+    ],
+)
+def test_no_spelling_of_a_database_in_memory_is_accepted(url: str) -> None:
+    """It would lose the study."""
+    with pytest.raises(InputError, match="is in memory and would lose the study"):
+        open_storage(url, create=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("postgresql+asyncpg://host/s", "asynchronous driver, which Optuna does not support; write postgresql://"),
+        ("postgresql+pg8000://host/s", "needs a driver that is not installed; pip install pg8000 beside tuner."),
+    ],
+)
+def test_the_error_of_a_missing_driver_names_it(url: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pg8000", None)
+    with pytest.raises(TunerError, match=re.escape(message)):
+        open_storage(url)
 
 
 @pytest.mark.parametrize("command", [["list"], ["stop", "s"], ["report", "s"], ["evaluate", "s"]])

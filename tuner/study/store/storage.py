@@ -182,8 +182,10 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
     Without `create`, a SQLite file must exist.
     """
     parsed = parse(url)
-    if re.fullmatch(r"sqlite://(/?|/:memory:)", url):
-        raise InputError(f"--storage {url} is in memory and would lose the study; use a file: sqlite:///study.db.")
+    if _is_in_memory(parsed):
+        raise InputError(
+            f"--storage {masked(url)} is in memory and would lose the study; use a file: sqlite:///study.db."
+        )
     file = parsed.database if parsed.get_backend_name() == "sqlite" and "file:" not in (parsed.database or "") else None
     if file and not create and not Path(file).exists():
         raise InputError(f"there is no database {file}; check the path in --storage.")
@@ -195,6 +197,11 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
         if read_only is None:
             arguments["connect_args"]["factory"] = _WalConnection
     with understood(url):
+        if "+" in parsed.drivername and parsed.get_dialect().is_async:
+            raise InputError(
+                f"--storage {masked(url)} names an asynchronous driver, which Optuna does not support; write "
+                f"{parsed.get_backend_name()}:// for another one."
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # heartbeats, since version 2.9
             try:
@@ -206,6 +213,14 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
                 ) from None
         patient = wait_out_outages(database, url)
         return Storage(url, database, get_storage(database), patient)
+
+
+def _is_in_memory(url: sqlalchemy.URL) -> bool:
+    """Whether a SQLite database is in memory, and lost when this process ends."""
+    name = url.database or ""
+    return url.get_backend_name() == "sqlite" and (
+        name in ("", ":memory:") or name.startswith("file::memory:") or url.query.get("mode") == "memory"
+    )
 
 
 def _created(url: str, **arguments: Any) -> RDBStorage:
@@ -253,7 +268,7 @@ def understood(url: str) -> Iterator[None]:
     except ImportError as error:
         missing = error.__context__ if isinstance(error.__context__, ImportError) else error
         package = "'.[postgres]' in tuner's checkout"
-        if not url.startswith("postgresql"):
+        if re.match(r"postgres(ql)?(\+psycopg)?://", url) is None:
             package = f"{_PACKAGES.get(missing.name or '', missing.name or 'it')} beside tuner"
         raise MissingDependency(f"{masked(url)} needs a driver that is not installed; pip install {package}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
