@@ -15,6 +15,7 @@ from tests.study.scripted import MEASURED, begun, running_of, stored
 from tuner.core.outcomes import Outcome
 from tuner.space.build import space_for
 from tuner.study import loop
+from tuner.study.limits import Limits
 from tuner.study.store.recover import recover_study
 from tuner.study.watchdog import StopDecision
 
@@ -114,6 +115,19 @@ def test_elapsed_time_counts_from_the_start_of_the_study(study: Callable[..., An
     launcher.clock += 25.0
     assert made._elapsed() == 25.0
     assert made.store.attributes["began"] == 1000.0
+
+
+def test_a_clock_that_is_set_back_gives_no_time_back(study: Callable[..., Any]) -> None:
+    """The time of the last result counts, so that a deadline that has passed stays passed."""
+    made, launcher, _ = study(Limits(budget=1))
+    assert made._elapsed() == 0.0
+    launcher.clock -= 300.0
+    assert made._elapsed() == 0.0
+    launcher.clock += 340.0
+    made.run()
+    ended = made.state.trials[0].result.clock
+    launcher.clock = 500.0
+    assert made._elapsed() == ended - 1000.0 > 0.0
 
 
 def test_the_deadline_of_a_resumed_study_counts_from_its_first_job(study: Callable[..., Any]) -> None:

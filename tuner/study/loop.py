@@ -385,15 +385,15 @@ class StudyLoop:
         self._report("ended", result.reason, replace(trial, result=result))
 
     def _elapsed(self) -> float:
-        """Seconds since the study's first process began, by the launcher's clock."""
+        """Seconds since the study's first process began, by the launcher's clock, or to the last result if later."""
+        results = [trial.result for trial in self.state.trials if trial.launched and trial.result is not None]
         if self._began is None:
             self._began = self.store.attributes.get("began")
         if self._began is None:  # new, or from a version that stored it only with a deadline
-            results = [trial.result for trial in self.state.trials if trial.launched and trial.result is not None]
             starts = [result.clock - result.elapsed for result in results if result.clock]
             self._began = min([*starts, self.launcher.now()])
             self.store.set_attribute("began", self._began)
-        return self.launcher.now() - self._began
+        return max([self.launcher.now(), self._began, *(result.clock for result in results)]) - self._began
 
     def _report(self, kind: EventKind, text: str, trial: Trial | None = None) -> None:
         self.settings.on_event(StudyEvent(kind=kind, text=text, trial=trial))
