@@ -95,6 +95,12 @@ def test_a_corrupt_trial_is_named_and_the_others_are_read(statement: str, corrup
     store.close()
 
 
+def test_several_corrupt_trials_are_left_out_with_one_warning(corrupt: Corrupt) -> None:
+    runs = corrupt(ENDING.format("""'"text"'""").replace("= 2", "> 1"))
+    with pytest.warns(TunerWarning, match=r"trial 1 and 1 more of study 's' cannot be read .*; they are left out\."):
+        assert [trial.number for trial in open_study("s", runs=runs).trials] == [0]
+
+
 @pytest.mark.parametrize(("statement", "words"), STUDIES)
 def test_a_corrupt_study_is_reported_in_one_sentence(statement: str, words: str, corrupt: Corrupt) -> None:
     """Unreadable settings or speed periods are one error sentence; the list leaves the study out with a warning."""

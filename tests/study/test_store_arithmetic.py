@@ -213,6 +213,12 @@ def test_settings_of_another_program_or_a_later_version_are_refused(schema: str 
         ({"rules": {"policies": ["a"], "allowed": []}}, {"rules": {"policies": ["b"], "allowed": []}}, ""),
         ({"rules": {"allowed": ["b", "a"]}}, {"rules": {"allowed": ["a", "b"]}}, ""),
         ({"rules": {"allowed": ["a"]}}, {"rules": {"allowed": ["a", "b"]}}, "rules.allowed a, not a,b"),
+        ({}, {"noise": 0.01}, "noise 0, not 0.01"),
+        (
+            {"workload": {"tokens": 0.0}},
+            {"workload": {"tokens": 1e9}},
+            "workload.tokens at the default of 20 per parameter, not 1000000000.0",
+        ),
     ],
 )
 def test_the_first_difference_between_two_settings_is_named(

@@ -90,10 +90,16 @@ def _first_difference(name: str, begun: Any, asked: Any) -> str:
         differ = [key for key in sorted({*begun, *asked}) if begun.get(key) != asked.get(key)]
         inner = "name" if "name" in differ else differ[0]  # a GPU's says more than its first figure
         return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
-    return f"{name} {_words(begun)}, not {_words(asked)}"
+    return f"{name} {_words(begun, name)}, not {_words(asked, name)}"
 
 
-def _words(value: Any) -> str:
+_UNSET: Final = {"noise": "0", "workload.tokens": "at the default of 20 per parameter"}
+"""What a setting that is 0 or missing stands for."""
+
+
+def _words(value: Any, name: str) -> str:
+    if name in _UNSET and not value:
+        return _UNSET[name]
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(str, value[:8])) + (",..." if len(value) > 8 else "")
     return "none" if value is None else str(value)

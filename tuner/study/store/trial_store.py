@@ -224,7 +224,8 @@ class TrialStore:
         problem = f"trial {number}{more} of study {self.name!r} cannot be read ({reason})"
         if self._continues:
             raise StudyError(f"{problem}: restore its database from a backup, or start another study with --study.")
-        warnings.warn(f"{problem}; it is left out.", TunerWarning, stacklevel=3)
+        they_are = "they are" if more else "it is"
+        warnings.warn(f"{problem}; {they_are} left out.", TunerWarning, stacklevel=3)
 
     def claim(self, proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> Trial | None:
         """Store a proposal as the next trial; return None if another process claimed the same one first."""
