@@ -63,6 +63,14 @@ def test_a_file_is_no_folder_of_studies(tmp_path: Path, run: Run) -> None:
     assert (code, error) == (2, f"tuner: {tmp_path / 'runs'} is not a folder.\n")
 
 
+def test_a_folder_in_place_of_a_database_is_reported_as_one(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "x/study.db").mkdir(parents=True)
+    for command in (["list"], ["stop", "x"], ["report", "x"]):
+        assert (
+            f"{tmp_path}/x/study.db is a folder, not a database: move it" in run(*command, "--runs", str(tmp_path)).err
+        )
+
+
 def test_stop_closes_the_trials_of_a_dead_process(tmp_path: Path, run: Run) -> None:
     """`tuner stop` cancels the trials of a dead process; the study is orphaned before and idle after."""
     runs = study_in(tmp_path / "runs")

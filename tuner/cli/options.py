@@ -15,6 +15,19 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
+
+class FilePath(click.ParamType[str]):
+    """The path of a file, which is not empty."""
+
+    name = "file"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the path, or fail with a usage error."""
+        if not str(value).strip():
+            self.fail("an empty path names no file; give a file or leave out the option.", param=param, ctx=ctx)
+        return str(value)
+
+
 takes_step_pattern: Final = click.option(
     "--step-pattern",
     metavar="REGEX",
@@ -37,6 +50,7 @@ takes_site_profile: Final = click.option(
     "--site-profile",
     "--slurm-site",
     "site_profile",
+    type=FilePath(),
     metavar="FILE",
     help="TOML file with your site's Slurm settings: account, partition, time limit. [default: none]",
 )
@@ -271,7 +285,10 @@ def described_space(given: dict[str, Any]) -> Space:
 
 
 calibration_option = click.option(
-    "--calibration", metavar="FILE", help="Calibration file written by 'tuner calibrate'. [default: none]"
+    "--calibration",
+    type=FilePath(),
+    metavar="FILE",
+    help="Calibration file written by 'tuner calibrate'. [default: none]",
 )
 
 

@@ -12,7 +12,7 @@ from tuner.core.catalog import kind_of_path
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_of, topology_of, workload_of
 from tuner.core.domain import Topology
-from tuner.core.errors import InputError, NothingUsable
+from tuner.core.errors import InputError, NothingUsable, StudyError
 from tuner.core.text import shown
 from tuner.costmodel.calibration import Calibration, MeasuredRows
 from tuner.costmodel.calibration import calibrate as fit
@@ -75,6 +75,8 @@ def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = Fal
     file = runs / name / "study.db"
     if storage is None:
         refuse_lost(file)
+    if storage is None and file.is_dir():
+        raise StudyError(f"{file} is a folder, not a database: move it away, and restore the database of the study.")
     if storage is None and not file.is_file():
         known = sorted(path.parent.name for path in runs.glob("*/study.db"))
         have = ", ".join(known) if known else "none"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
-from tuner.cli.options import as_json, calibration_option, takes_description_of_layers
+from tuner.cli.options import FilePath, as_json, calibration_option, takes_description_of_layers
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 )
 @takes_description_of_layers
 @calibration_option
-@click.option("--table", metavar="FILE", help="Measured table whose rows are compared. [default: estimates]")
+@click.option(
+    "--table", type=FilePath(), metavar="FILE", help="Measured table whose rows are compared. [default: estimates]"
+)
 @takes_defaults
 @click.option(
     "--step",

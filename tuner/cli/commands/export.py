@@ -9,7 +9,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.arguments import takes_a_study
-from tuner.cli.options import as_json
+from tuner.cli.options import FilePath, as_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     "--site-profile",
     "--slurm-site",
     "site_profile",
+    type=FilePath(),
     metavar="FILE",
     help="TOML file with your site's settings: account, partition, image, NCCL variables. [default: none]",
 )

@@ -9,6 +9,7 @@ import click
 
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
 from tuner.cli.options import (
+    FilePath,
     Positive,
     as_json,
     calibration_option,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     "--command", metavar="TEMPLATE", help="Training command, such as 'python train.py --batch-size {micro_batch}'."
 )
 @takes_step_pattern
-@click.option("--table", metavar="FILE", help="Measured table for --launcher replay.")
+@click.option("--table", type=FilePath(), metavar="FILE", help="Measured table for --launcher replay.")
 @click.option("--group", metavar="NAME", help="Group of the table's rows. [default: any]")
 @takes_defaults
 @click.option(

@@ -9,6 +9,7 @@ import click
 
 from tuner.cli.arguments import takes_defaults
 from tuner.cli.options import (
+    FilePath,
     Positive,
     as_json,
     takes_description,
@@ -49,7 +50,9 @@ from tuner.cli.options import (
     help="With a sampler other than guided, skip topologies that are likely to run out of memory.",
 )
 @click.option("--launcher", metavar="NAME", help="simulated, replay, local, hostfile or slurm. [default: simulated]")
-@click.option("--hostfile", metavar="FILE", help="Machines of --launcher hostfile: one line HOST slots=N each.")
+@click.option(
+    "--hostfile", type=FilePath(), metavar="FILE", help="Machines of --launcher hostfile: one line HOST slots=N each."
+)
 @click.option("--over", default="pdsh", metavar="NAME", help="How to reach the hosts: pdsh or openmpi. [default: pdsh]")
 @click.option("--command", metavar="TEMPLATE", help="Your own trainer: 'torchrun train.py --tp {tp} --pp {pp}'.")
 @takes_step_pattern
@@ -57,13 +60,18 @@ from tuner.cli.options import (
 @takes_trainer
 @takes_site_profile
 @click.option("--within-allocation", is_flag=True, help="Run jobs as steps of the surrounding Slurm allocation.")
-@click.option("--table", metavar="FILE", help="Table of measurements for --launcher replay.")
+@click.option("--table", type=FilePath(), metavar="FILE", help="Table of measurements for --launcher replay.")
 @click.option("--group", metavar="NAME", help="Group of the table's rows to search. [default: the only group]")
 @takes_defaults
 @click.option(
     "--from", "start_from", metavar="TABLE|STUDY", help="Calibrate on earlier measurements: a table or a study."
 )
-@click.option("--calibration", metavar="FILE", help="Calibration file written by 'tuner calibrate'. [default: none]")
+@click.option(
+    "--calibration",
+    type=FilePath(),
+    metavar="FILE",
+    help="Calibration file written by 'tuner calibrate'. [default: none]",
+)
 @click.option("--study", metavar="NAME", help="Name of the study. [default: from launcher, model and cluster]")
 @click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
 @click.option("--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]")
