@@ -76,7 +76,7 @@ def test_stop_closes_the_trials_of_a_dead_process(tmp_path: Path, run: Run) -> N
     runs = study_in(tmp_path / "runs")
     orphan(tmp_path, owner={**this_worker(), "born": 1})
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["orphaned"]
-    assert "1 job cancelled" in run("stop", "bloom-48", "--runs", str(runs)).out
+    assert "0 jobs cancelled. 1 trial closed without a running job." in run("stop", "bloom-48", "--runs", str(runs)).out
     last = kept(url_of(tmp_path, "bloom-48"), "bloom-48")[-1]
     assert last.result is not None
     assert last.result.outcome is Outcome.CANCELLED
@@ -84,7 +84,9 @@ def test_stop_closes_the_trials_of_a_dead_process(tmp_path: Path, run: Run) -> N
     assert tuner.stop_study("bloom-48", runs=runs) == []
 
 
-def test_a_job_that_stop_cancels_has_cost_what_it_ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_that_stop_cancels_has_cost_what_it_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run
+) -> None:
     """The hour that a job had run when `tuner stop` cancelled it counts as node-hours of the study."""
     runs = study_in(tmp_path / "runs")
     before = tuner.open_study("bloom-48", runs=runs).node_hours
@@ -104,7 +106,9 @@ def test_a_job_that_stop_cancels_has_cost_what_it_ran(tmp_path: Path, monkeypatc
         close=lambda: None,
     )
     monkeypatch.setattr(manage, "_launcher", lambda *_: launcher)
-    (stopped,) = tuner.stop_study("bloom-48", runs=runs)
+    said = run("stop", "bloom-48", "--runs", str(runs)).out
+    stopped = tuner.open_study("bloom-48", runs=runs).trials[-1]
+    assert said == f"cancelled trial {stopped.number}, {stopped.proposal.key}\nStudy bloom-48: 1 job cancelled.\n"
     assert [job.folder for job in adopted] == [stopped.job_folder(runs / "bloom-48")]
     study = tuner.open_study("bloom-48", runs=runs)
     assert study.node_hours - before == pytest.approx(stopped.proposal.nodes)

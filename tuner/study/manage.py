@@ -27,7 +27,11 @@ from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
 
 StudyActivity = Literal["running", "orphaned", "idle"]
-"""Whether a tuner process watches jobs of the study, jobs have no such process, or there are none."""
+"""Whether a tuner process watches jobs of the study, trials are open without such a process, or none is open."""
+
+
+CANCELLED_JOB: Final = "cancelled by tuner stop"
+"""Why a trial ended whose job `stop_study` has cancelled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,9 +144,10 @@ def _abandoned(store: TrialStore, number: int, owner: Any) -> bool:
 
 
 def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> list[Trial]:
-    """Cancel the jobs that an interrupted study left running, and close their trials; return those trials.
+    """Cancel the jobs that an interrupted study left running, and close their trials; return those trials, closed.
 
-    Jobs are found by their tags and are gone when this returns. A job that has finished meanwhile is left for the next
+    Jobs are found by their tags and are gone when this returns; the reason of a trial is `CANCELLED_JOB` unless its job
+    was gone before. A job that has finished meanwhile is left for the next
     `optimize` to read. Raise a `StudyError` while a tuner process still runs the study.
     """
     folder = Path(runs) / name
@@ -160,16 +165,16 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
         if launcher is not None:
             store.keep_folder(folder, moves=storage is None)
         try:
-            stopped = [
-                trial
+            stopped = {
+                trial.number
                 for trial in store.trials()
                 if trial.number in owners
                 and store.take_over(trial, owners[trial.number], this_worker())
                 and _stop(store, launcher, trial, folder)
-            ]
+            }
             if isinstance(launcher, SlurmLauncher):
                 launcher.cancel_left(trial.proposal.tag for trial in store.trials() if trial.result is not None)
-            return stopped
+            return [trial for trial in store.trials() if trial.number in stopped]
         finally:
             if launcher is not None:
                 launcher.close()
@@ -190,7 +195,7 @@ def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, folder: Pa
         elapsed = launcher.now() - status.began if status.began is not None else 0.0
     elif store.withdraw_second(trial):
         return True
-    reason = "cancelled by tuner stop" if handle is not None else "stopped; its job is gone"
+    reason = CANCELLED_JOB if handle is not None else "stopped; its job is gone"
     result = JobResult(
         outcome=Outcome.CANCELLED,
         failure=Failure.because(reason),

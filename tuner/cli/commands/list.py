@@ -16,8 +16,8 @@ from tuner.cli.options import as_json
 def list_(runs: str, storage: str | None, as_json: bool) -> None:
     """List all studies of a folder or storage, most recently changed first.
 
-    The state is running (a tuner process watches its jobs), orphaned (jobs without such a process: continue the study,
-    or stop it with 'tuner stop') or idle.
+    The state is running (a tuner process watches its jobs), orphaned (trials are open without such a process,
+    and their jobs may have ended: continue the study, or stop it with 'tuner stop') or idle.
     """
     from dataclasses import asdict
 
