@@ -21,8 +21,9 @@ from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
 from tuner.launch.ds_config import ds_config, with_trainer_values
-from tuner.launch.log_tail import STEPS, TRAINER_LOG
+from tuner.launch.log_tail import STEPS
 from tuner.launch.shell_syntax import check_file_name, check_shell_syntax
+from tuner.launch.trainer_log import link_log
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.logs import StepPattern
 
@@ -244,7 +245,7 @@ class CommandTemplate:
             write_object(config, adapted(document) if adapted is not None else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         if self.log is not None:
-            _link(job.folder / TRAINER_LOG, self.cwd / self.log.format_map(values), job.number)
+            link_log(job.folder, self.cwd / self.log.format_map(values), job.number)
         words, each_rank, needed = self.words, None, dict[str, str]()
         if self.trainer is not None:
             variables = self.trainer.kind.environment(self.trainer.fixed, job.topology)
@@ -327,15 +328,6 @@ def template_fields(workload: Workload, topology: Topology, cluster: Cluster) ->
         "moe_overlap": int(topology.moe_overlap),
         "key": topology.key,
     }
-
-
-def _link(link: Path, log: Path, number: int) -> None:
-    """Link a job's log into its folder, after renaming an existing file."""
-    if log.exists():
-        log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
-    log.parent.mkdir(parents=True, exist_ok=True)
-    link.unlink(missing_ok=True)
-    link.symlink_to(log.resolve())
 
 
 def _check_fields(word: str, option: str = "--command") -> None:

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Final
 
 from tuner.core.errors import InputError
+from tuner.core.text import shown
 
 _WORD: Final = re.compile(r"""(?:[^\s'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.DOTALL)
 """A word of a command, with its quotes."""
@@ -43,7 +44,9 @@ def check_shell_syntax(text: str) -> None:
 
 
 def check_file_name(name: str, option: str) -> None:
-    """Raise `InputError` for the name of a file that a shell would expand."""
+    """Raise `InputError` for the name of a folder, and for what a shell would expand."""
+    if name.rpartition("/")[2] in ("", ".", ".."):
+        raise InputError(f"{option} must name a file (got {shown(name)}).")
     if expanded := _expansion(name):
         raise InputError(f"{option} is read without a shell, which {expanded} needs: write its value.")
 

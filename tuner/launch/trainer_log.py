@@ -1,0 +1,26 @@
+"""The file of `--log`, which a trainer writes and a link in the job's folder names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tuner.core.errors import LaunchError
+from tuner.launch.log_tail import TRAINER_LOG
+
+
+def link_log(folder: Path, log: Path, number: int) -> None:
+    """Link a job's log into its folder, after renaming an existing file; raise `LaunchError` if it cannot be written.
+
+    A folder, or a device, is not renamed.
+    """
+    try:
+        if log.exists():
+            if not log.is_file():
+                raise LaunchError(f"--log {log} must name a file.")
+            log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
+        log.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise LaunchError(f"--log {log} cannot be used: {error.strerror or error}.") from None
+    link = folder / TRAINER_LOG
+    link.unlink(missing_ok=True)
+    link.symlink_to(log.resolve())
