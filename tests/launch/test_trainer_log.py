@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +13,10 @@ import pytest
 from tests.launch.test_local import job
 from tuner.core.errors import InputError, LaunchError
 from tuner.launch.local.launcher import LocalLauncher
-from tuner.launch.program import CommandTemplate
+from tuner.launch.program import CommandTemplate, ProcessSpec
+from tuner.launch.slurm.script import batch_script
+from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainer_log import link_log
 
 
 def writing_to(log: str, cwd: Path) -> LocalLauncher:
@@ -35,3 +41,26 @@ def test_the_error_for_an_unusable_log_names_the_log(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LaunchError, match=rf"^--log {re.escape(str(tmp_path))}/file/log cannot be used: "):
         writing_to("file/log", tmp_path).submit(job(tmp_path / "jobs"))
+
+
+def test_no_log_replaces_an_earlier_one(tmp_path: Path) -> None:
+    """The user's own log is kept as `NAME.before-0000`, and later ones under the names after it."""
+    for text in ("the user's", "first", "second"):
+        (tmp_path / "log").write_text(text)
+        link_log(tmp_path, tmp_path / "log")
+    assert [path.read_text() for path in sorted(tmp_path.glob("log.before-*"))] == ["the user's", "first", "second"]
+
+
+def test_a_requeued_slurm_job_replaces_no_earlier_log(tmp_path: Path) -> None:
+    log, earlier = tmp_path / "log", tmp_path / "log.before-1"
+    log.write_text("first run\n")
+    earlier.write_text("the user's\n")
+    (tmp_path / "trainer.log").symlink_to(log)
+    start = ProcessSpec(arguments=("true",), environment={}, cwd=tmp_path, result=None)
+    one = replace(job(tmp_path), folder=tmp_path)
+    script = tmp_path / "job.sh"
+    script.write_text(batch_script(one, start, SiteProfile(tasks="once"), accelerators=False))
+    script.chmod(0o700)
+    environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
+    subprocess.run([script], env={**environment, "SLURM_JOB_NODELIST": "n1"}, check=True)
+    assert (earlier.read_text(), (tmp_path / "log.before-2").read_text()) == ("the user's\n", "first run\n")

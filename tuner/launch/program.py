@@ -245,7 +245,7 @@ class CommandTemplate:
             write_object(config, adapted(document) if adapted is not None else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
         if self.log is not None:
-            link_log(job.folder, self.cwd / self.log.format_map(values), job.number)
+            link_log(job.folder, self.cwd / self.log.format_map(values))
         words, each_rank, needed = self.words, None, dict[str, str]()
         if self.trainer is not None:
             variables = self.trainer.kind.environment(self.trainer.fixed, job.topology)

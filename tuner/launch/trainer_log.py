@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 
 from tuner.core.errors import LaunchError
 from tuner.launch.log_tail import TRAINER_LOG
 
 
-def link_log(folder: Path, log: Path, number: int) -> None:
+def link_log(folder: Path, log: Path) -> None:
     """Link a job's log into its folder, after renaming an existing file; raise `LaunchError` if it cannot be written.
 
     A folder, or a device, is not renamed.
@@ -17,7 +18,8 @@ def link_log(folder: Path, log: Path, number: int) -> None:
         if log.exists():
             if not log.is_file():
                 raise LaunchError(f"--log {log} must name a file.")
-            log.rename(log.with_name(f"{log.name}.before-{number:04d}"))
+            backups = (log.with_name(f"{log.name}.before-{number:04d}") for number in count())
+            log.rename(next(backup for backup in backups if not backup.exists()))
         log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LaunchError(f"--log {log} cannot be used: {error.strerror or error}.") from None

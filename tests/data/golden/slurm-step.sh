@@ -42,7 +42,11 @@ if [ "$restart" -gt 0 ]; then
     done
     # A link to the log that --log names.
     if log=$(readlink -- "$folder/trainer.log") && [ -e "$log" ]; then
-        mv -f -- "$log" "$log.before-$restart"
+        backup=$restart
+        while [ -e "$log.before-$backup" ]; do
+            backup=$((backup + 1))
+        done
+        mv -- "$log" "$log.before-$backup"
     fi
 fi
 # The launcher interprets this exit code as: the folder is not writable here.
