@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.launch.test_local import job
+from tests.launch.test_local import job, launched
+from tests.stages import template
 from tuner.core.errors import InputError, LaunchError
+from tuner.core.outcomes import Outcome
+from tuner.launch.contract import JobState
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import CommandTemplate, ProcessSpec
 from tuner.launch.slurm.script import batch_script
@@ -64,3 +67,32 @@ def test_a_requeued_slurm_job_replaces_no_earlier_log(tmp_path: Path) -> None:
     environment = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": "1"}
     subprocess.run([script], env={**environment, "SLURM_JOB_NODELIST": "n1"}, check=True)
     assert (earlier.read_text(), (tmp_path / "log.before-2").read_text()) == ("the user's\n", "first run\n")
+
+
+def test_a_waiting_job_leaves_the_log_of_a_running_one_alone(tmp_path: Path) -> None:
+    """Processes of a study may share one log: it is renamed when the next job starts, and each job keeps its own."""
+    log, first, second = tmp_path / "log", job(tmp_path / "jobs", 0), job(tmp_path / "jobs", 1)
+    program = replace(template("hang"), log=str(log))
+    with launched(program, first) as (one, running):
+        log.write_text("first")
+        with launched(program, second) as (other, waiting):
+            assert other.poll([waiting])[waiting].state is JobState.WAITING
+            assert (first.folder / "trainer.log").read_text() == "first"
+            one.cancel(running)
+            assert other.poll([waiting])[waiting].state is JobState.RUNNING
+            log.write_text("second")
+            assert [(one.folder / "trainer.log").read_text() for one in (first, second)] == ["first", "second"]
+
+
+def test_a_waiting_job_whose_log_is_unusable_ends_without_a_start(tmp_path: Path) -> None:
+    log, first, second = tmp_path / "log", job(tmp_path / "jobs", 0), job(tmp_path / "jobs", 1)
+    with launched(replace(template("hang"), log=str(log)), first) as (launcher, running):
+        waiting = launcher.submit(second)
+        log.mkdir()
+        launcher.cancel(running)
+        assert launcher.poll([waiting])[waiting].state is JobState.ENDED
+        result = launcher.collect(waiting)
+        assert (result.outcome, result.reason, result.evidence) == (
+            *(Outcome.CRASHED, "it could not start"),
+            f"--log {log} must name a file.",
+        )

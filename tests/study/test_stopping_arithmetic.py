@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -137,6 +138,29 @@ def test_a_command_without_varied_axes_is_warned_about() -> None:
     with pytest.warns(TunerWarning, match=r"passes no micro_batch to its jobs.*varies it:"):
         setup._warn_of_axes_not_passed("train --tp {tp}", pool)
     setup._warn_of_axes_not_passed("train --tp {tp} --mbs {micro_batch}", pool)
+
+
+@pytest.mark.parametrize(
+    ("log", "given", "refused"),
+    [
+        ("train.log", {}, True),
+        ("{tp}/train.log", {}, True),
+        ("{tp}-{micro_batch}.log", {}, False),
+        ("{key}.log", {}, False),
+        ("it's {number}.log", {}, False),
+        ("train.log", {"within_allocation": True}, False),
+        ("train.log", {"within_allocation": True, "jobs": 2}, True),
+        (None, {}, False),
+    ],
+)
+def test_slurm_jobs_that_may_run_at_once_have_logs_of_their_own(
+    log: str | None, given: dict[str, Any], refused: bool
+) -> None:
+    """Any process may share a study on Slurm; inside an allocation, only `--jobs` runs jobs at once."""
+    pool: Any = SimpleNamespace(column=lambda name: np.array([1, 2 if name in ("tp", "micro_batch") else 1]))
+    usual = settings(launcher="slurm", command="train", log=log, **given)
+    with pytest.raises(InputError, match="names the same file for several jobs") if refused else nullcontext():
+        setup._refuse_shared_log(usual, pool)
 
 
 @pytest.mark.parametrize(

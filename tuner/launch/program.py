@@ -23,7 +23,6 @@ from tuner.launch.contract import Job
 from tuner.launch.ds_config import ds_config, with_trainer_values
 from tuner.launch.log_tail import STEPS
 from tuner.launch.shell_syntax import check_file_name, check_shell_syntax
-from tuner.launch.trainer_log import link_log
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.logs import StepPattern
 
@@ -42,6 +41,8 @@ class ProcessSpec:
     each_rank: tuple[str, ...] | None = None
     """The command of one rank, which reads its rank from the variables of torchrun, for launchers that start the ranks
     themselves; None if only `arguments` can start them."""
+    log: Path | None = None
+    """The file of `--log`, which launchers link into the job's folder before they start it."""
 
 
 class Program(Protocol):
@@ -244,8 +245,6 @@ class CommandTemplate:
             document = self.configure(job)
             write_object(config, adapted(document) if adapted is not None else document)
         values = {**fields_of(job), "ds_config": str(config.resolve())}
-        if self.log is not None:
-            link_log(job.folder, self.cwd / self.log.format_map(values))
         words, each_rank, needed = self.words, None, dict[str, str]()
         if self.trainer is not None:
             variables = self.trainer.kind.environment(self.trainer.fixed, job.topology)
@@ -259,6 +258,7 @@ class CommandTemplate:
             environment={**_LIVE_OUTPUT, **needed, "TUNER_STEPS": str((job.folder / STEPS).resolve())},
             cwd=self.cwd,
             result=None,
+            log=None if self.log is None else self.cwd / self.log.format_map(values),
         )
 
     def dumps_on_signal(self, pid: int) -> bool:  # noqa: ARG002 - the same for each process

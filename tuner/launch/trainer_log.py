@@ -12,17 +12,24 @@ from tuner.launch.log_tail import TRAINER_LOG
 def link_log(folder: Path, log: Path) -> None:
     """Link a job's log into its folder, after renaming an existing file; raise `LaunchError` if it cannot be written.
 
-    A folder, or a device, is not renamed.
+    A folder, or a device, is not renamed. Earlier jobs of the study that wrote the same file keep a link to it.
     """
     try:
         if log.exists():
             if not log.is_file():
                 raise LaunchError(f"--log {log} must name a file.")
             backups = (log.with_name(f"{log.name}.before-{number:04d}") for number in count())
-            log.rename(next(backup for backup in backups if not backup.exists()))
+            written = log.resolve()
+            earlier = [path for path in folder.parent.glob(f"*/{TRAINER_LOG}") if path.resolve() == written]
+            kept = log.rename(next(backup for backup in backups if not backup.exists())).resolve()
+            for other in earlier:
+                _point(other, kept)
         log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LaunchError(f"--log {log} cannot be used: {error.strerror or error}.") from None
-    link = folder / TRAINER_LOG
+    _point(folder / TRAINER_LOG, log.resolve())
+
+
+def _point(link: Path, target: Path) -> None:
     link.unlink(missing_ok=True)
-    link.symlink_to(log.resolve())
+    link.symlink_to(target)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,9 +17,9 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.documents import cluster_document, topology_of, workload_document
-from tuner.core.errors import EmptySpace, StudyError, TunerWarning
+from tuner.core.errors import EmptySpace, InputError, StudyError, TunerWarning
 from tuner.core.interrupts import remember_interrupts
-from tuner.core.text import either
+from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_of, site_text
 from tuner.launch.contract import Launcher
@@ -60,6 +61,8 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         opened.callback(launcher.close)
         if settings.command is not None and settings.trainer is None and settings.limits.budget > 1:
             _warn_of_axes_not_passed(settings.command, pool)
+        if settings.launcher == "slurm" and settings.limits.budget > 1:
+            _refuse_shared_log(settings, pool)
         tracker = Tracker(settings.track, settings.name) if settings.track else None
         if tracker is not None:
             opened.callback(tracker.close)
@@ -253,10 +256,26 @@ _LAUNCHED: Final = {"nodes", "dp", "partition"}
 """Columns that follow from the processes that are started, or from other axes."""
 
 
+def _varied(pool: CandidatePool) -> list[str]:
+    """Return the axes that the search varies."""
+    return [name for name in Columns.names if name not in _LAUNCHED and np.ptp(pool.column(name))]
+
+
+def _refuse_shared_log(settings: StudySettings, pool: CandidatePool) -> None:
+    """Raise an `InputError` if Slurm jobs of this process or of others would write the same log at once."""
+    log = settings.log
+    if log is None or "{number}" in log or (settings.within_allocation and settings.jobs == 1):
+        return
+    if axes_not_passed(shlex.quote(log), _varied(pool)):
+        raise InputError(
+            f"--log {shown(log)} names the same file for several jobs, which Slurm may run at once: add {{key}} or "
+            "{number}."
+        )
+
+
 def _warn_of_axes_not_passed(command: str, pool: CandidatePool) -> None:
     """Warn if jobs of different topologies would run identically."""
-    varied = [name for name in Columns.names if name not in _LAUNCHED and np.ptp(pool.column(name))]
-    missing = axes_not_passed(command, varied)
+    missing = axes_not_passed(command, _varied(pool))
     if missing:
         fields = " ".join(f"{{{axis}}}" for axis in missing)
         warnings.warn(

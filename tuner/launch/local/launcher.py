@@ -27,6 +27,7 @@ from tuner.launch.log_tail import OUTPUTS, JobTail, output_size
 from tuner.launch.outcome import noted_batches, noted_run, noted_size, outcome_of, size_note
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.stacks import write_stacks
+from tuner.launch.trainer_log import link_log
 
 POLL_SECONDS: Final = 0.1
 """Seconds between two checks of the jobs' files."""
@@ -62,6 +63,8 @@ class _LocalJob:
     last_iteration: int
     """The iteration that ends the job, counted from its start."""
     log: JobTail
+    trainer_log: Path | None = None
+    """The file of `--log`."""
     supervisor: int | None = None
     """Process id of its supervisor; None while the job waits for nodes."""
     child: subprocess.Popen[bytes] | None = None
@@ -153,30 +156,42 @@ class LocalLauncher:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             for name in _STALE_FILES:
                 (folder / name).unlink(missing_ok=True)
-            write_object(folder / "start.json", _start_document(self._program.prepare(job), job), private=True)
+            start = self._program.prepare(job)
+            write_object(folder / "start.json", _start_document(start, job), private=True)
         except OSError as error:
             raise _unusable(folder, error) from None
         handle = json.dumps({"folder": str(folder), "tag": job.tag})
-        self._jobs[handle] = _LocalJob(
-            folder, job.tag, job.topology.nodes, max(job.iterations), JobTail(folder, self._program.step_pattern)
+        tail = JobTail(folder, self._program.step_pattern)
+        self._jobs[handle] = new = _LocalJob(
+            folder, job.tag, job.topology.nodes, max(job.iterations), tail, trainer_log=start.log
         )
         try:
-            self._start_next()
+            self._start_next(new)
+        except LaunchError:
+            del self._jobs[handle]
+            raise
         except OSError as error:
             del self._jobs[handle]
             raise _unusable(folder, error) from None
         return handle
 
-    def _start_next(self) -> None:
-        """Start the waiting jobs in their order, while there are nodes."""
+    def _start_next(self, new: _LocalJob | None = None) -> None:
+        """Start the waiting jobs in their order, while there are nodes; raise only for a new one that cannot start."""
         for local in self._jobs.values():
             if local.waiting:
                 with one_at_a_time(local.folder.parent):
                     if self._busy_nodes(local) + local.nodes > self.nodes:
                         return
-                    self._start(local)
+                    try:
+                        self._start(local)
+                    except LaunchError as error:
+                        if local is new:
+                            raise
+                        _write_end(local.folder, "not started", said=str(error))
 
     def _start(self, local: _LocalJob) -> None:
+        if local.trainer_log is not None:  # now that no other job of the study writes it
+            link_log(local.folder, local.trainer_log)
         local.child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
             [sys.executable, "-I", str(Path(supervisor.__file__).resolve()), str(local.folder)],
             stdin=subprocess.PIPE,
@@ -278,7 +293,7 @@ class LocalLauncher:
             local.request_end()
             self._wait_until_gone(local)
         elif not local.has_end_file and local.folder.is_dir():
-            write_object(local.folder / "ended.json", {"why": "cancelled", "exit": None})
+            _write_end(local.folder, "cancelled")
 
     def _wait_until_gone(self, local: _LocalJob) -> None:
         """Wait for the supervisor to exit, and kill remaining processes."""
@@ -349,6 +364,11 @@ class LocalLauncher:
         local.supervisor, local.began = int(note["keeper"]), self.now()
         self._jobs[handle] = local
         return local
+
+
+def _write_end(folder: Path, why: str, **details: str) -> None:
+    """Write the end of a job that was never started."""
+    write_object(folder / "ended.json", {"why": why, "exit": None, **details})
 
 
 def _unusable(folder: Path, error: OSError) -> LaunchError:

@@ -24,6 +24,7 @@ from tuner.launch.slurm.job import MEASURED, NOTE, TrackedJob, result_of
 from tuner.launch.slurm.parsing import QueuedJob
 from tuner.launch.slurm.queue import SlurmQueue
 from tuner.launch.slurm.site_profile import SiteProfile
+from tuner.launch.trainer_log import link_log
 
 SCRIPT: Final = "job.sh"
 
@@ -135,7 +136,10 @@ class JobTracker:
                 (job.folder / name).unlink(missing_ok=True)
             before = set(job.folder.iterdir())
             script = job.folder / SCRIPT
-            script.write_text(text(self.program.prepare(job)), encoding="utf-8")
+            start = self.program.prepare(job)
+            script.write_text(text(start), encoding="utf-8")
+            if start.log is not None:
+                link_log(job.folder, start.log)
             write_object(job.folder / NOTE, note)
         except OSError as error:
             raise LaunchError(f"cannot write to {job.folder}: {error.strerror or error}.") from None
