@@ -179,7 +179,7 @@ def test_the_environment_adds_files_to_the_catalog(
         (
             "m.json",
             '{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}',
-            "m lacks num_hidden_layers, n_layer, n_layers or num_layers.",
+            "m lacks num_hidden_layers.",
         ),
         (
             "m.json",

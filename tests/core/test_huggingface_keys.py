@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
@@ -14,7 +15,7 @@ from tests.core.test_huggingface import read
 from tests.data.huggingface.record import BARE, FOLDER, defaults
 from tuner.core.errors import InputError
 from tuner.core.huggingface import _MIXTURES, FAMILIES
-from tuner.core.huggingface.keys import Keys
+from tuner.core.huggingface.keys import ALL_SPELLINGS, SPELLINGS, Keys
 from tuner.core.rotary_scaling import RotaryScaling
 
 
@@ -85,6 +86,45 @@ def test_a_key_that_no_family_reads_is_named(family: str) -> None:
     known = read(bare).not_understood
     assert read(bare, index_topk=2048, auto_map={"AutoConfig": "x"}).not_understood == (*known, "index_topk")
     assert read(bare, index_topk=None).not_understood == known
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_another_familys_key_of_a_size_is_named_unless_it_repeats_the_models_own(family: str) -> None:
+    """transformers reads a family's own keys alone."""
+    own = {**SPELLINGS, **FAMILIES[family].spellings}
+    stated = {**BARE, **{keys[0]: 4096 for field, keys in own.items() if field in ("max_positions", "ffn") and keys}}
+    sizes = {"max_positions": 4096, "ffn": 4096 if own["ffn"] else 4 * BARE["hidden_size"]}
+    config = {"model_type": family, **stated}
+    found = read(config)
+    for field, keys in ALL_SPELLINGS.items():
+        for key in set(keys) - set(own[field]):
+            value = sizes.get(field) or BARE[SPELLINGS[field][0]]
+            assert read(config, **{key: value}) == found
+            assert read(config, **{key: 40}) == replace(found, not_understood=(*found.not_understood, key))
+
+
+@pytest.mark.parametrize(
+    ("family", "key", "field"),
+    [
+        ("gpt2", "n_inner", "ffn"),
+        ("gptj", "n_embd", "hidden"),
+        ("gpt_bigcode", "n_head", "heads"),
+        ("gpt_neo", "num_layers", "layers"),
+        ("gpt_neo", "num_heads", "heads"),
+        ("bloom", "n_embed", "hidden"),
+        ("bloom", "seq_length", "max_positions"),
+        ("opt", "ffn_dim", "ffn"),
+        ("falcon", "n_embed", "hidden"),
+        ("falcon", "ffn_hidden_size", "ffn"),
+        ("mpt", "d_model", "hidden"),
+        ("mpt", "max_seq_len", "max_positions"),
+    ],
+)
+def test_a_family_reads_its_own_keys_of_sizes(family: str, key: str, field: str) -> None:
+    usual = SPELLINGS[field][0]
+    config = {name: value for name, value in BARE.items() if name != usual}
+    found = read({"model_type": family, **config, key: 1024})
+    assert (getattr(found, field), found.not_understood) == (1024, ())
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "smollm3", "cohere2", "mpt", *sorted(_MIXTURES)])

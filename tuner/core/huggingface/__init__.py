@@ -11,7 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from dataclasses import fields as dataclass_fields
 from pathlib import Path
 from typing import Any, Final
@@ -33,18 +33,20 @@ class Family:
     read: Callable[[Keys], Fields]
     positions: int = 2048
     ffn: int = 0
+    spellings: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Its keys for sizes, where they differ from the usual ones; the first one in the config counts."""
 
 
 FAMILIES: Final = {
-    "gpt2": Family(gpt.gpt2, 1024),
-    "gpt_bigcode": Family(gpt.gpt_bigcode, 1024),
-    "gpt_neo": Family(gpt.gpt_neo),
+    "gpt2": Family(gpt.gpt2, 1024, spellings=gpt.GPT2_SPELLINGS),
+    "gpt_bigcode": Family(gpt.gpt_bigcode, 1024, spellings=gpt.GPT2_SPELLINGS),
+    "gpt_neo": Family(gpt.gpt_neo, spellings=gpt.GPT_NEO_SPELLINGS),
     "gpt_neox": Family(gpt.gpt_neox, ffn=24576),
-    "gptj": Family(gpt.gptj),
-    "bloom": Family(gpt.bloom),
-    "opt": Family(gpt.opt, ffn=3072),
-    "falcon": Family(gpt.falcon),
-    "mpt": Family(gpt.mpt),
+    "gptj": Family(gpt.gptj, spellings=gpt.GPT2_SPELLINGS),
+    "bloom": Family(gpt.bloom, spellings=gpt.BLOOM_SPELLINGS),
+    "opt": Family(gpt.opt, ffn=3072, spellings=gpt.OPT_SPELLINGS),
+    "falcon": Family(gpt.falcon, spellings=gpt.FALCON_SPELLINGS),
+    "mpt": Family(gpt.mpt, spellings=gpt.MPT_SPELLINGS),
     "phi": Family(gpt.phi, ffn=8192),
     "starcoder2": Family(gpt.starcoder2, 4096, ffn=12288),
     "stablelm": Family(gpt.stablelm, 4096, ffn=6912),
@@ -114,7 +116,7 @@ _REDUNDANT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Switches that some families read and configs of others repeat, with the fields that they describe."""
 
-_DEFAULTS: Final = {field.name: field.default for field in dataclass_fields(Model)}
+_DEFAULTS: Final = {one.name: one.default for one in dataclass_fields(Model)}
 
 _GEMMA3_SIZES: Final = {
     "hidden_size": 2304,
@@ -136,7 +138,7 @@ def model_from(config: Config, *, name: str) -> Model:
     if family not in _MIXTURES:
         _refuse_experts(config, name)
     reader = FAMILIES[family]
-    keys = Keys(config, name, positions=reader.positions, ffn=reader.ffn)
+    keys = Keys(config, name, positions=reader.positions, ffn=reader.ffn, spellings=reader.spellings)
     fields: dict[str, Any] = {
         "name": name,
         **keys.sizes,

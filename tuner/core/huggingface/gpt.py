@@ -5,8 +5,38 @@ Defaults for missing keys are those of transformers 5.23, and so is everything t
 
 from __future__ import annotations
 
+from typing import Final
+
 from tuner.core.huggingface.keys import Fields, Keys, number_of
 from tuner.core.huggingface.parts import activation, alternating, biases, dropouts, layer_types, rotary, window
+
+GPT2_SPELLINGS: Final = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("hidden_size", "n_embd"),
+    "heads": ("num_attention_heads", "n_head"),
+    "max_positions": ("max_position_embeddings", "n_positions"),
+    "ffn": ("n_inner",),
+}
+GPT_NEO_SPELLINGS: Final = {
+    "layers": ("num_hidden_layers", "num_layers"),
+    "heads": ("num_attention_heads", "num_heads"),
+}
+BLOOM_SPELLINGS: Final = {
+    "layers": ("num_hidden_layers", "n_layer"),
+    "hidden": ("n_embed", "hidden_size"),
+    "heads": ("num_attention_heads", "n_head"),
+    "max_positions": ("seq_length",),
+    "ffn": (),
+}
+OPT_SPELLINGS: Final = {"ffn": ("ffn_dim",)}
+FALCON_SPELLINGS: Final = {"hidden": ("n_embed", "hidden_size"), "ffn": ("ffn_hidden_size",)}
+MPT_SPELLINGS: Final = {
+    "layers": ("num_hidden_layers", "n_layers"),
+    "hidden": ("hidden_size", "d_model"),
+    "heads": ("num_attention_heads", "n_heads"),
+    "max_positions": ("max_seq_len",),
+    "ffn": (),
+}
 
 
 def gpt2(keys: Keys, *, act: str = "gelu_new") -> Fields:
@@ -93,7 +123,6 @@ def bloom(keys: Keys) -> Fields:
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "alibi",
         "embedding_norm": True,
-        "ffn": 0,
         "activation": "gelu_tanh",
         "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
         **dropouts(keys, "attention_dropout", "hidden_dropout"),
@@ -167,7 +196,6 @@ def mpt(keys: Keys) -> Fields:
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "alibi",
-        "ffn": 0,
         **dict.fromkeys(("qkv_bias", "attention_bias", "mlp_bias", "norm_bias"), False),
         "activation": "gelu",
         "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),

@@ -14,15 +14,24 @@ Config = Mapping[str, Any]
 Fields = dict[str, Any]
 """Some fields of a `Model`."""
 
-_SIZES: Final = {
-    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "hidden": ("n_embed", "hidden_size", "n_embd", "d_model"),
-    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "layers": ("num_hidden_layers",),
+    "hidden": ("hidden_size",),
+    "heads": ("num_attention_heads",),
     "vocab": ("vocab_size",),
+    "max_positions": ("max_position_embeddings",),
+    "ffn": ("intermediate_size",),
+}
+"""For each size, the keys that most families use for it; the first one in the config counts."""
+
+ALL_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "n_embed", "n_embd", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
     "max_positions": ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len", "n_ctx"),
     "ffn": ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size"),
 }
-"""For each size, the keys that families use for it; the first one in the config counts."""
+"""For each size, the keys that one family or another uses for it; in any other family they have no effect."""
 
 _NO_EFFECT: Final = re.compile(
     r"_.*|.*_token_(id|index)|model_type|architectures|(torch_)?dtype|use_cache|transformers(js)?_.*|.*name_or_path"
@@ -47,13 +56,18 @@ _STORED_NARROW: Final = ("fp8", "mxfp4")
 class Keys:
     """A config that records which keys were read, and which have no field in `Model`."""
 
-    def __init__(self, config: Config, name: str, *, positions: int, ffn: int) -> None:
-        """Read the sizes that all families have; `positions` and `ffn` are the library's for this family."""
+    def __init__(
+        self, config: Config, name: str, *, positions: int, ffn: int, spellings: Mapping[str, tuple[str, ...]]
+    ) -> None:
+        """Read the sizes that all families have, by the family's `spellings` where they differ from the usual ones.
+
+        `positions` and `ffn` are the library's for this family.
+        """
         self.config = config
         self.name = name
         self.not_expressed: dict[str, None] = {}
         self._read: set[str] = set()
-        self.sizes = {field: self._size(field) for field in _SIZES}
+        self.sizes = {field: self._size(field, keys) for field, keys in {**SPELLINGS, **spellings}.items()}
         self.sizes["max_positions"] = self.sizes["max_positions"] or positions
         self.sizes["ffn"] = self.sizes["ffn"] or ffn
         for key in _WEIGHTS_STORED_DIFFERENTLY:
@@ -108,14 +122,14 @@ class Keys:
         """Return an object, which is empty if the config has none."""
         return table_of(self.get(*spellings, default={}), f"{self.name}: {spellings[0]}")
 
-    def _size(self, field: str) -> int:
+    def _size(self, field: str, spellings: tuple[str, ...]) -> int:
         """Return a size under whichever key; 0 if the config has none and the family has a default."""
-        value = self.get(*_SIZES[field])
+        value = self.get(*spellings)
         if value is None and field in ("ffn", "max_positions"):
             return 0
         if value is None:
-            raise InputError(f"{self.name} lacks {listed(_SIZES[field], last='or')}.")
-        key = next(key for key in _SIZES[field] if self.config.get(key) is not None)
+            raise InputError(f"{self.name} lacks {listed(spellings, last='or')}.")
+        key = next(key for key in spellings if self.config.get(key) is not None)
         if not 0 < whole(value, f"{self.name}: {key}") <= largest(field):
             raise InputError(f"{self.name}: {key} must be between 1 and {largest(field):,}, not {shown(value)}.")
         return int(value)
@@ -133,7 +147,12 @@ class Keys:
     def unread(self) -> list[str]:
         """Return the keys that nothing has read and that may have an effect, unless they are null."""
         keys = [key for key in self.config if key not in self._read and not _NO_EFFECT.fullmatch(key)]
-        return [key for key in keys if self.config[key] is not None]
+        return [key for key in keys if self.config[key] is not None and not self._repeats_a_size(key)]
+
+    def _repeats_a_size(self, key: str) -> bool:
+        """Return whether a key is another family's spelling of a size and has this model's value."""
+        sizes = {**self.sizes, "ffn": self.sizes["ffn"] or 4 * self.sizes["hidden"]}
+        return any(key in keys and self.config[key] == sizes[field] for field, keys in ALL_SPELLINGS.items())
 
 
 def number_of(value: Any, label: str) -> float:
