@@ -72,6 +72,51 @@ def test_an_unknown_model_with_a_text_config_is_refused_with_what_to_plan_instea
 
 
 @pytest.mark.parametrize(
+    ("changes", "noted"),
+    [
+        ({"architectures": ["LlamaModel"]}, ()),
+        ({"architectures": None}, ()),
+        ({"architectures": ["BidirectionalLlamaForCausalLM"]}, ("architectures ('BidirectionalLlamaForCausalLM')",)),
+        ({"architectures": ["LlamaForCausalLMEagle3"]}, ("architectures ('LlamaForCausalLMEagle3')",)),
+        ({"architectures": ["LlamaForConditionalGeneration"]}, ("architectures ('LlamaForConditionalGeneration')",)),
+        ({"auto_map": {"AutoModelForCausalLM": "m.OtherForCausalLM"}}, ("auto_map ('m.OtherForCausalLM')",)),
+        ({"auto_map": {"AutoConfig": "some/repo--c.OtherConfig"}}, ("auto_map ('some/repo--c.OtherConfig')",)),
+        ({"auto_map": "m.OtherForCausalLM"}, ("auto_map ('m.OtherForCausalLM')",)),
+        ({"auto_map": {"AutoTokenizer": ["t.OtherTokenizer", None]}}, ()),
+        ({"is_encoder_decoder": True}, ("is_encoder_decoder=True",)),
+        ({"is_encoder_decoder": False}, ()),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_class_that_is_not_the_familys_is_named(changes: dict[str, Any], noted: tuple[str, ...]) -> None:
+    """Custom code of another class could build another model from the same keys."""
+    assert read(fixture("llama-7b"), **changes).not_understood == noted
+
+
+@pytest.mark.parametrize(
+    ("name", "config", "model"),
+    [
+        ("deepseek-v3", "configuration_deepseek.DeepseekV3Config", "modeling_deepseek.DeepseekV3ForCausalLM"),
+        ("kimi-k2", "configuration_deepseek.DeepseekV3Config", "modeling_deepseek.DeepseekV3ForCausalLM"),
+        ("minimax-m2", "configuration_minimax_m2.MiniMaxM2Config", "modeling_minimax_m2.MiniMaxM2ForCausalLM"),
+        ("ernie-4.5-21b-a3b", "c.Ernie4_5_MoeConfig", "m.Ernie4_5_MoeForCausalLM"),
+        ("mpt-7b", "configuration_mpt.MPTConfig", "modeling_mpt.MPTForCausalLM"),
+        ("gemma-3-1b", "c.Gemma3TextConfig", "m.Gemma3ForCausalLM"),
+    ],
+)
+def test_the_published_code_of_a_family_is_the_family(name: str, config: str, model: str) -> None:
+    published = {"AutoConfig": config, "AutoModelForCausalLM": model}
+    assert read(fixture(name), auto_map=published) == read(fixture(name))
+
+
+def test_a_config_without_a_model_type_is_known_by_its_class() -> None:
+    config = {key: value for key, value in fixture("llama-7b").items() if key != "model_type"}
+    assert read(config).read_as is None
+    with pytest.warns(TunerWarning, match="set its model_type to llama and remove its architectures and auto_map"):
+        assert read(config, architectures=["LlamaForCausalLMEagle3"]).read_as == "llama"
+
+
+@pytest.mark.parametrize(
     ("folder", "name"), [("models--Qwen--Qwen3-8B/snapshots/b968826d", "Qwen3-8B"), ("my-model", "my-model")]
 )
 def test_a_linked_config_is_named_by_its_folder_or_repository(folder: str, name: str, tmp_path: Path) -> None:

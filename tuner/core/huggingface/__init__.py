@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.huggingface import gpt, llama, moe
+from tuner.core.huggingface.classes import is_model_of, unknown_classes
 from tuner.core.huggingface.keys import Config, Fields, Keys, table_of
 from tuner.core.model import Model
 from tuner.core.text import listed, shown
@@ -146,9 +147,13 @@ def model_from(config: Config, *, name: str) -> Model:
         "init_std": keys.number("initializer_range", default=0.02),
         **reader.read(keys),
     }
+    keys.expects("is_encoder_decoder", False)
+    keys.get("architectures", "auto_map")
     unread = (key for key in keys.unread() if not _is_redundant(key, config[key], fields))
     keys.not_expressed.update(dict.fromkeys(unread))
-    if not exact:
+    if exact:
+        keys.not_expressed.update(dict.fromkeys(unknown_classes(config, family)))
+    else:
         fields["read_as"] = family
         keys.not_expressed[f"model_type={shown(config.get('model_type'))}"] = None
     if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
@@ -234,9 +239,9 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     if isinstance(given, str) and given in FAMILIES:
         return given, True
     architectures = config.get("architectures")
-    architecture = str(architectures[0]) if isinstance(architectures, list) and architectures else ""
+    architecture = architectures[0] if isinstance(architectures, list) and architectures else None
     for family in FAMILIES:
-        if not given and re.fullmatch(family.replace("_", "") + r"(For|LM|Model).*", architecture, re.IGNORECASE):
+        if not given and is_model_of(family, architecture):
             return family, True
     _refuse_experts(config, name)
     given_keys = {key for key, value in config.items() if value is not None}
@@ -253,7 +258,8 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
         )
     _warn(
         f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has. If it is a {kin} in "
-        f"every respect, set its model_type to {kin}; otherwise its parameter count may be wrong."
+        f"every respect, set its model_type to {kin} and remove its architectures and auto_map; otherwise its "
+        "parameter count may be wrong."
     )
     return kin, False
 

@@ -34,16 +34,16 @@ ALL_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
 """For each size, the keys that one family or another uses for it; in any other family they have no effect."""
 
 _NO_EFFECT: Final = re.compile(
-    r"_.*|.*_token_(id|index)|model_type|architectures|(torch_)?dtype|use_cache|transformers(js)?_.*|.*name_or_path"
+    r"_.*|.*_token_(id|index)|model_type|(torch_)?dtype|use_cache|transformers(js)?_.*|.*name_or_path"
     r"|task_specific_params|summary_.*|id2label|label2id|num_labels|problem_type|classifier_dropout|pretraining_tp"
     r"|return_dict.*|output_(attentions|hidden_states|scores|router_logits)|torchscript|tf_legacy_loss|use_bfloat16"
-    r"|tokenizer_class|is_decoder|is_encoder_decoder|tie_encoder_decoder|chunk_size_feed_forward|finetuning_task|prefix"
+    r"|tokenizer_class|is_decoder|tie_encoder_decoder|chunk_size_feed_forward|finetuning_task|prefix"
     r"|max_length|max_sequence_length|model_max_length|min_length|do_sample|early_stopping|(num_)?(beams|beam_groups|return_sequences)|diversity_penalty"
     r"|temperature|top_[kp]|typical_p|(repetition|length)_penalty|(encoder_)?no_repeat_ngram_size|bad_words_ids"
     r"|exponential_decay_length_penalty|(begin_)?suppress_tokens|remove_invalid_values|gradient_checkpointing"
     r"|attn_implementation|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|reorder_and_upcast_attn"
     r"|slow_but_exact|init_device|cache_implementation|max_window_layers|pruned_heads|cross_attention_hidden_size"
-    r"|use_flash_attn|fused_bias_fc|unsloth_.*|auto_map|ep_size|(bias_dropout|masked_softmax)_fusion|skip_bias_add(_qkv)?"
+    r"|use_flash_attn|fused_bias_fc|unsloth_.*|ep_size|(bias_dropout|masked_softmax)_fusion|skip_bias_add(_qkv)?"
     r"|offset_alibi|use_parallel_embedding|mm_tokens_per_image"
 )
 """Keys without effect on the model that is trained."""
