@@ -210,6 +210,16 @@ def test_a_key_of_another_family_is_understood_if_it_says_what_the_model_has(
     assert read(bare, **{key: other}).not_understood in ((key,), (f"{key}={other}",))
 
 
+@pytest.mark.parametrize("family", ["glm", "glm4", "glm4_moe"])
+def test_a_rotated_share_that_is_null_is_all_of_a_head(family: str) -> None:
+    """As in transformers, whose default of one half is for a missing key."""
+    bare = {"model_type": family, **BARE}
+    assert read(bare).rotary_fraction == 0.5
+    assert read(bare, partial_rotary_factor=None).rotary_fraction == 1.0
+    stated = read(bare, partial_rotary_factor=None, rope_parameters={"partial_rotary_factor": 0.25})
+    assert stated.rotary_fraction == 0.25
+
+
 def test_layer_types_that_are_not_known_are_not_read_as_full_attention() -> None:
     bare = {"model_type": "gpt_oss", **BARE}
     assert read(bare, layer_types=["sliding_attention", "full_attention"] * 3).not_understood == ()

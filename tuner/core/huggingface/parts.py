@@ -68,7 +68,8 @@ def rotary(
 ) -> Fields:
     """Return base, fraction and scaling, which transformers 5 keeps in `rope_parameters` and earlier releases apart.
 
-    `fraction` is the family's default; None: it rotates whole heads, whatever the config says.
+    `fraction` is the family's default for a missing key, where a null means whole heads; None: it rotates whole heads,
+    whatever the config says.
     """
     old, new = keys.table("rope_scaling"), keys.table("rope_parameters")
     table = old or new
@@ -76,7 +77,8 @@ def rotary(
     if base <= 0:
         raise InputError(f"{keys.name}: rope_theta must be positive, not {base:g}.")
     label = f"{keys.name}: {spellings[1]}"
-    share = number_of(_given(table, "partial_rotary_factor", keys.get(spellings[1], default=fraction or 1.0)), label)
+    usual = 1.0 if fraction is None or keys.has(spellings[1]) else fraction
+    share = number_of(_given(table, "partial_rotary_factor", keys.get(spellings[1], default=usual)), label)
     if fraction is None and share != 1:
         keys.not_expressed[f"partial_rotary_factor={share:g}"] = None
         share = 1.0
