@@ -131,6 +131,7 @@ MEANING: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         {"not_understood": ("scale_attn_by_inverse_layer_idx=True",)},
     ),
     ("gpt2", {"embd_pdrop": 0.0}, {"embedding_dropout": 0.0, "hidden_dropout": 0.1}),
+    ("gpt-neo-2.7b", {"attention_layers": ["global"] * 32}, {"not_understood": ("attention_layers=a list of 32",)}),
     ("phi-2", {"qk_layernorm": True}, {"qk_norm": True, "qk_norm_span": "head"}),
     ("gemma-2-9b", {"final_logit_softcapping": None}, {"logit_softcap": 0.0, "attention_softcap": 50.0}),
     ("gemma-2-9b", {"query_pre_attn_scalar": 144}, {"attention_scale": 144**-0.5}),

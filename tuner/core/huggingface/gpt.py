@@ -69,7 +69,7 @@ def gpt_neo(keys: Keys) -> Fields:
         kinds = []
     if len(kinds) != keys.sizes["layers"]:
         keys.not_expressed["attention_types"] = None
-    keys.get("attention_layers")
+    keys.expects("attention_layers", kinds)
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         "positions": "learned",
