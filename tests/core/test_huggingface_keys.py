@@ -56,6 +56,7 @@ NEUTRAL: list[tuple[str, str, object, object]] = [
     ("gptj", "scale_attn_weights", True, False),
     ("opt", "activation_dropout", 0.0, 0.1),
     ("falcon", "apply_residual_connection_post_layernorm", False, True),
+    ("falcon", "num_ln_in_parallel_attn", 1, 0),
     ("starcoder2", "mlp_type", "default", "gated"),
     ("starcoder2", "norm_type", "layer_norm", "rms_norm"),
     ("cohere2", "use_parallel_block", True, False),

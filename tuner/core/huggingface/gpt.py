@@ -157,13 +157,15 @@ def falcon(keys: Keys) -> Fields:
     keys.expects("apply_residual_connection_post_layernorm", False)
     parallel, newer = keys.flag("parallel_attn", default=True), keys.flag("new_decoder_architecture", default=False)
     alibi, shared = keys.flag("alibi", default=False), keys.flag("multi_query", default=True)
-    groups, norms = keys.size("num_kv_heads", default=keys.sizes["heads"]), keys.get("num_ln_in_parallel_attn")
+    groups = keys.size("num_kv_heads", default=keys.sizes["heads"])
+    norms = keys.size("num_ln_in_parallel_attn", default=2 if newer else 1)
+    keys.expects("num_ln_in_parallel_attn", 1, 2)
     fields = {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=True),
         **rotary(keys),
         # The 7B config lists 71 key/value heads but has one: the older architecture knows multi_query alone.
         "kv_heads": groups if newer else 1 if shared else keys.sizes["heads"],
-        "norms_per_layer": 2 if not parallel or (norms or (2 if newer else 1)) == 2 else 1,
+        "norms_per_layer": 2 if not parallel or norms == 2 else 1,
         **biases(keys, "bias", default=False),
         "activation": activation(keys, "activation", default="gelu"),
         "norm_epsilon": keys.number("layer_norm_epsilon", default=1e-5),
