@@ -35,7 +35,6 @@ NEUTRAL: list[tuple[str, str, object, object]] = [
     ("mpt", "logit_scale", None, 0.5),
     ("mpt", "embedding_fraction", 1.0, 0.5),
     ("stablelm", "hidden_dropout", 0, 0.1),
-    ("mistral", "layer_types", None, "full_attention"),
     ("gemma", "use_bidirectional_attention", False, True),
     ("gemma3_text", "use_bidirectional_attention", False, True),
     ("olmo", "clip_qkv", None, 8.0),
@@ -219,6 +218,27 @@ def test_a_rotated_share_that_is_null_is_all_of_a_head(family: str) -> None:
     assert read(bare, partial_rotary_factor=None).rotary_fraction == 1.0
     stated = read(bare, partial_rotary_factor=None, rope_parameters={"partial_rotary_factor": 0.25})
     assert stated.rotary_fraction == 0.25
+
+
+@pytest.mark.parametrize(
+    ("family", "changes", "noted"),
+    [
+        ("llama", {"num_local_experts": 0}, ()),
+        ("llama", {"moe_intermediate_size": 0}, ()),
+        ("llama", {"layer_types": ["full_attention"] * 6}, ()),
+        ("llama", {"layer_types": ["full_attention"] * 5}, ("layer_types",)),
+        ("llama", {"layer_types": ["full_attention", "sliding_attention"] * 3}, ("layer_types",)),
+        ("mistral", {"layer_types": ["sliding_attention"] * 6}, ()),
+        ("mistral", {"layer_types": ["full_attention"] * 6}, ("layer_types",)),
+        ("mistral", {"layer_types": ["full_attention"] * 6, "sliding_window": None}, ()),
+        ("mixtral", {"layer_types": ["full_attention"] * 6}, ()),
+    ],
+)
+def test_a_key_that_a_family_ignores_is_understood_if_it_says_what_the_model_has(
+    family: str, changes: dict[str, Any], noted: tuple[str, ...]
+) -> None:
+    bare = {"model_type": family, **BARE}
+    assert read(bare, **changes).not_understood == noted
 
 
 def test_layer_types_that_are_not_known_are_not_read_as_full_attention() -> None:

@@ -11,8 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from dataclasses import fields as dataclass_fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,8 +116,6 @@ _REDUNDANT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Switches that some families read and configs of others repeat, with the fields that they describe."""
 
-_DEFAULTS: Final = {one.name: one.default for one in dataclass_fields(Model)}
-
 _GEMMA3_SIZES: Final = {
     "hidden_size": 2304,
     "num_hidden_layers": 26,
@@ -147,23 +144,22 @@ def model_from(config: Config, *, name: str) -> Model:
         "init_std": keys.number("initializer_range", default=0.02),
         **reader.read(keys),
     }
-    keys.expects("is_encoder_decoder", False)
-    keys.get("architectures", "auto_map")
-    unread = (key for key in keys.unread() if not _is_redundant(key, config[key], fields))
-    keys.not_expressed.update(dict.fromkeys(unread))
-    if exact:
-        keys.not_expressed.update(dict.fromkeys(unknown_classes(config, family)))
-    else:
-        fields["read_as"] = family
-        keys.not_expressed[f"model_type={shown(config.get('model_type'))}"] = None
     if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
         fields["head_size"] = 0
     latent = fields.get("latent")
     width = latent.key_size if latent else fields.get("head_size") or fields["hidden"] / fields["heads"]
     if math.isclose(fields.get("attention_scale", 0.0), width**-0.5, rel_tol=1e-9):
         fields["attention_scale"] = 0.0
-    fields["not_understood"] = tuple(keys.not_expressed)
-    return Model(**fields)
+    model = Model(**fields)
+    keys.expects("is_encoder_decoder", False)
+    keys.get("architectures", "auto_map")
+    unread = (key for key in keys.unread() if not _is_redundant(key, config[key], model))
+    keys.not_expressed.update(dict.fromkeys(unread))
+    if exact:
+        keys.not_expressed.update(dict.fromkeys(unknown_classes(config, family)))
+    else:
+        keys.not_expressed[f"model_type={shown(config.get('model_type'))}"] = None
+    return replace(model, not_understood=tuple(keys.not_expressed), read_as=None if exact else family)
 
 
 def looks_like(config: Config) -> bool:
@@ -182,12 +178,17 @@ def name_of(path: Path) -> str:
     return folder.name.removeprefix("models--").rpartition("--")[2] or path.stem
 
 
-def _is_redundant(key: str, value: Any, fields: Fields) -> bool:
+def _is_redundant(key: str, value: Any, model: Model) -> bool:
     """Return whether a key that the family does not read says what its models have anyway."""
+    if key in _EXPERTS:
+        return bool(value == 0)
+    if key == "layer_types":
+        windowed = map(model.is_windowed_layer, range(model.layers))
+        return bool(value == ["sliding_attention" if inside else "full_attention" for inside in windowed])
     if key == "scale_attn_weights":
-        return value is True and not fields.get("attention_scale")
+        return value is True and not model.attention_scale
     described = _REDUNDANT.get(key, ())
-    return bool(described) and all(fields.get(name, _DEFAULTS[name]) is value for name in described)
+    return bool(described) and all(getattr(model, name) is value for name in described)
 
 
 def _text_model(config: Config, name: str) -> Config:

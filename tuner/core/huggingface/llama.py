@@ -62,7 +62,6 @@ def llama(keys: Keys, **defaults: Any) -> Fields:
 def mistral(keys: Keys) -> Fields:
     """Mistral: a sliding window in all layers, unless it is null."""
     size = keys.size("sliding_window", default=4096, null=0)
-    keys.expects("layer_types")
     return {**common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
 
 
