@@ -290,6 +290,7 @@ def test_a_gemma_3_without_sizes_has_those_of_the_library() -> None:
     ("name", "seq", "header"),
     [
         ("llama-3.1-8b", 8192, "sequence 8192 (the model allows 131072; set with --seq), "),
+        ("llama-3.2-1b", 8192, "sequence 8192 (the model allows 131072; set with --seq), "),
         ("llama-3-8b", 8192, "sequence 8192, "),
         ("opt-125m", 2048, "sequence 2048, "),
     ],
@@ -317,6 +318,13 @@ def test_scaled_rotary_embeddings_reach_longer_sequences() -> None:
     model = replace(catalog.model("llama-3-8b"), positions="rotary", max_positions=40960, rotary_scaling=yarn)
     assert model.longest_seq == 131072
     assert replace(model, rotary_scaling=None).longest_seq == 40960
+
+
+@pytest.mark.parametrize(("positions", "longest"), [(131072, 131072), (8192, 262144)])
+def test_llama_3s_scaling_is_part_of_a_longer_length_that_is_stated(positions: int, longest: int) -> None:
+    scaling = RotaryScaling(kind="llama3", factor=32.0, original_seq=8192)
+    model = replace(catalog.model("llama-3-8b"), max_positions=positions, rotary_scaling=scaling)
+    assert model.longest_seq == longest
 
 
 def test_a_toml_file_describes_rotary_scaling_and_a_gated_activation(tmp_path: Path) -> None:

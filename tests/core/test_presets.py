@@ -61,6 +61,8 @@ CONFIGS: Final = {
 def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None:
     preset, config = catalog.model(name), catalog.model(str(HUGGING_FACE / f"{CONFIGS[name]}.json"))
     assert replace(config, name=name, seq=preset.seq, max_positions=preset.max_positions) == preset
+    if preset.rotary_scaling:
+        assert preset.longest_seq == config.longest_seq == config.max_positions
 
 
 @pytest.mark.parametrize("name", ["qwen3-14b", "qwen3-32b"])

@@ -223,10 +223,11 @@ class Model:
 
     @property
     def longest_seq(self) -> int:
-        """Tokens that its positions reach, those of scaled rotary embeddings included."""
+        """Tokens that its positions reach; a stated length includes Llama 3's scaling, but not that of Qwen's yarn."""
         scaling = self.rotary_scaling
-        scaled = int(scaling.factor * scaling.original_seq) if scaling else 0
-        return max(self.max_positions, scaled)
+        if scaling is None or (scaling.kind == "llama3" and self.max_positions > scaling.original_seq):
+            return self.max_positions
+        return max(self.max_positions, int(scaling.factor * scaling.original_seq))
 
     @property
     def window(self) -> int:
