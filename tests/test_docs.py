@@ -7,6 +7,7 @@ import io
 import re
 import shlex
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ import pytest
 from docs.generate import PAGES
 from tests.conftest import ROOT, Run, Said
 from tuner.cli import app, main
+from tuner.core import catalog
 from tuner.space.rules import BY_NAME
 
 PROSE = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")] + sorted(
@@ -220,6 +222,9 @@ def test_the_files_shown_in_the_catalog_page_can_be_used(tmp_path: Path, run: Ru
     said = run("plan", "--cluster", str(tmp_path / "lab.toml"), "--model", str(tmp_path / "mine.toml"))
     assert said.code == 0
     assert "16 nodes of 8 H100-80GB-SXM" in said.out
+    mine, llama = catalog.model(str(tmp_path / "mine.toml")), catalog.model("llama-3.1-8b")
+    sizes = ("name", "layers", "hidden", "heads", "ffn", "vocab", "seq", "max_positions", "embedding_size")
+    assert replace(mine, **{size: getattr(llama, size) for size in sizes}) == llama
 
 
 def test_every_rule_that_prose_names_exists() -> None:
