@@ -65,6 +65,7 @@ def study(*ranking: RankedTrial, **fields: Any) -> Any:
         "best_of_own_model": own,
         "ties": (),
         "trains_other_models": any(one.candidate == 2 for one in ranking),
+        "launcher": "simulated",
         "workload": SimpleNamespace(model=model(8), training_tokens=2e12, tokens=2e12),
         "launched": [trial(one.candidate) for one in ranking],
         "trials": [],

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.study.scripted import MEASURED, begun, clocked, running_of, stored
-from tuner.core.errors import LaunchError
+from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.search.pruner import Referee
@@ -206,17 +206,35 @@ def test_the_watchdog_stops_a_running_job(study: Callable[..., Any]) -> None:
     assert stored(made).elapsed == pytest.approx(launcher.clock - 1000.0)
 
 
-@pytest.mark.parametrize(("outlives", "cancelled"), [(True, []), (False, ["job1"])])
+@pytest.mark.parametrize(
+    ("outlives", "cancelled", "found", "outcome"),
+    [
+        (True, [], Outcome.MEASURED, None),
+        (False, ["job1"], Outcome.CRASHED, Outcome.CANCELLED),
+        (False, ["job1"], Outcome.MEASURED, Outcome.MEASURED),
+    ],
+)
 def test_an_interrupted_study_leaves_jobs_that_outlive_it(
-    outlives: bool, cancelled: list[str], study: Callable[..., Any]
+    outlives: bool, cancelled: list[str], found: Outcome, outcome: Outcome | None, study: Callable[..., Any]
 ) -> None:
+    """The others are cancelled; one that had run its measured iteration by then counts as measured."""
     made, launcher, _ = begun(study)
     launcher.outlives = outlives
+    launcher.result = lambda _: MEASURED if found is Outcome.MEASURED else JobResult(outcome=found)
     made.interrupt()
     assert launcher.cancelled == cancelled
     assert made.running == {}
     (trial,) = made.store.trials()
-    assert (trial.result.outcome if trial.result else None) is (None if outlives else Outcome.CANCELLED)
+    assert (trial.result.outcome if trial.result else None) is outcome
+
+
+def test_a_job_whose_folder_cannot_be_written_uses_no_part_of_the_budget(study: Callable[..., Any]) -> None:
+    made, launcher, _ = study()
+    (made.folder / "jobs").write_text("", encoding="utf-8")
+    with pytest.raises(StudyError, match="cannot be written"):
+        made.step()
+    (trial,) = made.store.trials()
+    assert (trial.launched, launcher.jobs) == (False, [])
 
 
 def test_an_adopted_job_is_watched_and_a_lost_one_is_ended(
@@ -242,6 +260,7 @@ def test_an_adopted_job_is_watched_and_a_lost_one_is_ended(
     assert (events[-1].kind, events[-1].text) == ("lost", "the tuner that ran it exited, and its job is gone")
     result = stored(made)
     assert (result.outcome, result.clock, result.elapsed) == (Outcome.CANCELLED, launcher.clock, 7.5)
+    assert result.node_hours == pytest.approx(7.5 * job.topology.nodes / 3600)
     candidate = made.state.trials[0].proposal.candidate
     assert made.state.open[candidate], "the next job may be of the same topology"
 

@@ -79,7 +79,7 @@ def test_stop_closes_the_trials_of_a_dead_process(tmp_path: Path, run: Run) -> N
     assert "0 jobs cancelled. 1 trial closed without a running job." in run("stop", "bloom-48", "--runs", str(runs)).out
     last = kept(url_of(tmp_path, "bloom-48"), "bloom-48")[-1]
     assert last.result is not None
-    assert last.result.outcome is Outcome.CANCELLED
+    assert last.result.outcome is Outcome.REJECTED, "its job was never submitted"
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["idle"]
     assert tuner.stop_study("bloom-48", runs=runs) == []
 

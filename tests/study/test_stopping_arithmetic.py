@@ -34,7 +34,7 @@ from tuner.tables import Defaults
 class Stopped:
     """A stand-in launcher and store that record calls."""
 
-    def __init__(self, found: str | None, state: JobState, *, second: bool = False) -> None:
+    def __init__(self, found: str | None, state: JobState) -> None:
         self.calls: list[Any] = []
         self.found = found
         self.launcher: Any = SimpleNamespace(
@@ -47,7 +47,9 @@ class Stopped:
         self.store: Any = SimpleNamespace(
             name="s",
             settings=settings,
-            withdraw_second=lambda _: second,
+            close_gone=lambda trial, _folder, reason, *, clock: self.calls.append(
+                ("gone", trial.number, reason, clock)
+            ),
             end=lambda trial, result: self.calls.append(("end", trial.number, result)),
         )
 
@@ -57,18 +59,17 @@ class Stopped:
 
 
 @pytest.mark.parametrize(
-    ("found", "state", "second", "stopped", "reason"),
+    ("found", "state", "stopped", "reason"),
     [
-        ("h", JobState.RUNNING, False, True, "cancelled by tuner stop"),
-        ("h", JobState.ENDED, False, False, ""),
-        (None, JobState.LOST, False, True, "stopped; its job is gone"),
-        (None, JobState.LOST, True, True, ""),
+        ("h", JobState.RUNNING, True, "cancelled by tuner stop"),
+        ("h", JobState.ENDED, False, ""),
+        (None, JobState.LOST, True, ""),
     ],
 )
 def test_a_trial_is_stopped_with_its_job_unless_that_has_ended(
-    found: str | None, state: JobState, second: bool, stopped: bool, reason: str, tmp_path: Path
+    found: str | None, state: JobState, stopped: bool, reason: str, tmp_path: Path
 ) -> None:
-    world = Stopped(found, state, second=second)
+    world = Stopped(found, state)
     trial = Trial(number=7, proposal=proposal(), handle="noted")
     assert _stop(world.store, world.launcher, trial, tmp_path) is stopped
     assert world.calls[0] == ("adopt", "tag of key", "noted")
@@ -77,9 +78,11 @@ def test_a_trial_is_stopped_with_its_job_unless_that_has_ended(
     assert len(ends) == bool(reason)
     for _, number, ending in ends:
         assert (number, ending.outcome, ending.reason, ending.clock) == (7, Outcome.CANCELLED, reason, 70.0)
+    gone = ("gone", 7, "stopped; its job is gone", 70.0)
+    assert (gone in world.calls) == (found is None)
     alone = Stopped(None, JobState.LOST)
     assert _stop(alone.store, None, trial, tmp_path)
-    assert alone.calls[0][2].clock == 0.0
+    assert alone.calls == [("gone", 7, "stopped; its job is gone", 0.0)]
 
 
 def test_the_job_of_a_stopped_trial_is_that_of_its_part(tmp_path: Path) -> None:

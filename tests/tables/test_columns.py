@@ -12,7 +12,7 @@ from tuner.audit import audit
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import either
-from tuner.tables import assumptions, read_table, table_of, unused_columns
+from tuner.tables import read_table, table_of, unused_columns
 from tuner.tables.column_aliases import size_of
 from tuner.tables.headers import headers_of
 from tuner.tables.stacks import PRECISION_RECIPES
@@ -395,15 +395,3 @@ def test_a_fused_attention_kernel_of_any_name_is_the_frameworks(name: str) -> No
     assert read.skipped is None
     assert read.run is not None
     assert read.run.workload.attention == "flash2"
-
-
-def test_the_decisive_settings_that_a_table_does_not_state_are_named() -> None:
-    """A framework, recompute, the ZeRO stage, and with tensor parallelism whether the sequence is sharded."""
-    header, row = "layers,hidden,heads,gpu,tp,sec_per_iter", "4,1024,16,A100-80GB-SXM,{},1\n"
-    assert assumptions(table_of(f"{header}\n{row.format(1)}", "t")) == (
-        "assumed where the table states nothing: no framework (nothing overlaps), recompute full and zero 1; "
-        "--default COLUMN=VALUE changes it"
-    )
-    assert "zero 1 and sequence_parallel 0;" in assumptions(table_of(f"{header}\n{row.format(2)}", "t"))
-    stated = f"{header},framework,recompute,zero\n{row.format(1).strip()},deepspeed,none,0\n"
-    assert assumptions(table_of(stated, "t")) == ""

@@ -12,14 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from tuner.core.atomic_write import read_object
-from tuner.core.errors import LaunchError
+from tuner.core.errors import LaunchError, StudyError
 from tuner.core.interrupts import raise_lost_interrupt
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
-from tuner.launch.outcome import seconds_of
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
@@ -229,6 +227,9 @@ class StudyLoop:
         except LaunchError as error:
             self._launch_failed(trial, error)
             return
+        except StudyError as error:
+            self.store.withdraw(trial, str(error))
+            raise
         self._failed_launches = 0
         self.store.started(trial, handle)
         self._watch(trial, job, handle)
@@ -271,18 +272,9 @@ class StudyLoop:
         job = self._job(trial)
         handle = self.launcher.adopt(job, trial.handle)
         if handle is None:
-            if self.store.withdraw_second(trial):
-                return
             reason = "the tuner that ran it exited, and its job is gone"
-            result = JobResult(
-                outcome=Outcome.CANCELLED,
-                failure=Failure.because(reason),
-                clock=self.launcher.now(),
-                elapsed=seconds_of(read_object(job.folder / "ended.json")),
-            )
-            record_ending(job.folder, result)
-            self.store.end(trial, result)
-            self._report("lost", reason, trial)
+            if self.store.close_gone(trial, job.folder, reason, clock=self.launcher.now()):
+                self._report("lost", reason, trial)
             return
         self._watch(trial, job, handle)
         self._report("adopted", "from a tuner that exited", trial)
@@ -331,7 +323,11 @@ class StudyLoop:
                 self._report("note", running.waiting, running.trial)
             return
         elapsed = 0.0 if running.watch.began is None else self.launcher.now() - running.watch.began
-        self._end(running, decision.result(elapsed=elapsed, evidence=evidence))
+        result = decision.result(elapsed=elapsed, evidence=evidence)
+        if result.outcome is Outcome.CANCELLED:  # by the user, perhaps after the measured iteration
+            found = self.launcher.collect(running.handle)
+            result = found if found.outcome is Outcome.MEASURED else result
+        self._finished(running, result)
 
     def _finished(self, running: RunningTrial, result: JobResult) -> None:
         if result.seconds is not None and not running.trial.reduced:

@@ -11,9 +11,8 @@ from typing import Any, Final, Literal
 
 from tuner.core.documents import cluster_of
 from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
-from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import ResultTable, Tabular, node_time, shown, span
-from tuner.launch.contract import Job, JobResult, JobState, Launcher
+from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.local.launcher import LocalLauncher
 from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
@@ -22,7 +21,7 @@ from tuner.study.result import pool_of_tried, read_result
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import open_storage
 from tuner.study.store.stored import parts_of
-from tuner.study.store.trial import Trial, record_ending
+from tuner.study.store.trial import Trial, cancelled, record_ending
 from tuner.study.store.trial_store import TrialStore
 from tuner.study.warm_start import existing
 
@@ -186,23 +185,16 @@ def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, folder: Pa
     """Cancel a trial's job and close the trial; return False for a job that has finished by itself."""
     job = _job(store, trial, folder)
     handle = None if launcher is None else launcher.adopt(job, trial.handle)
-    elapsed = 0.0
-    if launcher is not None and handle is not None:
-        status = launcher.poll([handle])[handle]
-        if status.state is JobState.ENDED:
-            return False
-        launcher.cancel(handle)
-        elapsed = launcher.now() - status.began if status.began is not None else 0.0
-    elif store.withdraw_second(trial):
+    if launcher is None or handle is None:
+        clock = 0.0 if launcher is None else launcher.now()
+        store.close_gone(trial, job.folder, "stopped; its job is gone", clock=clock)
         return True
-    reason = CANCELLED_JOB if handle is not None else "stopped; its job is gone"
-    result = JobResult(
-        outcome=Outcome.CANCELLED,
-        failure=Failure.because(reason),
-        elapsed=elapsed,
-        node_hours=elapsed * trial.proposal.nodes / 3600,
-        clock=0.0 if launcher is None else launcher.now(),
-    )
+    status = launcher.poll([handle])[handle]
+    if status.state is JobState.ENDED:
+        return False
+    launcher.cancel(handle)
+    now = launcher.now()
+    result = cancelled(trial, CANCELLED_JOB, elapsed=0.0 if status.began is None else now - status.began, clock=now)
     record_ending(job.folder, result)
     store.end(trial, result)
     return True

@@ -13,6 +13,7 @@ from tuner.core.errors import StudyError
 from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import Job, JobResult
+from tuner.launch.outcome import seconds_of
 
 ProposalKind = Literal["search", "reference", "final"]
 """Why a job is proposed: to find a better topology, to detect drift, or to separate the leader from its rivals."""
@@ -83,6 +84,10 @@ class Trial:
         """Return the folder of its job, or of the retry of one that hung, in that of the study."""
         folder = study / "jobs" / f"{self.number:04d}-{self.proposal.key}"
         return retry if (retry := retry_folder(folder)).is_dir() else folder
+
+    def was_submitted(self, folder: Path) -> bool:
+        """Whether the trial's job was submitted, although its handle may not have been stored."""
+        return self.handle is not None or any((folder / name).exists() for name in ("start.json", "slurm.json"))
 
     @property
     def launched(self) -> bool:
@@ -205,6 +210,22 @@ def write_job_file(job: Job, proposal: Proposal, hung: JobResult | None = None) 
         write_object(job.folder / "job.json", document)
     except OSError as error:
         raise StudyError(f"{job.folder} cannot be written: {error.strerror or error}.") from None
+
+
+def cancelled(trial: Trial, reason: str, *, elapsed: float, clock: float) -> JobResult:
+    """Return the result of a job that was cancelled or is gone, with the node-hours that it used."""
+    return JobResult(
+        outcome=Outcome.CANCELLED,
+        failure=Failure.because(reason),
+        elapsed=elapsed,
+        node_hours=elapsed * trial.proposal.nodes / 3600,
+        clock=clock,
+    )
+
+
+def lost(trial: Trial, folder: Path, reason: str, *, clock: float) -> JobResult:
+    """Return the result of a job that is gone, which ran for as long as the report of its end says."""
+    return cancelled(trial, reason, elapsed=seconds_of(read_object(folder / "ended.json")), clock=clock)
 
 
 def record_ending(folder: Path, result: JobResult) -> None:

@@ -33,7 +33,7 @@ from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import OTHER_CONTENT, difference_of
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
-from tuner.study.store.trial import Proposal, Trial, proposal_document, result_document
+from tuner.study.store.trial import Proposal, Trial, lost, proposal_document, record_ending, result_document
 
 _SETTINGS: Final = "settings"
 _FOLDER: Final = "folder"
@@ -252,6 +252,18 @@ class TrialStore:
         if second:
             self.withdraw(trial, "another process proposed it first")
         return second
+
+    def close_gone(self, trial: Trial, folder: Path, reason: str, *, clock: float) -> bool:
+        """Close a trial whose job is gone; return whether the job was launched, so that it counts."""
+        if self.withdraw_second(trial):
+            return False
+        if not trial.was_submitted(folder):
+            self.withdraw(trial, "its job was not started")
+            return False
+        result = lost(trial, folder, reason, clock=clock)
+        record_ending(folder, result)
+        self.end(trial, result)
+        return True
 
     def _earlier(self, trial: Trial) -> list[Trial]:
         """Return the launched trials before a trial."""
