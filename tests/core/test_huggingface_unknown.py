@@ -41,6 +41,12 @@ def test_keys_that_are_null_do_not_make_kin() -> None:
         read({**fixture("llama-7b"), "model_type": "nemotron-nas", "intermediate_size": None})
 
 
+def test_sparse_attention_is_refused_by_its_name() -> None:
+    """A description in TOML could not express it either."""
+    with pytest.raises(InputError, match=r"'deepseek_v32' has sparse attention \(index_topk=2,048\), which cannot be"):
+        read(fixture("deepseek-v3"), model_type="deepseek_v32", index_topk=2048)
+
+
 def test_a_vision_tower_is_left_out_with_a_warning() -> None:
     config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
     with pytest.warns(TunerWarning, match="read without its vision tower"):

@@ -223,6 +223,11 @@ def _refuse_hybrids(config: Config, name: str) -> None:
 
 def _refuse_experts(config: Config, name: str) -> None:
     if key := next((key for key in _EXPERTS if config.get(key)), None):
+        if topk := config.get("index_topk"):
+            raise InputError(
+                f"{name}: model_type {shown(config.get('model_type'))} has sparse attention "
+                f"(index_topk={shown(topk)}), which cannot be described."
+            )
         raise InputError(
             f"{name} is a mixture of experts ({key}={shown(config[key])}) of an unknown family; known "
             f"families are {listed(sorted(_MIXTURES), limit=40)}. If its layers are attention and experts, describe "
