@@ -98,7 +98,7 @@ def test_a_framework_is_named_with_its_fp8_recipe(given: dict[str, Any], words: 
 @pytest.mark.parametrize(
     ("seq", "positions", "words"),
     [
-        (8192, 131072, " (the model allows 131072; set with --seq)"),
+        (8192, 131072, " (the model allows 131,072; set with --seq)"),
         (8192, 8192, ""),
         (4096, 131072, ""),
     ],

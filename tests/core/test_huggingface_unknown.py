@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Run
 from tests.core.test_huggingface import fixture, read
-from tests.data.huggingface.record import FOLDER
+from tests.data.huggingface.record import BARE, FOLDER
 from tuner.core import catalog
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.huggingface import model_from
@@ -39,6 +39,12 @@ def test_keys_that_are_null_do_not_make_kin() -> None:
     """Some families list the width of each layer's MLP, and no width for all."""
     with pytest.raises(InputError, match="model_type 'nemotron-nas' is unknown, and so are its keys"):
         read({**fixture("llama-7b"), "model_type": "nemotron-nas", "intermediate_size": None})
+
+
+def test_an_encoder_is_refused_as_one() -> None:
+    config = {**BARE, "model_type": "bert", "intermediate_size": 3072, "layer_norm_eps": 1e-12}
+    with pytest.raises(InputError, match="its keys; encoder and encoder-decoder models are not supported"):
+        read(config)
 
 
 def test_sparse_attention_is_refused_by_its_name() -> None:

@@ -260,7 +260,8 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     if kin is None:
         known = listed(FAMILIES, limit=40)
         raise InputError(
-            f"{name}: model_type {shown(given)} is unknown, and so are its keys; known families are {known}."
+            f"{name}: model_type {shown(given)} is unknown, and so are its keys; encoder and encoder-decoder models "
+            f"are not supported. Known families are {known}."
         )
     _warn(
         f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has. If it is a {kin} in "
