@@ -217,6 +217,7 @@ def test_a_result_must_be_finite_and_positive(tmp_path: Path, seconds: float, lo
         ({"why": "killed"}, False, Outcome.CRASHED, "killed from outside", "its supervisor was killed"),
         ({"exit": -9}, False, Outcome.CRASHED, "killed from outside", "ended by SIGKILL"),
         ({"exit": -11}, False, Outcome.CRASHED, "a segmentation fault", "ended by SIGSEGV"),
+        ({"exit": 137}, False, Outcome.CRASHED, "killed from outside", "exit code 137, a shell's for SIGKILL"),
         ({"exit": 124}, False, Outcome.TIMED_OUT, "its time limit expired", "exit code 124, as from timeout(1)"),
         ({"exit": 3}, False, Outcome.CRASHED, "exit code 3", "exit code 3"),
         ({"exit": 0}, False, Outcome.CRASHED, "ended without a result", "ended without a result"),

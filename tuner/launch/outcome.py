@@ -64,6 +64,9 @@ _TOO_LONG: Final = (
     "is misread; give the unit with --step-pattern, or the right --global-batch"
 )
 
+_OF_SHELLS: Final = 128
+"""A shell's exit code for a process that a signal ended, less the number of the signal."""
+
 MAX_DERIVED_ERROR: Final = 0.2
 """Error of a time, as a share, above which it is not a measurement."""
 
@@ -322,9 +325,11 @@ def _cause(folder: Path, ended: Mapping[str, Any], *, on_host: bool) -> Cause:
         return Outcome.CRASHED, "killed from outside", "its folder is gone, and with it the job's output"
     if ended.get("why") == "killed":
         return Outcome.CRASHED, "killed from outside", "its supervisor was killed"
-    if isinstance(code, int) and code < 0:
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        return Outcome.CRASHED, OWN_SIGNALS.get(name, "killed from outside"), f"ended by {name}"
+    if isinstance(code, int) and (code < 0 or code - _OF_SHELLS in set(signal.Signals)):
+        number = -code if code < 0 else code - _OF_SHELLS
+        name = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+        how = f"ended by {name}" if code < 0 else f"exit code {code}, a shell's for {name}"
+        return Outcome.CRASHED, OWN_SIGNALS.get(name, "killed from outside"), how
     if code == TIMEOUT_EXIT_CODE:
         return Outcome.TIMED_OUT, "its time limit expired", f"exit code {code}, as from timeout(1)"
     how = f"exit code {code}" if code else NO_RESULT

@@ -106,10 +106,12 @@ class _LocalJob:
                 self.child.stdin.close()
 
     def kill_stragglers(self) -> None:
-        """Kill every process that carries the job's tag."""
+        """Kill every process that carries the job's tag, and a supervisor that its job may have stopped."""
         deadline = time.monotonic() + MAX_CANCEL_SECONDS
-        while (left := supervisor.members(self.tag)) and time.monotonic() < deadline:
-            for pid in left:
+        while (
+            left := [*supervisor.members(self.tag), *[self.supervisor] * self.running]
+        ) and time.monotonic() < deadline:
+            for pid in filter(None, left):
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
