@@ -253,7 +253,7 @@ def test_calibrate_warns_of_a_likely_wrong_unit(run: Run, tmp_path: Path) -> Non
 
 
 def test_calibrate_skips_times_above_the_peak_of_the_gpu(run: Run, tmp_path: Path) -> None:
-    """A time of 0.0001 s would be thousands of times the peak; alone, it teaches nothing."""
+    """A time of 0.0001 s would be thousands of times the peak; alone, it cannot calibrate."""
     file, out = tmp_path / "t.csv", str(tmp_path / "site.toml")
     header = "gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
     slow, fast = ("A100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,1", "A100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,0.0001")
@@ -267,7 +267,7 @@ def test_calibrate_skips_times_above_the_peak_of_the_gpu(run: Run, tmp_path: Pat
     assert "line 3 skipped: sec_per_iter is 0.0001, which" in run("calibrate", str(file), "-o", out).out
     file.write_text(f"{header}\n{fast}\n")
     said = run("calibrate", str(file), "-o", out)
-    assert (said.code, "teaches nothing: sec_per_iter is 0.0001" in said.err) == (1, True)
+    assert (said.code, ": sec_per_iter is 0.0001" in said.err) == (1, True)
 
 
 def test_evaluate_says_why_no_row_is_scored(run: Run, tmp_path: Path) -> None:

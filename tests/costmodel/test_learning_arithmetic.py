@@ -145,7 +145,7 @@ def test_a_table_teaches_with_seconds_memory_or_a_failure(cells: dict[str, str],
             Calibration().period,
         )
     else:
-        with pytest.raises(NothingUsable, match="teaches nothing: no row has seconds or memory"):
+        with pytest.raises(NothingUsable, match="no row has seconds or memory"):
             evaluation.learn(table_of_rows(cells), ["p"])
         assert taught.timed == []
 

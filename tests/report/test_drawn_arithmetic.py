@@ -274,7 +274,7 @@ def test_a_search_has_one_panel_and_a_comparison_one_per_model(monkeypatch: pyte
     compared: Any = SimpleNamespace(models=models)
     batch_plots.plot_batches(compared, Path("b.png"))
     panels, path, axis = drawn[1]
-    assert (path, axis) == (Path("b.png"), {"axis": "sequences a step, all ranks"})
+    assert (path, axis) == (Path("b.png"), {"axis": "sequences per step, all ranks"})
     assert [(panel.title, panel.usable) for panel in panels] == [("model 1", 43.0), ("model 2", 44.0)]
     assert [(curve.label, curve.points) for curve in panels[1].curves] == [
         ("tp=2", ((8, 10.0),)),

@@ -165,7 +165,11 @@ def test_an_extrapolated_answer_is_labelled_first(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("nodes", "ended"),
-    [(12, "the search's 8 of 10 jobs are used"), (6, "no topology is likely to fit on 6 nodes"), (1, "on 1 node")],
+    [
+        (12, "8 of 10 jobs used; the others are reserved for repeats"),
+        (6, "no topology is likely to fit on 6 nodes"),
+        (1, "on 1 node"),
+    ],
 )
 def test_topologies_that_do_not_fit_on_the_trial_nodes_are_skipped(tmp_path: Path, nodes: int, ended: str) -> None:
     """Topologies that do not fit on the trial nodes are skipped; if none fits, as on 6 nodes, no job is launched."""

@@ -151,7 +151,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         skips = [] if usable else [row.skipped for row in table.rows if row.skipped]
         reason = skips[0] if skips else "no row has seconds or memory"
-        raise NothingUsable(f"{table.name} teaches nothing: {reason}")
+        raise NothingUsable(f"cannot calibrate on {table.name}: {reason}")
     kept = {row.index for row in spaced(timed, MOST_FITTED)}
     fitted = calibrate_on(row for row in usable if not row.timed or row.index in kept)
     known = replace(fitted, simulated=table.simulated)

@@ -23,7 +23,7 @@ from tuner.space.relaxations import openings
 from tuner.space.rules import BY_NAME, frameworks_with_more
 from tuner.space.space import Space, Tally
 
-ORDER: Final = "estimated training time / probability of fitting"
+ORDER: Final = "estimated training time divided by the probability of fitting in memory"
 """The order of rows: by expected throughput at equal compute, including the risk of running out of memory, highest
 first; ties in the order of the grid."""
 

@@ -61,7 +61,7 @@ def plot_batches(result: MaxBatchResult | Comparison, path: str | Path) -> None:
         )
         for options in result.models
     ]
-    draw(panels, Path(path), axis="sequences a step, all ranks")
+    draw(panels, Path(path), axis="sequences per step, all ranks")
 
 
 def curve(made: MaxBatchResult, label: str, *, scale: int = 1) -> Curve:

@@ -140,7 +140,7 @@ class Scheduler:
             self.stopping = _RESERVED.format(shown_hours(reserve))
         elif limits.final and self._state.ranking and launched >= limits.search:
             self._by_estimate = False
-            self.stopping = f"the search's {limits.search} of {limits.budget} jobs are used"
+            self.stopping = f"{limits.search} of {limits.budget} jobs used; the others are reserved for repeats"
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
             self._by_estimate = False
             self.stopping = f"no improvement in {counted(limits.patience, 'consecutive job')}"

@@ -136,8 +136,9 @@ def _print_verdict(
     partition = f" ({split})" if split else ""
     status = "not legal" if not explanation.legal else "legal, but not searched," if explanation.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
+    estimate = "estimate" if explanation.legal else "estimate if it were legal"
     print(
-        f"estimate: {cost.seconds:.4g} s per iteration (80% interval {interval(cost.low, cost.high)}), "
+        f"{estimate}: {cost.seconds:.4g} s per iteration (80% interval {interval(cost.low, cost.high)}), "
         f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.days)}"
     )
     print(
@@ -152,7 +153,8 @@ def _print_verdict(
         print(f"fits instead: {near.topology.key}, {near.memory / GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
     for nearest in explanation.nearest:
         pairs = changes(topology, nearest, space).items()
-        print(f"nearest legal: {nearest.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})")
+        which = "searched" if explanation.legal else "legal"
+        print(f"nearest {which}: {nearest.key}  ({', '.join(f'{axis} {a} -> {b}' for axis, (a, b) in pairs)})")
     if not explanation.nearest and (not explanation.legal or explanation.outside):
         print("no topology is legal with these options; 'tuner plan' with the same options shows why")
 
