@@ -30,7 +30,7 @@ from tuner.export.formats import (
     trains_only,
 )
 from tuner.export.identity import PROPERTIES
-from tuner.export.production import ProductionRun
+from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.ds_config import LEARNING_RATE
 from tuner.launch.trainers.torchtitan import FLAVORS, has_no_cuda_graphs, parallelism
@@ -97,6 +97,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "checkpointing": {"full": "FullAC", "selective": "SelectiveAC", "none": ""}[topology.recompute],
         "converter": converter,
         "learning_rate": LEARNING_RATE,
+        "warmup_steps": round(WARM_UP_SHARE * run.iterations),
     }
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from torchtitan.components.checkpointer import CheckpointManager
 from torchtitan.components.data import ConcatThenSplitPackingConfig, GrainDataLoader
 from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
-from torchtitan.components.optimizer import default_adamw
+from torchtitan.components.optimizer import LRSchedulersContainer, default_adamw
 from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
 from torchtitan.distributed.activation_checkpoint import FullAC
 from torchtitan.hf_datasets.text_datasets import DATASETS
@@ -51,6 +51,9 @@ def run() -> Trainer.Config:
             enable=True, folder=os.path.abspath(os.environ["CHECKPOINTS"]), interval=103
         ),
         optimizer=default_adamw(lr=6e-05),
+        lr_scheduler=LRSchedulersContainer.Config(
+            warmup_steps=436, decay_type="cosine", min_lr_factor=0.1
+        ),
         parallelism=ParallelismConfig(
             data_parallel_replicate_degree=1,
             data_parallel_shard_degree=4,
