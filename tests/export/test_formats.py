@@ -48,6 +48,16 @@ def test_unknown_properties_are_refused_by_every_format_without_a_command(name: 
         assert "not_understood" not in FORMATS[name].refused(run, ExportOptions(command="train {key}"))
 
 
+def test_another_topology_is_proposed_unless_the_model_is_the_reason() -> None:
+    run = bloom("tp1-pp1-dp8-mbs4-z2", model="tiny", nodes=1, global_batch=64, precision="bf16")
+    with pytest.raises(InputError, match="; export another topology or choose another --format"):
+        FORMATS["megatron-core"].check(run, ExportOptions())
+    model = replace(run.workload.model, logit_softcap=30.0)
+    other = replace(run, topology=replace(run.topology, zero=1), workload=replace(run.workload, model=model))
+    with pytest.raises(InputError, match="; choose another --format"):
+        FORMATS["megatron-core"].check(other, ExportOptions())
+
+
 def test_aliases_name_their_format() -> None:
     assert format_of("megatron-lm").name == "megatron-core"
 

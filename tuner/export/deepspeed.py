@@ -154,7 +154,7 @@ def _format(
         treatments=program_treatments,
         zero_plus_plus=True,
         runs_command=True,
-        remedy="give a program that does with --command 'template', export another topology or choose another --format",
+        remedy="give a program that does with --command 'template'",
     )
 
 

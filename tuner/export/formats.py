@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.errors import InputError
-from tuner.core.text import listed
+from tuner.core.text import either, listed
 from tuner.export.flag_table import Difference, flag_table
 from tuner.export.identity import PROPERTIES, uncovered
 from tuner.launch.slurm.site_profile import SiteProfile
@@ -111,7 +111,8 @@ class Format:
     """Return the flags of the trainer."""
     variants: tuple[ExportOptions, ...] = (ExportOptions(),)
     """Options under which the format treats properties differently, for documentation."""
-    remedy: str = "export another topology or choose another --format"
+    remedy: str = ""
+    """What to do about an unsupported property besides choosing another topology or format."""
     runs_command: bool = False
     """Whether it runs the user's command instead of the framework's own trainer."""
     zero_plus_plus: bool = False
@@ -158,7 +159,13 @@ class Format:
         found = self.refusals(run, options)
         if found:
             program = (self.subject or self.title) if options.command is None else "your program"
-            raise InputError(f"{program} does not support {listed(found, last='or')}; {self.remedy}.")
+            raise InputError(f"{program} does not support {listed(found, last='or')}; {self._remedies(run, options)}.")
+
+    def _remedies(self, run: ProductionRun, options: ExportOptions) -> str:
+        """Return what to do about unsupported properties; another topology has the same model."""
+        is_model = all(PROPERTIES[name].subject == "model" for name in self.refused(run, options))
+        other = "" if is_model else "export another topology"
+        return either(filter(None, (self.remedy, other, "choose another --format")))
 
     def settings(self, run: ProductionRun, options: ExportOptions) -> Settings:
         """Return the flags that express a run, after `check`."""
