@@ -10,6 +10,7 @@ from tuner.core.text import (
     counted,
     either,
     ends,
+    four_digits,
     interval,
     listed,
     node_time,
@@ -116,3 +117,8 @@ def test_lists_are_joined_and_cut_off() -> None:
 )
 def test_any_value_fits_into_a_sentence(value: object, text: str) -> None:
     assert shown(value) == text
+
+
+@pytest.mark.parametrize(("value", "text"), [(60.9, "60.90"), (110.4, "110.4"), (1234.4, "1234"), (0.5, "0.5000")])
+def test_four_digits_include_zeros(value: float, text: str) -> None:
+    assert four_digits(value) == text

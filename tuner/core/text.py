@@ -184,6 +184,11 @@ def interval(low: float, high: float, *, decimals: int | None = None) -> str:
     return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
 
 
+def four_digits(value: float) -> str:
+    """Return a number with four significant digits, zeros included: `60.90`."""
+    return f"{value:#.4g}".removesuffix(".")
+
+
 def between(days: float, low: float, high: float) -> str:
     """Return a duration and its interval, `692.9 days (688.0 to 697.8)`, in the unit of the duration."""
     _, per_day = unit_for(days)

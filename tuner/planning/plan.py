@@ -13,7 +13,7 @@ from tuner.core.domain import Workload
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.frameworks import record_of
 from tuner.core.quantity import GIB
-from tuner.core.text import ResultTable, Tabular, column, either, interval, listed
+from tuner.core.text import ResultTable, Tabular, column, either, four_digits, interval, listed
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import causal_flops, model_flops
 from tuner.costmodel.site_file import warn_of_mismatch
@@ -56,7 +56,7 @@ class Plan(Tabular):
         rows = [
             (
                 row.topology.key,
-                f"{row.seconds:.4g}",
+                four_digits(row.seconds),
                 interval(row.low, row.high),
                 f"{row.days * per_day:,.1f}",
                 f"{row.flops / 1e12:.1f}",

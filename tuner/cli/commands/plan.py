@@ -216,14 +216,14 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
 def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
     """Print one table; `unit` is the heading of the training time and how many of it a day has."""
     from tuner.cli.output import print_table
-    from tuner.core.text import interval
+    from tuner.core.text import four_digits, interval
 
     heading, per_day = unit
     cells = [
         (
             row.topology.key,
             row.topology.nodes,
-            f"{row.seconds:.4g}",
+            four_digits(row.seconds),
             interval(row.low, row.high),
             f"{row.days * per_day:,.1f}",
             f"{row.flops / 1e12:.1f}",
