@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import Run
 from tests.disks import small_disk
+from tests.found_studies import study_in
 from tuner.core.atomic_write import RUNNABLE, write_files, write_whole
 from tuner.core.errors import DiskFull, InputError
 
@@ -73,3 +74,17 @@ def test_a_folder_that_cannot_be_written_to_is_bad_input(tmp_path: Path) -> None
     with pytest.raises(InputError, match=r"cannot be written: Not a directory; choose a folder"):
         write_files(tmp_path / "file" / "folder", {"report.md": "new"})
     assert DiskFull.exit_code == 1
+
+
+@pytest.mark.parametrize(("command", "name"), [("export", "README.md"), ("report", "measurements.csv")])
+def test_files_that_tuner_did_not_write_are_not_replaced(command: str, name: str, tmp_path: Path, run: Run) -> None:
+    """A folder of an earlier export or report is written to again."""
+    runs, out = study_in(tmp_path / "runs"), tmp_path / "project"
+    out.mkdir()
+    (out / name).write_text("mine")
+    said = run(command, "bloom-48", "--runs", str(runs), "-o", str(out))
+    assert (said.code, f"{name} was not written by tuner" in said.err) == (2, True)
+    assert [path.name for path in out.iterdir()] == [name]
+    assert (out / name).read_text() == "mine"
+    (out / name).unlink()
+    assert [run(command, "bloom-48", "--runs", str(runs), "-o", str(out)).code for _ in range(2)] == [0, 0]

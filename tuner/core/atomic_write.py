@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -54,6 +54,13 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     except OSError as error:
         raise unwritten(path, error, remedy="choose a folder with -o DIR") from None
     return [folder / name for name in files]
+
+
+def refuse_foreign(folder: Path, names: Iterable[str], *, mark: str) -> None:
+    """Raise `InputError` if files would be replaced in a folder without the one that tuner always writes there."""
+    foreign = [] if (folder / mark).exists() else [name for name in names if (folder / name).exists()]
+    if foreign:
+        raise InputError(f"{folder / foreign[0]} was not written by tuner; choose another folder with -o DIR.")
 
 
 def unwritten(path: Path, error: OSError, *, remedy: str = "") -> TunerError:

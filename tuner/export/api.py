@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tuner.core.atomic_write import open_regular, write_files
+from tuner.core.atomic_write import open_regular, refuse_foreign, write_files
 from tuner.core.columns import Columns
 from tuner.core.documents import model_notes
 from tuner.core.domain import Framework
@@ -253,6 +253,7 @@ def write_bundle(folder: Path, files: Mapping[str, str]) -> tuple[list[Path], li
 
     These are removed: they would start another run than the README describes.
     """
+    refuse_foreign(folder, files, mark="topology.json")
     written = write_files(folder, files)
     earlier = [path for path in sorted(folder.iterdir()) if path.name not in files and _is_exported(path)]
     try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from tuner.core.atomic_write import write_files
+from tuner.core.atomic_write import refuse_foreign, write_files
 from tuner.core.resources import folder as resource_folder
 from tuner.core.text import markdown_text
 from tuner.report.canvas import FigureCanvasAgg, FigureCanvasSVG
@@ -75,6 +75,7 @@ def write_report(
         "measurements.csv": measurements(study).encode(),
         **pictures,
     }
+    refuse_foreign(Path(folder), files, mark="report.html")
     return Report(sentences=tuple(sentences), rows=tuple(rows), files=tuple(write_files(Path(folder), files)))
 
 
