@@ -17,7 +17,7 @@ from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
 from tuner.core.model import Shape
 from tuner.core.recompute import RECOMPUTE
-from tuner.space.axes import _MOST_VALUES, _whole_numbers, axes_document, searched
+from tuner.space.axes import _MOST_VALUES, _whole_numbers, axes_document, parse_setting, searched
 from tuner.space.build import space_for
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
@@ -359,3 +359,10 @@ def test_a_range_includes_its_ends_and_is_limited() -> None:
     ):
         with pytest.raises(ValueError, match=sentence):
             _whole_numbers(word)
+
+
+@pytest.mark.parametrize(
+    ("word", "axis"), [("mbs", "micro_batch"), ("z", "zero"), ("gbs", "global_batch"), ("tp", "tp")]
+)
+def test_a_word_of_a_key_names_its_axis(word: str, axis: str) -> None:
+    assert parse_setting(f"{word}=1,2") == (axis, (1, 2))

@@ -24,7 +24,7 @@ from tuner.core.text import listed
 
 LOOKS_LIKE: Final = "expected a key like tp8-pp12-dp4-mbs2-z1-rsel; docs/explain.md#keys lists all parts"
 
-_NUMBERED: Final = {
+NUMBERED: Final = {
     "tp": "tp",
     "pp": "pp",
     "dp": "dp",
@@ -38,6 +38,7 @@ _NUMBERED: Final = {
     "ep": "ep",
     "etp": "etp",
 }
+"""Words of a key that a number follows, and the fields of a topology that they set."""
 _WORDS: Final[dict[str, tuple[str, object]]] = {
     "sp": ("sequence_parallel", True),
     **{word: ("recompute", recompute) for recompute, word in RECOMPUTE_KEYS.items()},
@@ -60,7 +61,7 @@ def parse_key(
     that each topology has exactly one key.
     """
     values = _parts(key)
-    missing = [part for part in _REQUIRED if _NUMBERED[part] not in values]
+    missing = [part for part in _REQUIRED if NUMBERED[part] not in values]
     if missing:
         raise BadKey(f"invalid topology key {key!r}: {listed(missing)} missing; {LOOKS_LIKE}.")
     replica = values["tp"] * values["pp"] * values.get("cp", 1)
@@ -96,6 +97,6 @@ def _part(part: str, key: str) -> tuple[str, object]:
     if shape := re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", part):
         return "shape", Shape(hidden=int(shape[1]), layers=int(shape[2]))
     numbered = re.fullmatch(r"([a-z]+)([0-9]{1,9})", part)
-    if numbered and numbered[1] in _NUMBERED:
-        return _NUMBERED[numbered[1]], int(numbered[2])
+    if numbered and numbered[1] in NUMBERED:
+        return NUMBERED[numbered[1]], int(numbered[2])
     raise BadKey(f"invalid topology key {key!r}: unknown part {part!r}; {LOOKS_LIKE}.")

@@ -18,6 +18,7 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
+from tuner.core.keys import NUMBERED
 from tuner.core.model import Model, Shape
 from tuner.core.precision import recipe_of
 from tuner.core.recompute import GRANULARITIES, MODULES, selecting
@@ -101,10 +102,14 @@ def similar_shapes(model: Model) -> tuple[Shape, ...]:
 
 
 def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
-    """Parse `micro_batch=1,2,4`, `nodes=40-48`, `recompute=full` or `shape=14336x72,13824x78`: axis and values."""
+    """Parse `micro_batch=1,2,4`, `nodes=40-48`, `recompute=full` or `shape=14336x72,13824x78`: axis and values.
+
+    A key's word, such as `mbs`, names its axis too.
+    """
     axis, equals, values = text.partition("=")
     name = axis.strip()
     axis = name.replace("-", "_")
+    axis = NUMBERED.get(axis, axis)
     if axis not in SETTABLE:
         raise InputError(f"--set {text!r}: there is no axis {name!r}; axes are {listed(SETTABLE, limit=20)}.")
     words = [word.strip() for word in values.split(",")]
