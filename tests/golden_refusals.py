@@ -125,7 +125,8 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
     def run(workload: Workload, topology: Topology) -> ProductionRun:
         return ProductionRun(name="r", workload=workload, cluster=cluster, topology=topology, expected=EXPECTED)
 
-    for changes in ({}, {"window_start": 2}, {"window_skip": 2}, {"rotary_local_base": 1e6}):
+    unscaled = {"rotary_local_base": 1e6, "rotary_scaling": SCALINGS[0]}
+    for changes in ({}, {"window_start": 2}, {"window_skip": 2}, {"rotary_local_base": 1e6}, unscaled):
         windowed = replace(LLAMA, sliding_window=1024, **changes)
         for attention, cp in WINDOWED:
             job = Workload(model=windowed, global_batch=64, precision="bf16", attention=attention)

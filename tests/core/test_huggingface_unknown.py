@@ -35,6 +35,21 @@ def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, 
     )
 
 
+def test_a_family_that_no_field_describes_is_warned_of_with_the_reason() -> None:
+    with pytest.warns(TunerWarning, match="Unlike a llama, it normalizes queries and keys after their rotation"):
+        assert read(fixture("llama-7b"), model_type="hunyuan_v1_dense").read_as == "llama"
+
+
+def test_the_text_model_of_qwen3_vl_is_a_qwen3_with_its_own_defaults() -> None:
+    """Text has the same position on all three axes of its rotary embedding (transformers 5.23, Qwen3VLTextConfig)."""
+    axes = {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"}
+    config = fixture("qwen3-8b")
+    text = {key: value for key, value in config.items() if key != "architectures"} | {"model_type": "qwen3_vl_text"}
+    assert read(text, rope_scaling=axes) == read(config)
+    bare = read({"model_type": "qwen3_vl_text", "intermediate_size": 22016, **BARE})
+    assert (bare.rotary_base, bare.max_positions) == (500_000.0, 128_000)
+
+
 def test_keys_that_are_null_do_not_make_kin() -> None:
     """Some families list the width of each layer's MLP, and no width for all."""
     with pytest.raises(InputError, match="model_type 'nemotron-nas' is unknown, and so are its keys"):

@@ -39,7 +39,7 @@ NAMES = (
     *("llama-3.1-8b", "llama-3.2-1b", "qwen2-7b", "qwen3-8b", "gemma-2b", "gemma-2-9b", "gemma-3-1b", "glm-4-9b"),
     *("glm-4-9b-0414", "olmo-2-7b", "minitron-4b", "stablelm-2-1.6b", "command-r", "command-r7b", "smollm3-3b"),
     *("mistral-7b-v0.1", "starcoder2-7b", "granite-3.1-8b", "mixtral-8x7b", "qwen1.5-moe-a2.7b", "qwen3-30b-a3b"),
-    *("olmoe-1b-7b", "granite-3.0-3b-a800m"),
+    *("olmoe-1b-7b", "granite-3.0-3b-a800m", "exaone-4.0-32b", "ernie-4.5-0.3b", "seed-oss-36b"),
 )
 NORMS: dict[str, Mapping[str, str]] = {
     "before": {"input_layernorm": "before_attention", "post_attention_layernorm": "before_mlp"},

@@ -149,6 +149,13 @@ def _head_size(run: ProductionRun) -> Settings:
     return [("--kv-channels", str(size))]
 
 
+def _one_rotary_embedding(run: ProductionRun) -> bool:
+    """Return whether all layers rotate alike; a base of their own exempts those with a window from the scaling."""
+    model = run.workload.model
+    unscaled = model.rotary_scaling is None and model.rotary_local_base == model.rotary_base
+    return not model.rotary_local_base or unscaled
+
+
 def _positions(run: ProductionRun) -> Settings:
     model = run.workload.model
     return [("--max-position-embeddings", str(max(model.max_positions, model.seq)))]
@@ -195,7 +202,7 @@ BASE_TREATMENTS: Final[Mapping[str, Treatment]] = {
     "parallel_attention": _only("attention, then MLP", "parallel_attention", False),
     "rotary_local_base": trains_only(
         "one base for all layers",
-        lambda r: not is_rotary(r) or r.workload.model.rotary_local_base in (0.0, r.workload.model.rotary_base),
+        lambda r: not is_rotary(r) or _one_rotary_embedding(r),
     ),
     "attention_softcap": _only("none", "attention_softcap", 0.0),
     "logit_softcap": _only("none", "logit_softcap", 0.0),

@@ -115,7 +115,7 @@ def constants() -> Iterator[str]:
             without = {name: value for name, value in config.items() if name != key}
             try:
                 yield from _differences(f"{path.stem} without {key}", without)
-            except (AssertionError, ValueError) as error:
+            except (AssertionError, TypeError, ValueError) as error:
                 print(f"skipped: {path.stem} without {key}: {str(error)[:80]}")
 
 
@@ -171,7 +171,8 @@ def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
         if hasattr(module, "sliding_window") and (layer := next(filter(str.isdigit, name.split(".")), None)):
             index = int(layer) - model.window_start
             inside = index >= 0 and (not model.window_skip or (index + 1) % model.window_skip != 0)
-            yield f"{name} window", model.sliding_window * inside, module.sliding_window
+            theirs = module.sliding_window if getattr(module, "is_sliding", True) else 0
+            yield f"{name} window", model.sliding_window * inside, theirs
         if hasattr(module, "scalar_embed_scale"):
             yield f"{name} scale", model.embedding_scale, module.scalar_embed_scale
     if model.norm_weight:

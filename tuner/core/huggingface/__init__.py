@@ -63,12 +63,16 @@ FAMILIES: Final = {
     "gemma3_text": Family(llama.gemma3, 131072, ffn=9216),
     "olmo": Family(llama.olmo, ffn=11008),
     "olmo2": Family(llama.olmo2, ffn=11008),
+    "olmo3": Family(llama.olmo3, ffn=11008),
     "granite": Family(llama.granite, ffn=11008),
     "glm": Family(llama.glm, 131072, ffn=13696),
     "glm4": Family(llama.glm4, 131072, ffn=13696),
     "smollm3": Family(llama.smollm3, 32768, ffn=11008),
     "arcee": Family(llama.arcee, 4096, ffn=18432),
     "apertus": Family(llama.apertus, 65536, ffn=14336),
+    "exaone4": Family(llama.exaone4, ffn=16384),
+    "seed_oss": Family(llama.seed_oss, 524288, ffn=27648),
+    "ernie4_5": Family(llama.ernie4_5, 131072, ffn=3072),
     "mixtral": Family(moe.mixtral, 131072, ffn=14336),
     "qwen2_moe": Family(moe.qwen2_moe, 32768, ffn=5632),
     "qwen3_moe": Family(moe.qwen3_moe, 32768, ffn=6144),
@@ -85,8 +89,11 @@ FAMILIES: Final = {
 }
 
 _MIXTURES: Final = frozenset(name for name, family in FAMILIES.items() if family.read.__module__ == moe.__name__)
-_SAME: Final = {"kimi_k2": "deepseek_v3"}
+_SAME: Final = {"kimi_k2": "deepseek_v3", "qwen3_vl_text": "qwen3"}
 """Families of another name that are one of `FAMILIES` in every property."""
+
+_UNLIKE: Final = {"hunyuan_v1_dense": "it normalizes queries and keys after their rotation"}
+"""How an unknown family differs from the known one whose keys it has, where no field of `Model` describes that."""
 
 _KIN: Final = {
     "llama": {"hidden_size", "intermediate_size", "rms_norm_eps"},
@@ -123,6 +130,9 @@ _GEMMA3_SIZES: Final = {
     "vocab_size": 262208,
 }
 """The library's sizes for Gemma 3, whose published configs with a vision tower omit what equals them."""
+
+_QWEN3_VL: Final = {"max_position_embeddings": 128_000, "rope_theta": 500_000.0}
+"""The library's values for the text model of Qwen3-VL that differ from those for Qwen3."""
 
 _OF_THE_TOWER: Final = frozenset({"text_config", "vision_config"})
 """Keys of a config with a vision tower that do not concern the language model."""
@@ -192,9 +202,14 @@ def _is_redundant(key: str, value: Any, model: Model) -> bool:
 
 
 def _text_model(config: Config, name: str) -> Config:
-    """Return the config of the language model in a Gemma 3 or Llama 4 with a vision tower, any other as it is."""
+    """Return the config of the language model in a Gemma 3 or Llama 4 with a vision tower, any other as it is.
+
+    Sizes that Gemma 3 and Qwen3-VL omit are added.
+    """
     if config.get("model_type") == "gemma3_text":
         return {**_GEMMA3_SIZES, **config}
+    if config.get("model_type") == "qwen3_vl_text":
+        return {**_QWEN3_VL, **config}
     if config.get("model_type") not in ("gemma3", "llama4"):
         return config
     text = table_of(config.get("text_config") or {}, f"{name}: text_config")
@@ -263,11 +278,13 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
             f"{name}: model_type {shown(given)} is unknown, and so are its keys; encoder and encoder-decoder models "
             f"are not supported. Known families are {known}."
         )
-    _warn(
-        f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has. If it is a {kin} in "
-        f"every respect, set its model_type to {kin} and remove its architectures and auto_map; otherwise its "
-        "parameter count may be wrong."
+    advice = (
+        f"If it is a {kin} in every respect, set its model_type to {kin} and remove its architectures and auto_map; "
+        "otherwise its parameter count may be wrong."
     )
+    if isinstance(given, str) and given in _UNLIKE:
+        advice = f"Unlike a {kin}, {_UNLIKE[given]}, so its parameter count may be wrong and it cannot be exported."
+    _warn(f"{name}: model_type {shown(given)} is unknown; it is read as {kin}, whose keys it has. {advice}")
     return kin, False
 
 

@@ -6,7 +6,8 @@ Defaults for missing keys are those of transformers 5.23, and so is everything t
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.core.huggingface.keys import Fields, Keys, table_of
@@ -20,6 +21,7 @@ from tuner.core.huggingface.parts import (
     rotary_scaling,
     window,
 )
+from tuner.core.text import shown
 
 
 def common(
@@ -160,16 +162,8 @@ def gemma3(keys: Keys) -> Fields:
     """Gemma 3's text model: five layers with a window for one without, each kind with its rotary base."""
     every = keys.size("sliding_window_pattern", default=6)
     fields = gemma2(keys, every=every, softcaps=(0.0, 0.0))
-    nested = keys.table("rope_parameters")
-    everywhere, local = (
-        table_of(nested.get(kind) or {}, f"{keys.name}: rope_parameters.{kind}")
-        for kind in ("full_attention", "sliding_attention")
-    )
-    everywhere = {**everywhere, **keys.table("rope_scaling")}
-    if local.get("rope_type", "default") != "default":
-        keys.not_expressed["rope_parameters.sliding_attention"] = None
+    everywhere, local = _rotary_by_kind(keys)
     base = everywhere.get("rope_theta") or keys.number("rope_theta", default=1_000_000.0)
-    keys.expects("rope_parameters", *([nested] if set(nested) <= {"full_attention", "sliding_attention"} else []))
     return {
         **fields,
         "qk_norm": True,
@@ -177,6 +171,19 @@ def gemma3(keys: Keys) -> Fields:
         "rotary_local_base": local.get("rope_theta") or keys.number("rope_local_base_freq", default=10_000.0),
         "rotary_scaling": rotary_scaling(keys, everywhere),
     }
+
+
+def _rotary_by_kind(keys: Keys) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """Return the rotary parameters of the layers that attend to all tokens, and of those with a sliding window."""
+    nested = keys.table("rope_parameters")
+    everywhere, local = (
+        table_of(nested.get(kind) or {}, f"{keys.name}: rope_parameters.{kind}")
+        for kind in ("full_attention", "sliding_attention")
+    )
+    if local.get("rope_type", "default") != "default":
+        keys.not_expressed["rope_parameters.sliding_attention"] = None
+    keys.expects("rope_parameters", *([nested] if set(nested) <= {"full_attention", "sliding_attention"} else []))
+    return {**everywhere, **keys.table("rope_scaling")}, local
 
 
 def olmo(keys: Keys) -> Fields:
@@ -200,6 +207,78 @@ def olmo2(keys: Keys) -> Fields:
         "norm_placement": "after",
         "qk_norm": True,
         "qk_norm_span": "width",
+    }
+
+
+def olmo3(keys: Keys) -> Fields:
+    """OLMo 3: OLMo 2 with a window in three of four layers, whose rotary embeddings are not scaled."""
+    everywhere, local = _rotary_by_kind(keys)
+    fields = {
+        **olmo2(keys),
+        "rotary_base": everywhere.get("rope_theta") or keys.number("rope_theta", default=500_000.0),
+        "rotary_scaling": rotary_scaling(keys, everywhere),
+        **window(
+            keys,
+            keys.size("sliding_window", default=4096, null=0),
+            layer_types(keys, alternating(keys.sizes["layers"], 4)),
+        ),
+    }
+    # As in transformers 5.23, rope_theta concerns the layers without a window alone.
+    local_base = local.get("rope_theta") or 500_000.0
+    if "sliding_window" in fields and (fields["rotary_scaling"] or local_base != fields["rotary_base"]):
+        fields["rotary_local_base"] = local_base
+    return fields
+
+
+def exaone4(keys: Keys) -> Fields:
+    """EXAONE 4: norms after attention and MLP; in a model with windows, layers without one have no rotary embedding."""
+    size = keys.size("sliding_window", default=4096, null=0)
+    pattern = keys.get("sliding_window_pattern", default=4)
+    if isinstance(pattern, str) and re.fullmatch("L+G", pattern):
+        pattern = len(pattern)
+    if not size:
+        pattern = 1
+    elif isinstance(pattern, bool) or not isinstance(pattern, int) or pattern < 1:
+        keys.not_expressed[f"sliding_window_pattern={shown(pattern)}"] = None
+        pattern = 1
+    windowed = layer_types(keys, alternating(keys.sizes["layers"], pattern))
+    fields = {
+        **common(keys, epsilon=1e-5, kv_heads=32),
+        **window(keys, size, windowed),
+        "norm_placement": "after",
+        "qk_norm": True,
+    }
+    if not size:
+        return fields
+    if not any(windowed):
+        return {**fields, "positions": "none"}
+    if fields["window_start"]:
+        keys.not_expressed["layer_types"] = None
+    return {**fields, "rotary_skip": fields["window_skip"]}
+
+
+def seed_oss(keys: Keys) -> Fields:
+    """Seed-OSS: biases of queries, keys and values, and dropout."""
+    return {
+        **common(keys, kv_heads=8),
+        "head_size": keys.size("head_dim", default=128, null=0, least=1),
+        "qkv_bias": keys.flag("attention_bias", default=True),
+        "attention_bias": keys.flag("attention_out_bias", default=False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
+        "attention_dropout": keys.number("attention_dropout", default=0.1),
+        "hidden_dropout": keys.number("residual_dropout", default=0.1),
+    }
+
+
+def ernie4_5(keys: Keys) -> Fields:
+    """ERNIE 4.5 without experts: rotated neighbours."""
+    keys.expects("attention_dropout", 0, 0.0)  # without effect in the library
+    return {
+        **common(keys, tied=True, epsilon=1e-5, kv_heads=2, theta=500_000.0),
+        "head_size": keys.size("head_dim", default=128, null=0, least=1),
+        **biases(keys, "use_bias", default=False),
+        "rotary_interleaved": True,
+        "attention_dropout": 0.0,
     }
 
 
