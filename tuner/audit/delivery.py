@@ -134,7 +134,10 @@ def mismatch(expected: ExpectedResult, run: LogRun, subject: Subject | None, glo
     found = [*stated(run).items()]
     if subject:
         names = _LOGGED if subject.by_log else _KEYED
-        found += quantities(subject.workload, subject.topology).items()
+        sizes = quantities(subject.workload, subject.topology)
+        if global_batch:
+            sizes.pop("global_batch", None)  # of the iterations, which may be more than the arguments state
+        found += sizes.items()
         found += [(name, getattr(subject.topology, name)) for name in names]
     found += [("global_batch", global_batch)] if global_batch else []
     return listed(
