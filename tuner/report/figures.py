@@ -25,7 +25,6 @@ from tuner.report.style import (
     OUTCOMES,
     VERMILLION,
     Plot,
-    days_axis,
     figure,
     log2_axis,
     plain_numbers,
@@ -83,7 +82,7 @@ def _progress(study: StudyResult) -> Plot | None:
         (left, list(range(1, len(data.days) + 1)), "jobs"),
         (right, list(data.node_hours), "node-hours used"),
     ):
-        measured = [(at, days) for at, days in zip(x, data.days, strict=True) if days is not None and days <= most]
+        measured = _up_to(most, x, data.days)
         if measured:
             axes.plot(
                 *zip(*measured, strict=True),
@@ -94,12 +93,10 @@ def _progress(study: StudyResult) -> Plot | None:
                 label=measured_word(study),
                 rasterized=len(measured) > MAX_VECTOR_POINTS,
             )
-        predicted = [
-            (at, days) for at, days in zip(x, data.extrapolated, strict=True) if days is not None and days <= most
-        ]
+        predicted = _up_to(most, x, data.extrapolated)
         if predicted:
             axes.plot(*zip(*predicted, strict=True), "^", ms=6, mfc="none", color=GREEN, label="extrapolated")
-        best = [(at, days) for at, days in zip(x, data.best, strict=True) if days is not None and days <= most]
+        best = _up_to(most, x, data.best)
         if best:
             axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="leader's mean so far")
         slow = [
@@ -125,7 +122,8 @@ def _progress(study: StudyResult) -> Plot | None:
         plain_numbers(axes.xaxis)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.xaxis.set_major_locator(MaxNLocator(nbins=6))
-    days_axis(left, [], days_label(study))
+    plain_numbers(left.yaxis)
+    left.set_ylabel(days_label(study))
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((days for days in reversed(data.best) if days is not None), None)
     outcome = f"the best so far takes {span(last)} as {measured_word(study)}" if last else "nothing has been measured"
@@ -136,6 +134,11 @@ def _progress(study: StudyResult) -> Plot | None:
         f"used. After {node_time(data.node_hours[-1])}, {outcome}.",
         figure=drawn,
     )
+
+
+def _up_to(most: float, x: Sequence[float], series: Sequence[float | None]) -> list[tuple[float, float]]:
+    """Return the points of a series that are known and not above a value."""
+    return [(at, days) for at, days in zip(x, series, strict=True) if days is not None and days <= most]
 
 
 def _estimates(study: StudyResult) -> Plot | None:
