@@ -17,7 +17,7 @@ from tests.data.huggingface.record import CONFIGS, text_config
 from tests.export.test_export import bloom
 from tests.export.test_megatron_core import hugging_face_run
 from tuner.core.catalog import model as catalog_model
-from tuner.core.domain import Offload
+from tuner.core.offload import Offload
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bundle import FORMATS
 from tuner.export.deepspeed import DEEPSPEED_FORMATS
@@ -101,7 +101,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
     ):
         yield key, bloom(key, model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
     base = bloom("tp2-pp1-dp16-mbs1-z3", model="llama-3-8b", gpu="H100-80GB-SXM", nodes=4, global_batch=512)
-    offloads: tuple[Offload, ...] = ("optimizer", "optimizer+parameters")
+    offloads: tuple[Offload, ...] = ("optimizer", "optimizer+parameters", "optimizer-50")
     recomputes = ("none", "selective", "full", "core_attn+mlp")
     for zero in (1, 2, 3):
         for hsdp in (1, 4):

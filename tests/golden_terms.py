@@ -139,6 +139,19 @@ CASES: Final = (
         space={**SMALL, "framework": "megatron-core"},
         site=SLOW_SITE,
     ),
+    *(
+        Case(
+            name=f"{offload} of the optimizer under Megatron",
+            key=f"tp2-pp4-dp4-mbs1-z1-{part}",
+            space={**SMALL, "framework": "megatron-core"},
+            workload={"stack": stack},
+        )
+        for offload, part, stack in (
+            ("a quarter", "offopt25", None),
+            ("half", "offopt50", Stack(precision_aware_optimizer=False, grad_precision="bf16")),
+            ("three quarters", "offopt75", None),
+        )
+    ),
     Case(
         name="Megatron-Core on H100, interleaved",
         key="tp8-pp4-dp4-mbs1-z1-vpp4-sp-rnone",

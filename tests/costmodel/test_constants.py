@@ -9,7 +9,7 @@ from types import ModuleType
 
 import pytest
 
-from tuner.costmodel import calibration_constants, constants, expert_constants, stack_constants
+from tuner.costmodel import calibration_constants, constants, expert_constants, offload_constants, stack_constants
 from tuner.costmodel.constants import ConstantRecords
 
 UNIT = re.compile(
@@ -17,13 +17,24 @@ UNIT = re.compile(
     r"|FLOP per joule|watts|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
 )
 """Matches the start of a unit, and of no source."""
-MODULES = ("flops", "kernels", "layer", "links", "memory", "memory_calibration", "residual_features", "stages", "time")
+MODULES = (
+    "flops",
+    "kernels",
+    "layer",
+    "links",
+    "memory",
+    "memory_calibration",
+    "offload",
+    "residual_features",
+    "stages",
+    "time",
+)
 
 
 @pytest.mark.parametrize(
     "package",
-    [constants, stack_constants, expert_constants, calibration_constants],
-    ids=["costmodel", "stacks", "experts", "calibration"],
+    [constants, stack_constants, expert_constants, offload_constants, calibration_constants],
+    ids=["costmodel", "stacks", "experts", "offload", "calibration"],
 )
 def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
     check(package)

@@ -8,7 +8,8 @@ import pytest
 
 from tests.golden_terms import CASES, GOLDEN, HEADER, rows
 from tuner.core.columns import Columns
-from tuner.core.domain import OFFLOAD, PARTITION
+from tuner.core.domain import PARTITION
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import GRANULARITIES
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from tests.conftest import ROOT
 from tuner.core.columns import Columns
+from tuner.core.domain import Stack
 from tuner.core.keys import parse_key
-from tuner.costmodel.constants import CPU_ADAM_SECONDS, HOST_LINK_BANDWIDTH, STEP_LAYER_SECONDS, STEP_SECONDS
+from tuner.core.offload import OFFLOAD
+from tuner.costmodel.constants import STEP_LAYER_SECONDS, STEP_SECONDS
 from tuner.costmodel.estimate import CostModel, Scores
-from tuner.costmodel.memory import OFFLOAD_TERM
+from tuner.costmodel.evaluation import evaluate
+from tuner.costmodel.offload import HOST_LINK, OFFLOAD_TERM
+from tuner.costmodel.offload_constants import CPU_ADAM_SECONDS, HOST_LINK_BANDWIDTH, TORCH_ADAM_SECONDS
 from tuner.costmodel.stages import Stages
-from tuner.costmodel.time import HOST_LINK
 from tuner.space.build import space_for
+from tuner.tables import table_of
 
 LLAMA: dict[str, Any] = {
     "model": "llama-7b",
@@ -103,3 +109,65 @@ def test_what_offload_costs_is_near_a_published_benchmark(key: str) -> None:
     without, offloaded = PUBLISHED[key]
     scores = scored(key.removesuffix("-offopt").removesuffix("-offall"), key)
     assert np.diff(scores.seconds)[0] == pytest.approx(64 / offloaded - 64 / without, rel=1 / 6)
+
+
+MEGATRON: dict[str, Any] = {**LLAMA, "gpu": "H100-80GB-SXM", "framework": "megatron-core"}
+PARTS = {"offopt25": 0.25, "offopt50": 0.5, "offopt75": 0.75, "offopt": 1.0}
+
+
+def of_megatron(*keys: str, **workload: Any) -> Scores:
+    space = space_for(**MEGATRON)
+    topologies = [parse_key(key, workload=space.workload, cluster=space.cluster) for key in keys]
+    return CostModel().score(Columns.of(topologies, replace(space.workload, **workload), space.cluster))
+
+
+@pytest.mark.parametrize(("part", "share"), PARTS.items())
+def test_megatron_offloads_a_share_of_the_optimizer(part: str, share: float) -> None:
+    """The CPUs step their share while the GPU steps the rest and copies travel; 12 bytes of each parameter leave."""
+    whole, less = of_megatron("tp2-pp1-dp4-mbs1-z1"), of_megatron(f"tp2-pp1-dp4-mbs1-z1-{part}")
+    shard = Stages.middle(whole.columns).elements(sharded=True)[0]
+    visits = STEP_SECONDS + STEP_LAYER_SECONDS * 32
+    assert less.time_terms["optimizer"][0] == pytest.approx(share * TORCH_ADAM_SECONDS * 8 * shard + visits)
+    assert less.time_terms[HOST_LINK][0] == 0
+    assert less.memory_terms["optimizer"][0] == pytest.approx((1 - share) * 12 * shard)
+    assert less.memory_terms["gradients"][0] == whole.memory_terms["gradients"][0]
+
+
+def test_copies_longer_than_the_step_are_exposed() -> None:
+    """One rank of a node with one GPU has all CPUs, and its link is as slow as ever."""
+    space = space_for(**{**MEGATRON, "gpus_per_node": 1})
+    topology = parse_key("tp1-pp1-dp1-mbs1-z1-offopt", workload=space.workload, cluster=space.cluster)
+    scores = CostModel().score(Columns.of([topology], space.workload, space.cluster))
+    parameters = Stages.middle(scores.columns).parameters[0]
+    exposed = 8 * parameters / HOST_LINK_BANDWIDTH - TORCH_ADAM_SECONDS * parameters
+    assert scores.time_terms[HOST_LINK][0] == pytest.approx(exposed)
+
+
+def test_without_the_precision_aware_optimizer_fp32_weights_stay_on_the_gpu() -> None:
+    """Only the moments leave, 8 bytes of each parameter, and the fp32 copy of 16-bit gradients stays."""
+    stack = Stack(precision_aware_optimizer=False, grad_precision="bf16")
+    keys = ("tp2-pp1-dp4-mbs1-z1", "tp2-pp1-dp4-mbs1-z1-offopt50", "tp2-pp1-dp4-mbs1-z1-offopt")
+    terms = of_megatron(*keys, stack=stack).memory_terms
+    shard = Stages.middle(of_megatron(*keys).columns).elements(sharded=True)[0]
+    assert terms["optimizer"] / shard == pytest.approx([12, 8, 4])
+    assert len({*terms["step"].tolist()}) == 1
+
+
+def test_a_published_offload_of_parts_takes_the_memory_and_the_time_that_it_took() -> None:
+    """Megatron-Bridge's Qwen3-30B on 16 H100s, whose batch its table does not state: differences to no offload.
+
+    Bytes follow from the count; the seconds of a parameter's step are fitted to the last row, with overlapped copies.
+    """
+    table = table_of((ROOT / "corpus/modern/bridge-skills-h100.csv").read_text(), "bridge-skills-h100.csv")
+    rows = [guess for guess in evaluate(table).guesses.values() if guess.row.group == "bridge-skill-offload"]
+    found = [guess.row.run.topology.offload for guess in rows if guess.row.run]
+    assert found == ["none", *OFFLOAD[3:], "optimizer", "optimizer"]
+    freed, slower = (
+        [(own - first, printed - printed_first) for own, printed in pairs]
+        for (first, printed_first), *pairs in (
+            [(guess.memory, guess.row.memory or 0) for guess in rows],
+            [(guess.seconds, guess.row.seconds or 0) for guess in rows],
+        )
+    )
+    assert [own for own, _ in freed] == pytest.approx([printed for _, printed in freed], rel=0.03)
+    assert [own for own, _ in slower] == pytest.approx([printed for _, printed in slower], rel=0.2)

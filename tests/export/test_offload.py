@@ -10,8 +10,9 @@ import pytest
 
 from tests.export.megatron_namespace import parsed
 from tests.export.test_export import SITE, any_run, bloom
-from tuner.core.domain import Framework, Offload
+from tuner.core.domain import Framework
 from tuner.core.frameworks import FRAMEWORKS, record_of
+from tuner.core.offload import Offload
 from tuner.export.bundle import FORMATS, bundle
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import megatron_core_flags
@@ -47,10 +48,13 @@ def test_deepspeeds_config_names_the_offloaded_parts(offload: Offload, parts: li
 
 def test_megatrons_flags_offload_the_optimizer() -> None:
     """Megatron's argument check also requires the precision-aware optimizer."""
-    found = parsed(megatron_core_flags(offloading("optimizer", "megatron-core")))
-    assert found.optimizer_cpu_offload
-    assert found.use_precision_aware_optimizer
-    assert found.optimizer_offload_fraction == 1.0
+    for offload, share in (("optimizer", 1.0), ("optimizer-25", 0.25)):
+        run = offloading(offload, "megatron-core")  # type: ignore[arg-type]
+        found = parsed(megatron_core_flags(run))
+        assert found.optimizer_cpu_offload
+        assert found.use_precision_aware_optimizer
+        assert found.overlap_cpu_optimizer_d2h_h2d
+        assert found.optimizer_offload_fraction == share
 
 
 def test_megatron_deepspeeds_flags_follow_its_config() -> None:

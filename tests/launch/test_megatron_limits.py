@@ -35,7 +35,6 @@ FACTORY = "nemo llm pretrain --factory llama3_8b"
             "does not search FSDP, which --use-megatron-fsdp of --command",
         ),
         ("megatron-lm", f"{LM} --use-custom-fsdp", "FSDP"),
-        ("megatron-lm", f"{LM} --optimizer-cpu-offload", "does not search offload, which --optimizer-cpu-offload of"),
         ("megatron-lm", f"{LM} --cpu-offloading-num-layers 4", "does not search offload"),
         ("megatron-lm", f"{LM} --fine-grained-activation-offloading", "does not search offload"),
         ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=true", "does not search FSDP, which ddp.use_megatron_fsdp of"),
@@ -57,7 +56,7 @@ def test_what_would_override_or_shard_each_job_otherwise_is_refused(trainer: str
 @pytest.mark.parametrize(
     ("trainer", "command"),
     [
-        ("megatron-lm", f"{LM} --use-precision-aware-optimizer --cpu-offloading-num-layers 0"),
+        ("megatron-lm", f"{LM} --use-precision-aware-optimizer --optimizer-cpu-offload --cpu-offloading-num-layers 0"),
         ("megatron-lm", f"{LM} --data-parallel-sharding-strategy optim --load x"),
         ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=false model.cpu_offloading=False"),
         ("nemo", f"{FACTORY} trainer.strategy.fsdp=None"),

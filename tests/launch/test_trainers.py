@@ -163,7 +163,7 @@ def test_embedding_and_output_layer_count_as_in_megatron(command: str) -> None:
     assert "--account-for-loss-in-pipeline-split" not in megatron_flags(workload(), TOPOLOGY)
 
 
-@pytest.mark.parametrize("change", [{"offload": "optimizer"}, {"zero": 2}, {"hsdp": 2}], ids=str)
+@pytest.mark.parametrize("change", [{"offload": "optimizer+parameters", "zero": 3}, {"zero": 2}, {"hsdp": 2}], ids=str)
 def test_a_topology_that_the_flags_do_not_set_is_refused(change: dict[str, object]) -> None:
     with pytest.raises(InputError, match="--trainer megatron-lm does not set"):
         megatron_flags(workload(), replace(TOPOLOGY, **change))  # type: ignore[arg-type]

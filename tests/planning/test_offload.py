@@ -17,8 +17,9 @@ import pytest
 from tests.conftest import ROOT, Run
 from tuner.core import catalog
 from tuner.core.documents import cluster_document, cluster_of, topology_document, topology_of
-from tuner.core.domain import OFFLOAD, Topology
+from tuner.core.domain import Topology
 from tuner.core.keys import parse_key
+from tuner.core.offload import OFFLOAD
 from tuner.planning.plan import plan
 from tuner.space.axes import axes_document
 from tuner.space.build import space_for

@@ -142,7 +142,7 @@ def test_the_partition_follows_the_stages() -> None:
         ("vpp", 1, 64),
         ("sequence_parallel", 0, 1),
         ("partition", 0, 2),
-        ("offload", 0, 2),
+        ("offload", 0, 5),
         ("dispatcher", 0, 3),
         ("moe_overlap", 0, 1),
     ],
@@ -281,7 +281,7 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
         (
             "deepspeed",
             "megatron-core",
-            "pp cp vpp ep etp dispatcher moe-overlap partition sequence-parallel recompute fork",
+            "pp cp vpp ep etp dispatcher moe-overlap partition sequence-parallel recompute offload fork",
         ),
         (
             "fsdp2",

@@ -10,6 +10,7 @@ import pytest
 from tests.tables.test_tables import only
 from tuner.audit import audit
 from tuner.core.errors import InputError, TunerWarning
+from tuner.core.offload import OFFLOAD
 from tuner.core.quantity import GIB
 from tuner.core.text import either
 from tuner.tables import read_table, table_of, unused_columns
@@ -58,7 +59,8 @@ def test_an_exact_name_counts_before_another_for_the_same_column() -> None:
             "precision_recipe=foo,precision=fp8,gpu=H100-80GB-SXM",
             f"precision_recipe must be {either(PRECISION_RECIPES)}, not 'foo'.",
         ),
-        ("offload=banana", "offload must be none, optimizer or optimizer+parameters, or a fraction, not 'banana'."),
+        ("offload=banana", f"offload must be {either(OFFLOAD)}, or a multiple of 0.25 up to 1, not 'banana'."),
+        ("offload=0.3", f"offload must be {either(OFFLOAD)}, or a multiple of 0.25 up to 1, not '0.3'."),
     ],
 )
 def test_settings_that_no_run_can_have_are_refused(cells: str, why: str) -> None:

@@ -32,6 +32,7 @@ STACK = Stack(
     cudnn="9.13.1",
     fused_loss=True,
     unsharded_gradients=False,
+    precision_aware_optimizer=False,
 )
 
 

@@ -19,7 +19,7 @@ FLASH = replace(WORKLOAD, precision="bf16", attention="flash2")
 
 def config(job: Workload, chosen: Topology, **changes: Any) -> dict[str, Any]:
     """Return the DeepSpeed config of a job with changed fields."""
-    parts = {"none": (), "optimizer": ("optimizer",), "optimizer+parameters": ("optimizer", "param")}[chosen.offload]
+    parts = [part for part in ("optimizer", "param") if part in chosen.offload]
     return {
         "train_batch_size": job.global_batch,
         "train_micro_batch_size_per_gpu": chosen.micro_batch,
@@ -94,6 +94,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"cp": 2}, "no context parallelism, and cp is 2"),
     (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, and vpp is 2"),
     (WORKLOAD, {"dp": 4, "zero": 2, "hsdp": 2}, "no replica groups, and hsdp is 2"),
+    (WORKLOAD, {"zero": 1, "offload": "optimizer-50"}, "worker offloads optimizer or .*, not optimizer-50"),
     (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
     (
         WORKLOAD,

@@ -10,7 +10,6 @@ from tuner.core.domain import (
     Attention,
     Dispatcher,
     Framework,
-    Offload,
     Partition,
     Precision,
     PrecisionRecipe,
@@ -18,6 +17,7 @@ from tuner.core.domain import (
     Workload,
 )
 from tuner.core.model import Model
+from tuner.core.offload import Offload
 from tuner.core.recompute import is_among
 
 T = TypeVar("T")

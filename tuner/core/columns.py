@@ -12,8 +12,9 @@ from typing import Any, ClassVar, Final, overload
 import numpy as np
 import numpy.typing as npt
 
-from tuner.core.domain import COUNTED, DISPATCHERS, OFFLOAD, PARTITION, Cluster, Topology, Workload
+from tuner.core.domain import COUNTED, DISPATCHERS, PARTITION, Cluster, Topology, Workload
 from tuner.core.model import Shape
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import GRANULARITIES, MODULE_BITS, MODULES, RECOMPUTE, SELECTIVE
 
 IntArray = npt.NDArray[np.int64]
@@ -82,7 +83,7 @@ class Columns:
     partition = Column()
     """Index into `PARTITION`: 0 layers only, 1 embedding and head count as layers, 2 fewer layers on the last chunk."""
     offload = Column()
-    """Index into `OFFLOAD`: 0 none, 1 the optimizer, 2 the optimizer and the parameters."""
+    """Index into `OFFLOAD`: 0 none, 1 the optimizer, 2 the optimizer and the parameters, then shares of the former."""
     hsdp = Column()
     ep = Column()
     etp = Column()

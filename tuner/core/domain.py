@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, get_args
 
 from tuner.core.errors import InputError
 from tuner.core.model import Model, Shape
+from tuner.core.offload import OFFLOAD_KEYS, Offload
 from tuner.core.recompute import RECOMPUTE_KEYS, check_recompute
 from tuner.core.text import shown
 from tuner.core.validation import check_fields
@@ -21,7 +22,6 @@ Attention = Literal["eager", "fused", "flash1", "flash2"]
 Optimizer = Literal["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]
 Partition = Literal["layers", "embedding", "layout"]
 Fabric = Literal["infiniband", "roce", "omni-path"]
-Offload = Literal["none", "optimizer", "optimizer+parameters"]
 MemoryKind = Literal["smi", "reserved", "allocated"]
 MemoryStage = Literal["first", "last"]
 Dispatcher = Literal["allgather", "alltoall", "deepep", "hybridep"]
@@ -46,12 +46,7 @@ PARTITION_WORDS: Final[Mapping[Partition, str]] = {
 """The printed name of each partition."""
 PARTITION_KEYS: Final[Mapping[Partition, str]] = {"embedding": "emb", "layout": "lay"}
 """Parts of a topology's key."""
-OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
 DISPATCHERS: Final[tuple[Dispatcher, ...]] = get_args(Dispatcher)
-OFFLOAD_KEYS: Final[Mapping[Offload, str]] = {"optimizer": "offopt", "optimizer+parameters": "offall"}
-"""Parts of a topology's key."""
-OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {"none": 0, "optimizer": 1, "optimizer+parameters": 3}
-"""The lowest ZeRO stage that offloads so much."""
 
 
 QUANTIZED: Final[tuple[Precision, ...]] = ("fp8", "fp4")
@@ -195,6 +190,8 @@ class Stack:
     """Parts of a microbatch's tokens whose logits exist one after another."""
     unsharded_gradients: bool | None = None
     """Whether whole gradients are added up until the last microbatch's are reduced, under PyTorch's FSDP."""
+    precision_aware_optimizer: bool | None = None
+    """Whether an offloaded optimizer of Megatron-Core leaves no fp32 weights on the GPU."""
     quantized_weights: bool | None = None
     """Whether the weights of fp8 and fp4 layers are stored in that precision, instead of copied from bf16."""
     bf16_layers: tuple[int, int] | None = None
@@ -310,8 +307,8 @@ class Topology:
     """What is spread over the stages: the layers evenly, or the layers with embedding and head as one layer each; or as
     many layers on each chunk as there are at most, and the rest on the last one, beside the head (`layout`)."""
     offload: Offload = "none"
-    """What lies in the node's main memory: the optimizer's states, whose step the CPU then takes, or the parameters
-    too."""
+    """What is in the node's main memory: the optimizer's states, whose step the CPUs then take, a share of them, or the
+    parameters too."""
     hsdp: int = 1
     """Replica groups of hybrid sharding: dp / hsdp ranks share one set of shards."""
     ep: int = 1

@@ -10,18 +10,10 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
 from tuner.core.capabilities import Capability, Fork, FrameworkRecord
-from tuner.core.domain import (
-    DISPATCHERS,
-    EVEN_PARTITION,
-    OFFLOAD,
-    PARTITION,
-    ContextExchange,
-    Framework,
-    Workload,
-    scales,
-)
+from tuner.core.domain import DISPATCHERS, EVEN_PARTITION, PARTITION, ContextExchange, Framework, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.model import Model
+from tuner.core.offload import OFFLOAD_WHOLE
 from tuner.core.recompute import GRANULARITIES, MODULES
 from tuner.core.text import either, listed
 
@@ -63,7 +55,7 @@ MEGATRON_DEEPSPEED_FORKS: Final = (
         partition=("layers",),
         recompute=GRANULARITIES,
         zero=(0, 1, 2, 3),
-        offload=OFFLOAD,
+        offload=OFFLOAD_WHOLE,
         source=_MDS + "megatron/model/gpt_model.py: partition_method is type:transformer; no ALiBi, embedding norm or "
         "latent attention; its experts drop tokens, which is not modeled",
     ),
@@ -107,8 +99,9 @@ _RECORDS: Final = (
             (*GRANULARITIES, *MODULES), _LM_ARGUMENTS + "--recompute-granularity full, selective; --recompute-modules"
         ),
         offload=Capability(
-            ("none", "optimizer"),
-            _LM_ARGUMENTS + "--optimizer-cpu-offload with --use-precision-aware-optimizer",
+            ("none", "optimizer", "optimizer-25", "optimizer-50", "optimizer-75"),
+            _LM_ARGUMENTS
+            + "--optimizer-cpu-offload with --use-precision-aware-optimizer, --optimizer-offload-fraction",
         ),
         hsdp=Capability(
             False, _LM_ARGUMENTS + "--num-distributed-optimizer-instances, which is not searched for ZeRO 1"
@@ -161,7 +154,7 @@ _RECORDS: Final = (
         ),
         recompute=Capability(GRANULARITIES, _MDS_ARGUMENTS + "--recompute-granularity, --checkpoint-activations"),
         offload=Capability(
-            OFFLOAD,
+            OFFLOAD_WHOLE,
             _MDS_ARGUMENTS + "--cpu-optimizer, --remote-device; " + _OFFLOAD_CONFIG,
             "not in BLOOM's fork",
         ),
@@ -200,7 +193,7 @@ _RECORDS: Final = (
         tied_embeddings_with_pp=Capability(True, _DEEPSPEED + "runtime/pipe/module.py: TiedLayerSpec"),
         partition=Capability(EVEN_PARTITION, _WORKER + ": units of a stage"),
         recompute=Capability(GRANULARITIES, "tuner/worker/block.py: recomputed"),
-        offload=Capability(OFFLOAD, _OFFLOAD_CONFIG),
+        offload=Capability(OFFLOAD_WHOLE, _OFFLOAD_CONFIG),
         hsdp=Capability(False, _DEEPSPEED + "runtime/zero: MiCS is not searched"),
         ep=Capability(True, _DEEPSPEED + "utils/groups.py: _create_expert_and_data_parallel; tuner/worker/mlp.py"),
         etp=Capability(False, _DEEPSPEED + "utils/groups.py: experts are split only where tp splits them too"),

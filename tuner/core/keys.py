@@ -8,17 +8,10 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from tuner.core.domain import (
-    DISPATCHERS,
-    OFFLOAD_KEYS,
-    PARTITION_KEYS,
-    Cluster,
-    Topology,
-    Workload,
-    partition_for,
-)
+from tuner.core.domain import DISPATCHERS, PARTITION_KEYS, Cluster, Topology, Workload, partition_for
 from tuner.core.errors import BadKey
 from tuner.core.model import Shape
+from tuner.core.offload import OFFLOAD_KEYS
 from tuner.core.recompute import MODULES, RECOMPUTE_KEYS, selecting
 from tuner.core.text import listed
 

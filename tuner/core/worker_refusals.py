@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import MISSING, fields
 from typing import Any, Final, NamedTuple
 
-from tuner.core.domain import OFFLOAD_ZERO, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
+from tuner.core.offload import OFFLOAD_WHOLE, OFFLOAD_ZERO
 from tuner.core.recompute import GRANULARITIES
 from tuner.core.text import either, listed, shown
 
@@ -92,6 +93,8 @@ def _parts(workload: Workload, topology: Topology) -> Named:
         yield "moe_overlap", "the worker does not overlap the exchange of tokens; use moe_overlap=off."
     if topology.recompute not in GRANULARITIES:
         yield "recompute", f"the worker recomputes {either(GRANULARITIES)}, not {topology.recompute}."
+    if topology.offload not in OFFLOAD_WHOLE:
+        yield "offload", f"the worker offloads {either(OFFLOAD_WHOLE[1:])}, not {topology.offload}."
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
         needed = OFFLOAD_ZERO[topology.offload]
         yield "offload", f"offload {topology.offload} needs ZeRO {needed} or more, not {topology.zero}."

@@ -197,19 +197,6 @@ SHARDED_LAYER_HOST_SECONDS: Final = _constant(
 OVERLAPPED_GATHER_SHARE: Final = _constant("OVERLAPPED_GATHER_SHARE", 0.71, "share", FITTED)
 """Share of a fully sharded model's gathers that overlaps with its products, bounded by their duration."""
 
-HOST_LINK_BANDWIDTH: Final = _constant(
-    "HOST_LINK_BANDWIDTH", 25e9, "bytes per second, one way", "80% of PCIe 4.0 x16's 31.5e9; no source for the share"
-)
-"""A GPU's link to the main memory of its node, for offloaded states."""
-
-CPU_ADAM_SECONDS: Final = _constant(
-    "CPU_ADAM_SECONDS",
-    2.5e-9,
-    "seconds per parameter of a node",
-    "fitted to LLaMA-7B on 8 A800 and two Xeon 8358 (https://gist.github.com/chenyaofo/d4cd6a20ab4b95cb3a49491747e2139a)",
-)
-"""Time of Adam's step on the CPUs of a node, which its ranks share."""
-
 
 # memory
 OPTIMIZER_STATE_BYTES: Final = _constant(

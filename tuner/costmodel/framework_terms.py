@@ -66,6 +66,12 @@ class FrameworkTerms:
     """Whether selective recomputation saves every second product's output, instead of all but attention's scores."""
     unsharded_gradients: bool = False
     """Whether whole gradients are added up until the last microbatch's are reduced."""
+    torch_adam: bool = False
+    """Whether an offloaded optimizer is PyTorch's fused AdamW, instead of DeepSpeed's."""
+    overlap_offload: bool = False
+    """Whether gradients and weights travel between GPU and main memory while the CPUs step, once per iteration."""
+    precision_aware_optimizer: bool = True
+    """Whether an offloaded optimizer leaves no fp32 weights on the GPU (--use-precision-aware-optimizer)."""
     state_precision: FloatPrecision = "fp32"
     """Precision of the optimizer's weights and states."""
     loss_precision: FloatPrecision = "fp32"
@@ -100,18 +106,21 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         small_buckets=True,
         step_copies=False,
         in_place_loss=True,
+        torch_adam=True,
+        overlap_offload=True,
         source=_LM + "training/arguments.py: --overlap-grad-reduce and --overlap-param-gather, which the export sets, "
         "also of Megatron-FSDP (core/distributed/fsdp/src/megatron_fsdp/fully_shard.py), "
         "overlap_p2p_comm of interleaved stages, gradient_accumulation_fusion, bias_swiglu_fusion, apply_rope_fusion, "
         "bf16 sets accumulate_allreduce_grads_in_fp32; NVIDIA/TransformerEngine, pytorch/attention/"
         "dot_product_attention/utils.py: cuDNN before FlashAttention-2 from Hopper on; core/distributed/"
         "param_and_grad_buffer.py: reduce-scatter and all-gather within the buffers of gradients and parameters; core/"
-        "core/tensor_parallel/cross_entropy.py: exp_logits",
+        "core/tensor_parallel/cross_entropy.py: exp_logits; core/optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
     "fsdp2": FrameworkTerms(
         fully_sharded=True,
         whole_embedding=True,
         unsharded_gradients=True,
+        torch_adam=True,
         separate_buckets=False,
         step_copies=False,
         source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated; "
@@ -121,6 +130,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
     "torchtitan": FrameworkTerms(
         fully_sharded=True,
         saved_products=True,
+        torch_adam=True,
         fp32_gradients=True,
         separate_buckets=False,
         step_copies=False,
@@ -157,6 +167,7 @@ _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends"),
     *("cuda_graph", "cudnn"),
     *("state_precision", "loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
+    "precision_aware_optimizer",
 )
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
-from tuner.core.domain import OFFLOAD, Workload
+from tuner.core.domain import Workload
 from tuner.core.recompute import FULL, SELECTIVE
 from tuner.costmodel.activations import attention_widths, freed_by_selection, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
@@ -30,10 +30,9 @@ from tuner.costmodel.expert_shapes import (
 )
 from tuner.costmodel.framework_terms import gradient_bytes, state_bytes, terms_of, waiting_gradients
 from tuner.costmodel.kernels import size_of
+from tuner.costmodel.offload import offloads_parameters
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
-
-_OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
 
 
 def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
@@ -97,7 +96,7 @@ def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
     size, reduced = size_of(columns.workload), gradient_bytes(columns.workload)
     fully, alone = (columns.zero == 3) & (columns.pp == 1), 1.0 * (columns.zero >= 2)
     if state_bytes(columns.workload) == size:  # nothing is cast, so that a shard that is all is no copy
-        alone = alone * ((columns.shards > 1) | (columns.offload == _OF_PARAMETERS))
+        alone = alone * ((columns.shards > 1) | (offloads_parameters(columns)))
     head = stage.is_last * columns.padded_vocab * columns.hidden / columns.tp
     layer = (stage.parameters - stage.table_parameters) / np.maximum(1, stage.layers)
     if columns.workload.model.experts:

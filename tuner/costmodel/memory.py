@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD, MemoryKind, MemoryStage, Workload
+from tuner.core.domain import MemoryKind, MemoryStage, Workload
 from tuner.core.precision import bf16_layers, recipe_of
 from tuner.core.recompute import FULL
 from tuner.costmodel.activations import (
@@ -43,20 +43,17 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import routed_weights
-from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
+from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.fully_sharded import fully_sharded_terms
 from tuner.costmodel.kernels import beside_layers, quantized_weight_bytes, size_of, workspaces
+from tuner.costmodel.offload import OFFLOAD_TERM, offloaded_memory, offloads_parameters
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, FUSED_LOGIT_BYTES, IN_PLACE_LOGIT_BYTES
 from tuner.costmodel.stages import Stages
 
-_OF_PARAMETERS = OFFLOAD.index("optimizer+parameters")
-
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
 WORKSPACE_TERM: Final = "workspaces"
 """The libraries' buffers for products that PyTorch allocates; part of the terms of Megatron-Core."""
-OFFLOAD_TERM: Final = "offload"
-"""GPU memory of offloading; part of the terms if a row offloads."""
 LOOSE: Final = ("activations", "working", "logits", "buckets")
 """Memory allocated and freed in pieces of many sizes, which fragments."""
 DYNAMIC: Final = (*LOOSE, "gathered")
@@ -136,7 +133,7 @@ def _tensors(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         terms |= _megatron_core(stage)
     if terms_of(workload).transformer_engine:
         terms[WORKSPACE_TERM] = workspaces(columns.cluster.gpu, workload) + np.zeros_like(terms["weights"])
-    return _offloaded(stage, terms) if columns.offload.any() else terms
+    return offloaded_memory(stage, terms) if columns.offload.any() else terms
 
 
 def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
@@ -222,25 +219,6 @@ def _buckets(workload: Workload) -> float:
     return gradient_bytes(workload) + size_of(workload) if separate else 0.0
 
 
-def _offloaded(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, FloatArray]:
-    """Return the bytes that stay on the GPU with offloading, and a buffer for a gradient.
-
-    The optimizer's states and its step leave. ZeRO 1 adds up whole gradients on the GPU; ZeRO 2 and 3 send theirs to
-    main memory bucket by bucket (DeepSpeed 0.19.8, runtime/zero/stage_1_and_2.py: temp_grad_buffer_for_gpu_offload).
-    Under PyTorch's fully_shard only reduced gradients leave, not whole ones that wait for the last microbatch.
-    """
-    columns = stage.columns
-    off, parameters_too = columns.offload > 0, columns.offload == _OF_PARAMETERS
-    left = {name: np.where(off, 0.0, terms[name]) for name in ("optimizer", "step")}
-    sent = off & (columns.zero >= 2) & ~waiting_gradients(columns)
-    left["gradients"] = np.where(sent, 0.0, terms["gradients"])
-    left |= {name: np.where(parameters_too, 0.0, terms[name]) for name in ("weights", "frozen")}
-    matrix = np.maximum(columns.padded_vocab, columns.ffn) * columns.hidden / columns.tp
-    buffered = off & (columns.zero <= 2) & (columns.workload.framework != "megatron-core")
-    left[OFFLOAD_TERM] = np.where(buffered, size_of(columns.workload) * matrix, np.zeros_like(terms["weights"]))
-    return terms | left
-
-
 def _gathered(stage: Stages) -> FloatArray:
     """What of a fully sharded model is whole: the layer in use, the next on its way, embedding and head.
 
@@ -250,7 +228,7 @@ def _gathered(stage: Stages) -> FloatArray:
     size, table = size_of(columns.workload), stage.table_parameters
     plain, elsewhere = columns.workload.plain_layers, 1 - 1 / columns.shards
     if columns.offload.any():
-        elsewhere = np.where(columns.offload == _OF_PARAMETERS, 1.0, elsewhere)
+        elsewhere = np.where(offloads_parameters(columns), 1.0, elsewhere)
     if not (plain or (columns.zero == 3).any()):
         return np.zeros_like(table)
     layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)

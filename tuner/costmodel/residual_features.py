@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
-from tuner.core.domain import DISPATCHERS, OFFLOAD
+from tuner.core.domain import DISPATCHERS
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import GRANULARITIES
 from tuner.costmodel.constants import (
     CLIFF_DEVIATION,

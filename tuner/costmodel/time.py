@@ -12,13 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, distinct_rows
-from tuner.core.domain import OFFLOAD
 from tuner.core.precision import bf16_layers
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
-    CPU_ADAM_SECONDS,
     END_STAGE_SEND_SHARE,
-    HOST_LINK_BANDWIDTH,
     LOSS_BYTES,
     OPTIMIZER_STEP_BYTES,
     OVERLAPPED_GATHER_SHARE,
@@ -33,6 +30,7 @@ from tuner.costmodel.kernels import beside_layers, gathered_weight_bytes, host_p
 from tuner.costmodel.layer import Layer, layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
 from tuner.costmodel.normal import expected_maximum
+from tuner.costmodel.offload import offloaded_step
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     BACKWARD_SHARE,
@@ -49,9 +47,6 @@ TERMS: Final = (
 )
 """Names of the terms in display order. `head` is the extra time of the slowest stage for output layer, loss and
 embedding; `stragglers` what all ranks wait for the slowest GPU."""
-
-HOST_LINK: Final = "host_link"
-"""The term of copies between GPU and main memory; part of the terms where some row offloads."""
 
 
 def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
@@ -85,8 +80,7 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     terms |= _data_parallel(columns, site, fullest, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
     if columns.offload.any():
-        terms["optimizer"] = np.where(columns.offload > 0, _host_step(columns, site, stage), terms["optimizer"])
-        terms[HOST_LINK] = _host_copies(columns, stage)
+        terms |= offloaded_step(columns, site, stage, terms)
     return terms
 
 
@@ -316,30 +310,3 @@ def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
     return step
-
-
-def _host_step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
-    """Estimate the optimizer's step on the CPU, which the shards of all ranks of a node share."""
-    shards = columns.cluster.gpus_per_node * stage.elements(sharded=True)
-    step: FloatArray = (
-        CPU_ADAM_SECONDS * shards
-        + STEP_SECONDS
-        + STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
-    )
-    return step
-
-
-def _host_copies(columns: Columns, stage: Stages) -> FloatArray:
-    """Estimate the copies of a shard between GPU and main memory, of which none is assumed to overlap with compute.
-
-    Each iteration sends the gradients in fp32 and, where the parameters stay on the GPU, returns the updated ones.
-    ZeRO 2 and 3 add up the gradients of M microbatches in main memory: 2 M - 1 copies; ZeRO 1 makes two if M > 1.
-    Parameters in main memory are sent for the forward and for the backward pass of each microbatch (DeepSpeed 0.19.8,
-    runtime/zero/stage_1_and_2.py and stage3.py).
-    """
-    size, count = size_of(columns.workload), columns.microbatches
-    parameters_too = columns.offload == OFFLOAD.index("optimizer+parameters")
-    summed = np.where(columns.zero >= 2, 2 * count - 1, 2 * (count > 1))
-    sent = 4.0 + size * (summed + np.where(parameters_too, 2 * count, 1))
-    copies: FloatArray = sent * stage.elements(sharded=True) / HOST_LINK_BANDWIDTH
-    return np.where(columns.offload > 0, copies, 0.0)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.model import Model
+from tuner.core.offload import offload_words
 from tuner.core.precision import bf16_layer_words, stores_fp8_weights
 from tuner.core.text import counted, listed
 
@@ -307,7 +308,7 @@ _TOPOLOGY: Final = (
     _described(
         "offload",
         "offload to main memory",
-        lambda t: f"offload of the {t.offload.replace('+', ' and the ')}" if t.offload != "none" else "no offload",
+        lambda t: offload_words(t.offload),
         subject="topology",
     ),
     _described(

@@ -58,6 +58,7 @@ from tuner.launch.trainers.megatron_lm import (
     context_parallelism,
     core_exchange,
     distributed_optimizer,
+    offloading,
     recomputation,
     stage_split,
     virtual_stages,
@@ -334,14 +335,13 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         accepts=lambda r: r.topology.zero <= 1,
     ),
     "offload": expressed(
-        "--optimizer-cpu-offload, --use-precision-aware-optimizer",
-        lambda r: (
-            [("--optimizer-cpu-offload",), ("--use-precision-aware-optimizer",)]
-            if r.topology.offload == "optimizer"
-            else []
+        "--optimizer-cpu-offload, --optimizer-offload-fraction, --overlap-cpu-optimizer-d2h-h2d, "
+        "--use-precision-aware-optimizer",
+        lambda r: offloading(r.topology),
+        only="none, or the optimizer or a part of it with ZeRO 1",
+        accepts=lambda r: (
+            r.topology.offload == "none" or (r.topology.offload != "optimizer+parameters" and r.topology.zero == 1)
         ),
-        only="none, or the optimizer with ZeRO 1",
-        accepts=lambda r: r.topology.offload == "none" or (r.topology.offload == "optimizer" and r.topology.zero == 1),
     ),
     "recompute": expressed(
         "--recompute-granularity, --recompute-method, --recompute-modules", lambda r: recomputation(r.topology)

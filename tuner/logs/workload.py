@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.core.domain import Attention, Framework, Offload, Partition, Precision, Topology, Workload
+from tuner.core.domain import Attention, Framework, Partition, Precision, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
+from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE, Offload
 from tuner.core.recompute import MODULES, selecting
 from tuner.core.text import listed
 from tuner.logs.runs import LogRun
@@ -51,6 +52,10 @@ class _Arguments:
             if re.fullmatch(r"[0-9]{1,12}", value := self._printed.get(name, "")):
                 return int(value)
         return 0
+
+    def share(self, name: str) -> float:
+        """Return a share, 1 if none is printed."""
+        return float(value) if re.fullmatch(r"[01]?(\.\d*)?", value := self.word(name) or "1") else 1.0
 
     def word(self, name: str) -> str:
         value = self._printed.get(name, "")
@@ -230,7 +235,11 @@ def _zero(arguments: _Arguments) -> int:
 def _offload(arguments: _Arguments) -> Offload:
     if not arguments.on("cpu_optimizer", "optimizer_cpu_offload"):
         return "none"
-    return "optimizer+parameters" if arguments.word("remote_device") == "cpu" else "optimizer"
+    if arguments.word("remote_device") == "cpu":
+        return "optimizer+parameters"
+    share = arguments.share("optimizer_offload_fraction")
+    parts = [offload for offload in OFFLOAD if offload not in ("none", "optimizer+parameters")]
+    return min(parts, key=lambda offload: abs(OFFLOADED_SHARE[offload] - share))
 
 
 def _partition(arguments: _Arguments) -> Partition:

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from tuner.core.domain import OFFLOAD
 from tuner.core.frameworks import able
+from tuner.core.offload import OFFLOAD
 from tuner.core.quantity import GIB
 from tuner.costmodel.estimate import CostModel
 from tuner.space.rules import RuleSet

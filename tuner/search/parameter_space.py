@@ -9,7 +9,8 @@ import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
 from tuner.core.columns import IntArray
-from tuner.core.domain import DISPATCHERS, OFFLOAD, PARTITION
+from tuner.core.domain import DISPATCHERS, PARTITION
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
 from tuner.search.candidates import CandidatePool
 

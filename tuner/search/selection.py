@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from tuner.core.columns import AXES, Columns, FloatArray, IntArray
-from tuner.core.domain import OFFLOAD
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CHUNK, memory_deviation

@@ -7,19 +7,12 @@ from collections.abc import Callable, Iterable, Mapping, Set
 from typing import Any, Final
 
 from tuner.core.columns import AXES
-from tuner.core.domain import (
-    DISPATCHERS,
-    EVEN_PARTITION,
-    OFFLOAD,
-    OPT_IN,
-    PARTITION,
-    Cluster,
-    Workload,
-)
+from tuner.core.domain import DISPATCHERS, EVEN_PARTITION, OPT_IN, PARTITION, Cluster, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.keys import NUMBERED
 from tuner.core.model import Model, Shape
+from tuner.core.offload import OFFLOAD
 from tuner.core.precision import recipe_of
 from tuner.core.recompute import GRANULARITIES, MODULES, selecting
 from tuner.core.text import either, listed

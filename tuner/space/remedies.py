@@ -9,7 +9,8 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, IntArray
-from tuner.core.domain import DISPATCHERS, LAYOUT, OFFLOAD, PARTITION, Partition, partition_for
+from tuner.core.domain import DISPATCHERS, LAYOUT, PARTITION, Partition, partition_for
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import GRANULARITIES, RECOMPUTE
 from tuner.core.text import either
 from tuner.space.rules import BY_NAME, Rule

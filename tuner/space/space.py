@@ -17,9 +17,10 @@ import numpy as np
 
 from tuner.core.columns import AXES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.domain import DISPATCHERS, OFFLOAD, OPT_IN, PARTITION, Cluster, Topology, Workload
+from tuner.core.domain import DISPATCHERS, OPT_IN, PARTITION, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Shape
+from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
 from tuner.core.text import either
 from tuner.core.validation import check_size

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tuner.core.domain import PARTITION_WORDS, Cluster, Topology, Workload
+from tuner.core.offload import offload_words
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.flops import hardware_flops, per_gpu
 from tuner.launch.contract import JobResult
@@ -55,7 +56,7 @@ class LeaderboardRow:
         parts += ["sequence parallel"] * topology.sequence_parallel
         parts += [f"{'no' if topology.recompute == 'none' else topology.recompute} recompute"]
         parts += [PARTITION_WORDS[topology.partition]] * (topology.partition != "layers")
-        parts += [f"offload of {topology.offload.replace('+', ' and ')}"] * (topology.offload != "none")
+        parts += [offload_words(topology.offload)] * (topology.offload != "none")
         parts += [f"{topology.hsdp} replica groups"] * (topology.hsdp > 1)
         exchange = f"{topology.dispatcher}{', overlapped' * topology.moe_overlap}"
         parts += [f"expert parallelism {topology.ep} ({exchange})"] * (topology.ep > 1)

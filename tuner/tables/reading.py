@@ -16,7 +16,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     of NeMo AutoModel round-robin
     mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
     recompute_modules of a selective recompute core_attn
-    offload none (also for a fraction, which is not modelled); hsdp_replicas 1
+    offload none (a number is the share of the optimizer that is offloaded); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     precision_recipe as the framework has it; partition even or, of Megatron-Core with a remainder, layout
     parallel_loss 0 for gated models and plain layers, of Megatron-Core and torchtitan 1, else 1
@@ -25,9 +25,10 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     full for NeMo AutoModel
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
     grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: one kernel), unsharded_gradients (of
-    PyTorch's FSDP, 0: reduced after each microbatch), overlap_grad, overlap_param, overlap_tp, split_sends, cuda_graph,
-    cp_comm, quantized_weights (1: weights stored in fp8), bf16_layers (first and last layers in 16 bits beside fp8 or
-    fp4, such as `1 4`) as the framework has them
+    PyTorch's FSDP, 0: reduced after each microbatch), precision_aware_optimizer (of an offloaded one, 0: its fp32
+    weights stay on the GPU), overlap_grad, overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm,
+    quantized_weights (1: weights stored in fp8), bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such
+    as `1 4`) as the framework has them
     cudnn (its version, such as 9.13) a recent one; release (of the stack, such as 25.11) the last: NVIDIA's of 2025
     have cuDNN 9.13
 

@@ -12,10 +12,8 @@ from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster, usual_domain
 from tuner.core.domain import (
     HOST,
-    OFFLOAD,
     Cluster,
     Gpu,
-    Offload,
     Partition,
     Precision,
     PrecisionRecipe,
@@ -28,6 +26,7 @@ from tuner.core.domain import (
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model
+from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE, Offload
 from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
 from tuner.core.recompute import GRANULARITIES, MODULES, selecting
 from tuner.core.text import counted, either, listed, shown
@@ -55,6 +54,7 @@ SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
     *("grad_precision", "state_precision", "loss_precision", "loss_chunks", "fused_loss"),
     "unsharded_gradients",
+    "precision_aware_optimizer",
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
     *("dispatcher", "cuda_graph", "cudnn"),
 )
@@ -210,11 +210,14 @@ def _recompute(cells: Mapping[str, str]) -> str:
 
 
 def _offload(cells: Mapping[str, str]) -> Offload:
-    """Return what is offloaded; nothing for a fraction, which is not modelled."""
+    """Return what is offloaded; a number is the share of the optimizer."""
     named = cells.get("offload", "none").lower()
-    if named not in OFFLOAD and not re.fullmatch(r"[\d.]+", named):
-        raise InputError(f"offload must be {either(OFFLOAD)}, or a fraction, not {shown(named)}.")
-    return next((known for known in OFFLOAD if known == named), "none")
+    if re.fullmatch(r"\d*\.?\d+", named):
+        named = next((known for known, share in OFFLOADED_SHARE.items() if share == float(named)), named)
+    for known in OFFLOAD:
+        if known == named:
+            return known
+    raise InputError(f"offload must be {either(OFFLOAD)}, or a multiple of 0.25 up to 1, not {shown(named)}.")
 
 
 def _stack(cells: Mapping[str, str]) -> Stack | None:
@@ -231,6 +234,9 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
         loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
         fused_loss=flag(cells, "fused_loss") if "fused_loss" in cells else None,
         unsharded_gradients=flag(cells, "unsharded_gradients") if "unsharded_gradients" in cells else None,
+        precision_aware_optimizer=flag(cells, "precision_aware_optimizer")
+        if "precision_aware_optimizer" in cells
+        else None,
         quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
         bf16_layers=parse_bf16_layers(cells["bf16_layers"]) if "bf16_layers" in cells else None,
         split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,

@@ -97,9 +97,15 @@ _AUTOMODEL_EXPERTS: Final[Cells] = {
 """NVIDIA-NeMo/Automodel at 79d0ccfd, examples/benchmark/configs: activation_checkpointing, torch.optim.Adam of a model
 in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/parallelizer.py: reduce_dtype float32."""
 
+_AWARE: Final = r"(deepseek-v3|moonlight|olmoe)\b"
+"""Models whose recipes of Megatron-Bridge set use_precision_aware_optimizer."""
+_PART: Final = r"optimizer|[0.]*[1-9]"
+"""An offload that is not none."""
+
 _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "nemo-automodel", "experts": "[1-9]"}, _AUTOMODEL_EXPERTS),
-    ({"framework": "megatron-bridge", "model": r"(deepseek-v3|moonlight|olmoe)\b"}, {"optimizer": "adam-bf16"}),
+    ({"framework": "megatron-bridge", "model": rf"(?!{_AWARE})", "offload": _PART}, {"precision_aware_optimizer": "0"}),
+    ({"framework": "megatron-bridge", "model": _AWARE}, {"optimizer": "adam-bf16"}),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
     _stored("megatron-bridge", "megatron-bridge"),
     _stored("nemo", rf"(mlperf-)?{_NEMO}"),
@@ -115,10 +121,10 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
 )
 """Patterns of several columns, and the cells that a run has where all of them match.
 
-Megatron-Bridge's recipes train three models with moments in bf16 (NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0,
-src/megatron/bridge/recipes: exp_avg_dtype); its performance recipes in NVFP4 set tp_comm_overlap to False (v0.2.0 to
-v0.4.0, scripts/performance/configs). Megatron-FSDP sets --megatron-fsdp-grad-comm-dtype and
---megatron-fsdp-main-grads-dtype to bf16 (NVIDIA/Megatron-LM at 861b2e8e,
+Megatron-Bridge's recipes train three models with the precision-aware optimizer and moments in bf16
+(NVIDIA-NeMo/Megatron-Bridge v0.3.0 and v0.4.0, src/megatron/bridge/recipes: exp_avg_dtype); its performance recipes in
+NVFP4 set tp_comm_overlap to False (v0.2.0 to v0.4.0, scripts/performance/configs). Megatron-FSDP sets
+--megatron-fsdp-grad-comm-dtype and --megatron-fsdp-main-grads-dtype to bf16 (NVIDIA/Megatron-LM at 861b2e8e,
 examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). NVIDIA's releases of 2025 have cuDNN 9.13 or earlier (Megatron-
 Bridge v0.2.0, docs/releases/software-versions.md) and gather parameters before the pass in mxfp8 (the same,
 scripts/performance/configs; NVIDIA/NeMo v2.4.0, scripts/performance/helpers.py). MLPerf's runs, of 2024 and 2025, use

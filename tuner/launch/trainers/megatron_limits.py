@@ -23,9 +23,10 @@ _OVERRIDING: Final[Mapping[str, str]] = {
 }
 """Flags whose file or checkpoint overrides the flags of each job."""
 _FSDP: Final = ("use_megatron_fsdp", "use_torch_fsdp2", "use_custom_fsdp", "trainer.strategy.fsdp")
-_OFFLOAD: Final = (
-    *("optimizer_cpu_offload", "cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading"),
-)
+_OFFLOAD: Final = ("cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading")
+"""Offload of activations."""
+_OF_OPTIMIZER: Final[Mapping[str, tuple[str, ...]]] = {"nemo": ("optimizer_cpu_offload",)}
+"""Offload of the optimizer, by the trainers whose jobs do not set it."""
 CONDITIONAL: Final[Mapping[str, Callable[[Topology], bool]]] = {
     "--tp-comm-overlap": lambda topology: topology.tp > 1 and topology.sequence_parallel,
     "--distribute-saved-activations": lambda topology: (
@@ -43,13 +44,13 @@ _OFF: Final = ("false", "0", "none", "null", "no")
 def refuse_unsearched(trainer: str, flags: Flags) -> Flags:
     """Return the flags; raise if a file or checkpoint overrides those of the jobs, or for FSDP and offload.
 
-    The search supposes ZeRO 0 and 1 without offload, and its jobs set them.
+    The search supposes ZeRO 0 and 1 without offload of activations, and its jobs set them.
     """
     if found := [flag for flag in _OVERRIDING if flag in flags]:
         raise InputError(
             f"--trainer {trainer} cannot set the topology of a command with {found[0]}, {_OVERRIDING[found[0]]}."
         )
-    if found := _switched_on(flags, (*_FSDP, *_OFFLOAD)):
+    if found := _switched_on(flags, (*_FSDP, *_OFFLOAD, *_OF_OPTIMIZER.get(trainer, ()))):
         kind = "FSDP" if _switched_on(flags, _FSDP) else "offload"
         raise InputError(
             f"--trainer {trainer} does not search {kind}, which {listed(found)} of --command would use in each job; "

@@ -13,6 +13,7 @@ from tuner.core.domain import QUANTIZED, ContextExchange, Topology, Workload, la
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
+from tuner.core.offload import OFFLOADED_SHARE
 from tuner.core.recompute import modules_of
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
@@ -30,6 +31,8 @@ from tuner.launch.trainers.megatron_limits import CONDITIONAL, conditional, refu
 from tuner.launch.trainers.megatron_parts import check_special_parts, scaled_positions, with_training
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
+_OFFLOAD: Final = "--optimizer-cpu-offload"
+_OFFLOADED: Final = "--optimizer-offload-fraction"
 _DELAY: Final = "--delay-wgrad-compute"
 """Needs the overlap of the exchange of tokens."""
 
@@ -50,7 +53,7 @@ _REPLACED: Final = (
     *("--save-wgrads-interval", "--save-dgrads-interval", "--pretrained-checkpoint"),
     *("--log-throughput", "--expert-model-parallel-size", "--expert-tensor-parallel-size"),
     *("--moe-token-dispatcher-type", "--moe-flex-dispatcher-backend", "--moe-enable-deepep"),
-    *(_OVERLAP, _DELAY, *CONDITIONAL),
+    *(_OVERLAP, _DELAY, *CONDITIONAL, _OFFLOAD, _OFFLOADED),
     *("--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"),
     *("--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"),
     "--pipeline-model-parallel-layout",
@@ -79,9 +82,10 @@ _POSITIONS: Final[Mapping[str, Positions]] = {"rope": "rotary", "learned_absolut
 
 def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
     """Return Megatron-LM's flags of a topology, for a short measuring run."""
+    parameters = topology.offload == "optimizer+parameters"
     refuse_unset(
         "megatron-lm",
-        {"offload": topology.offload != "none", "hsdp": topology.hsdp > 1, "ZeRO 2 and 3": topology.zero > 1},
+        {"offload of parameters": parameters, "hsdp": topology.hsdp > 1, "ZeRO 2 and 3": topology.zero > 1},
     )
     return short_run(
         workload,
@@ -92,6 +96,7 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
             *virtual_stages(workload.model, topology),
             *stage_split(workload.model, topology),
             *distributed_optimizer(topology),
+            *offloading(topology),
             *recomputation(topology),
             *expert_parallelism(workload.model, topology),
         ],
@@ -186,6 +191,23 @@ def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:
         ("--overlap-param-gather",),
     ]
     return overlapped if topology.zero == 1 else []
+
+
+def offloading(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags that keep the optimizer, or a share of it, in main memory and step it there.
+
+    Gradients and weights are copied while the CPUs step, as NVIDIA recommends (megatron/core/optimizer/cpu_offloading/
+    README.md).
+    """
+    share = OFFLOADED_SHARE[topology.offload]
+    if not share:
+        return []
+    return [
+        (_OFFLOAD,),
+        (_OFFLOADED, f"{share:g}"),
+        ("--overlap-cpu-optimizer-d2h-h2d",),
+        ("--use-precision-aware-optimizer",),
+    ]
 
 
 def expert_parallelism(model: Model, topology: Topology) -> list[tuple[str, ...]]:
@@ -310,8 +332,11 @@ MEGATRON_LM: Final = TrainerKind(
     ),
     precision=_precision,
     scaling=_scaling,
-    cautious=lambda flags, _wanted: {"moe_overlap": "on,off"} if _OVERLAP in flags else {},
-    lacks={"offload": "none", "hsdp": "1"},
+    cautious=lambda flags, _wanted: {
+        **({"moe_overlap": "on,off"} if _OVERLAP in flags else {}),
+        **({"offload": "none,optimizer-50,optimizer"} if _OFFLOAD in flags else {}),
+    },
+    lacks={"hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
     environment=lambda _, topology: connections(topology),

@@ -10,8 +10,9 @@ import numpy as np
 
 from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, OFFLOAD, PARTITION, Framework, Workload
+from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, PARTITION, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
+from tuner.core.offload import OFFLOAD
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.core.recompute import GRANULARITIES, MODULES, RECOMPUTE, is_among
 from tuner.core.text import either, listed

@@ -6,8 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, Workload, layout_chunks
+from tuner.core.domain import COUNTED, LAYOUT, Workload, layout_chunks
 from tuner.core.frameworks import context_exchange, record_of
+from tuner.core.offload import OFFLOAD
 from tuner.core.text import counted
 from tuner.space.rules import quantities as sentences
 from tuner.space.rules.framework_laws import elsewhere

@@ -11,7 +11,8 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import Columns
-from tuner.core.domain import COUNTED, LAYOUT, OFFLOAD, OFFLOAD_ZERO, Workload, layout_chunks
+from tuner.core.domain import COUNTED, LAYOUT, Workload, layout_chunks
+from tuner.core.offload import OFFLOAD, OFFLOAD_ZERO, OFFLOADED_SHARE
 from tuner.core.text import counted, listed
 
 LONGEST_FUSED: Final = 4096
@@ -23,6 +24,9 @@ WIDEST_HEAD: Final = 256
 
 NEEDED_ZERO: Final = np.array([OFFLOAD_ZERO[offload] for offload in OFFLOAD])
 """The lowest ZeRO stage for each value of `OFFLOAD`."""
+
+OFFLOADED: Final = np.array([OFFLOADED_SHARE[offload] for offload in OFFLOAD])
+"""The share of the optimizer that leaves the GPU for each value of `OFFLOAD`."""
 
 _HOST_BYTES: Final = 16.0
 """Bytes of a node's main memory per offloaded parameter: weights, gradients and two moments in fp32 (DeepSpeed 0.19.8,
@@ -36,7 +40,7 @@ def host_bytes(columns: Columns) -> Any:
     dense = columns.layers * columns.layer_matrices + tables
     share = (model.parameters - model.routed_parameters if model.experts else dense) / (columns.tp * columns.shards)
     share = share + model.routed_parameters / (columns.etp * columns.ep * columns.expert_shards)
-    return np.where(columns.offload > 0, _HOST_BYTES * share * ranks / columns.pp, 0.0)
+    return OFFLOADED[columns.offload] * _HOST_BYTES * share * ranks / columns.pp
 
 
 def softmax_block(seq: int) -> int:
