@@ -56,6 +56,8 @@ def broken(topology: Topology, space: Space) -> set[str]:
     if space.workload.model.kv_heads != space.workload.model.heads:
         need("kv-heads-with-tp", model.kv_heads % tp == 0 or tp % model.kv_heads == 0)
         need("heads-by-kv-heads", model.heads % model.kv_heads == 0)
+    if workload.framework == "megatron-core" and workload.optimizer == "adam-bf16":
+        need("bf16-moments-need-zero", topology.zero >= 1 and topology.offload == "none")
     need("hidden-by-heads", bool(model.head_size) or model.hidden % model.heads == 0)
     units = model.layers + (2 if topology.partition == "embedding" else 0)
     last = model.layers - (pp * vpp - 1) * ceil(Fraction(model.layers, pp * vpp))

@@ -6,7 +6,7 @@ from tuner.cli import app
 
 SPACE = {
     *("--model", "--cluster", "--nodes", "--gpus-per-node", "--gpu", "--global-batch", "--seq", "--precision"),
-    *("--nvlink-domain", "--routing", "--fp8-weights", "--bf16-layers"),
+    *("--nvlink-domain", "--routing", "--fp8-weights", "--bf16-layers", "--optimizer"),
     *("--attention", "--framework", "--precision-recipe", "--set", "--allow", "--ramp", "--exact-nodes", "--json"),
 }
 LIMITS = {"--budget", "--node-hours", "--deadline", "--patience", "--tokens", "--jobs"}

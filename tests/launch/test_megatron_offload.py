@@ -20,6 +20,21 @@ LM = (
 OFFLOADING = f"{LM} --optimizer-cpu-offload --optimizer-offload-fraction 0.3 --use-precision-aware-optimizer"
 SHARES: dict[Any, float] = {"optimizer-25": 0.25, "optimizer-50": 0.5, "optimizer-75": 0.75, "optimizer": 1.0}
 
+MEGATRON_ARGUMENTS = {
+    "num_layers": "32",
+    "hidden_size": "4096",
+    "num_attention_heads": "32",
+    "seq_length": "4096",
+    "micro_batch_size": "1",
+    "global_batch_size": "256",
+    "world_size": "8",
+    "padded_vocab_size": "50304",
+    "bf16": "True",
+    "tensor_model_parallel_size": "2",
+    "pipeline_model_parallel_size": "1",
+}
+"""What Megatron-LM prints of a run on 8 GPUs."""
+
 
 def test_a_command_that_offloads_has_its_offload_searched() -> None:
     settings: dict[str, Any] = {"trainer": "megatron-lm", "launcher": "slurm", "nodes": 1, "budget": 1}
@@ -62,19 +77,6 @@ def test_jobs_offload_what_their_topology_does(offload: Any, share: float | None
 )
 def test_a_log_names_the_share(printed: dict[str, str], offload: str) -> None:
     """The nearest share that is modeled, but never none."""
-    arguments = {
-        "num_layers": "32",
-        "hidden_size": "4096",
-        "num_attention_heads": "32",
-        "seq_length": "4096",
-        "micro_batch_size": "1",
-        "global_batch_size": "256",
-        "world_size": "8",
-        "padded_vocab_size": "50304",
-        "bf16": "True",
-        "tensor_model_parallel_size": "2",
-        "pipeline_model_parallel_size": "1",
-    }
-    found = described(arguments | printed, 8)
+    found = described(MEGATRON_ARGUMENTS | printed, 8)
     assert found.topology is not None, found.lacks
     assert found.topology.offload == offload

@@ -94,6 +94,11 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"cp": 2}, "no context parallelism, and cp is 2"),
     (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, and vpp is 2"),
     (WORKLOAD, {"dp": 4, "zero": 2, "hsdp": 2}, "no replica groups, and hsdp is 2"),
+    (
+        replace(WORKLOAD, optimizer="adam-bf16"),
+        {},
+        "the worker has the optimizers adam, sgd and adafactor, not adam-bf16",
+    ),
     (WORKLOAD, {"zero": 1, "offload": "optimizer-50"}, "worker offloads optimizer or .*, not optimizer-50"),
     (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
     (

@@ -55,6 +55,8 @@ takes_site_profile: Final = click.option(
     help="TOML file with your site's Slurm settings: account, partition, time limit. [default: none]",
 )
 
+OPTIMIZER: Final = click.Choice(["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"])
+
 LARGEST_NUMBER: Final = 1e30
 """Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""
 
@@ -182,6 +184,11 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
         help="Store layer weights in fp8 rather than keeping fp8 copies of 16-bit weights. Requires ZeRO 1.",
     ),
     click.option(
+        "--optimizer",
+        type=OPTIMIZER,
+        help="Optimizer, whose states take memory; adam-bf16 has moments in bf16. [default: adam]",
+    ),
+    click.option(
         "--bf16-layers",
         metavar="FIRST,LAST",
         help="Number of first and last layers to keep in bf16 when training in fp8 or fp4, such as 0,4. [default: 0,0]",
@@ -219,7 +226,8 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
 
 _NAMES: Final = (
     *("model", "cluster", "nodes", "gpus_per_node", "gpu", "nvlink_domain", "global_batch", "seq", "precision"),
-    *("attention", "tokens", "framework", "precision_recipe", "fp8_weights", "bf16_layers", "routing", "settings"),
+    *("attention", "tokens", "framework", "precision_recipe", "fp8_weights", "bf16_layers", "optimizer"),
+    *("routing", "settings"),
     *("allow", "ramp", "exact_nodes"),
 )
 """The arguments that these options fill."""

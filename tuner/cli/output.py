@@ -125,6 +125,7 @@ def space_lines(space: Space) -> list[str]:
         f"{_experts(model)}, {counted(model.layers, 'layer')}, hidden {model.hidden}, "
         f"{counted(model.heads, 'head')}, sequence {model.seq}{_seq_origin(model)}, "
         f"global batch {batch}, {workload.precision}, {workload.attention} attention"
+        f"{f', {workload.optimizer}' if workload.optimizer != 'adam' else ''}"
         f"{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
         f"{framework_words(workload)}",
@@ -233,6 +234,7 @@ def space_document(space: Space) -> dict[str, Any]:
             "precision_recipe": workload.precision_recipe,
             "fp8_weights": stores_fp8_weights(workload),
             "bf16_layers": list(bf16_layers(workload)),
+            "optimizer": workload.optimizer,
             "tokens": workload.training_tokens,
         },
         "cluster": {

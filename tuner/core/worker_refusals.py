@@ -37,6 +37,7 @@ BUILT_OF_EXPERTS: Final = frozenset(
 MAX_ZERO_WITH_EP: Final = 2
 """DeepSpeed 0.19.8, runtime/engine.py, _validate_zero3_moe_compatibility: no ZeRO 3 with its own MoE."""
 
+WORKER_OPTIMIZERS: Final = ("adam", "sgd", "adafactor")
 ACTIVATIONS: Final = ("gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu")
 NORM_PLACEMENTS: Final = ("before", "after", "around")
 ROTARY_SCALINGS: Final = ("linear", "llama3")
@@ -98,6 +99,8 @@ def _parts(workload: Workload, topology: Topology) -> Named:
     if topology.zero < OFFLOAD_ZERO[topology.offload]:
         needed = OFFLOAD_ZERO[topology.offload]
         yield "offload", f"offload {topology.offload} needs ZeRO {needed} or more, not {topology.zero}."
+    if workload.optimizer not in WORKER_OPTIMIZERS:
+        yield "optimizer", f"the worker has the optimizers {listed(WORKER_OPTIMIZERS)}, not {workload.optimizer}."
     if workload.is_quantized:
         yield "precision", f"the worker computes in fp32, bf16 or fp16, not in {workload.precision}."
     if workload.attention == "fused":

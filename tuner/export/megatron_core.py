@@ -58,6 +58,7 @@ from tuner.launch.trainers.megatron_lm import (
     context_parallelism,
     core_exchange,
     distributed_optimizer,
+    moments_in_bf16,
     offloading,
     recomputation,
     stage_split,
@@ -333,6 +334,15 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         lambda r: distributed_optimizer(r.topology),
         only="0, 1",
         accepts=lambda r: r.topology.zero <= 1,
+    ),
+    "optimizer": expressed(
+        "--optimizer, --use-precision-aware-optimizer, --exp-avg-dtype, --exp-avg-sq-dtype",
+        lambda r: [("--optimizer", "sgd" if r.workload.optimizer == "sgd" else "adam"), *moments_in_bf16(r.workload)],
+        only="adam, sgd, or adam-bf16 with ZeRO 1 and without offload, whose moments are in fp32",
+        accepts=lambda r: (
+            r.workload.optimizer in ("adam", "sgd")
+            or (r.workload.optimizer == "adam-bf16" and r.topology.zero == 1 and r.topology.offload == "none")
+        ),
     ),
     "offload": expressed(
         "--optimizer-cpu-offload, --optimizer-offload-fraction, --overlap-cpu-optimizer-d2h-h2d, "

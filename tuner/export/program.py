@@ -144,8 +144,6 @@ def _trained(name: str) -> Callable[[ProductionRun], bool]:
     covered = PROPERTIES[name].fields
 
     def accepts(run: ProductionRun) -> bool:
-        if name == "optimizer":
-            return run.workload.optimizer in ("adam", "sgd", "adafactor")
         return all(field not in covered for field, _ in refusals(worker_workload(run), run.topology))
 
     return accepts

@@ -69,9 +69,9 @@ def space_on(
 
 
 def _refuse_unbuilt(workload: Workload) -> None:
-    """Raise for a model with parts that tuner's worker supports on no topology, such as unsupported experts."""
+    """Raise for an optimizer, or parts of a model, that tuner's worker supports on no topology."""
     for field, sentence in refusals(workload, Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)):
-        if hasattr(workload.model, field) and field not in BUILT:
+        if field == "optimizer" or (hasattr(workload.model, field) and field not in BUILT):
             raise InputError(f"{sentence.removesuffix('.')}; give your own trainer with --command.")
 
 

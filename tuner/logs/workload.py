@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from tuner.core.domain import Attention, Framework, Partition, Precision, Topology, Workload
+from tuner.core.domain import Attention, Framework, Optimizer, Partition, Precision, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
@@ -128,6 +128,7 @@ def _workload(arguments: _Arguments) -> Workload | None:
         global_batch=batch or arguments.number("micro_batch_size") * max(1, arguments.number("data_parallel_size")),
         precision=_precision(arguments),
         attention=_attention(arguments),
+        optimizer=_optimizer(arguments),
         routing="natural" if model.experts and not arguments.on("moe_router_force_load_balancing") else "balanced",
     )
 
@@ -206,6 +207,14 @@ def _precision(arguments: _Arguments) -> Precision:
     if arguments.word("fp4"):
         return "fp4"
     return "bf16" if arguments.on("bf16") else "fp16" if arguments.on("fp16") else "fp32"
+
+
+def _optimizer(arguments: _Arguments) -> Optimizer:
+    """Return the optimizer; those that tuner does not know have the states of Adam."""
+    if arguments.word("optimizer") == "sgd":
+        return "sgd"
+    in_bf16 = {arguments.word("exp_avg_dtype"), arguments.word("exp_avg_sq_dtype")} == {"torch.bfloat16"}
+    return "adam-bf16" if in_bf16 else "adam"
 
 
 def _attention(arguments: _Arguments) -> Attention:

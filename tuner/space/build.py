@@ -15,6 +15,7 @@ from tuner.core.domain import (
     Cluster,
     Framework,
     Gpu,
+    Optimizer,
     Precision,
     PrecisionRecipe,
     Ramp,
@@ -58,6 +59,7 @@ class SpaceArguments(TypedDict, total=False):
     precision_recipe: PrecisionRecipe | None
     fp8_weights: bool
     bf16_layers: str | None
+    optimizer: Optimizer | None
     routing: Routing | None
     settings: Iterable[str]
     allow: Iterable[str]
@@ -82,6 +84,7 @@ def space_for(
     precision_recipe: PrecisionRecipe | None = None,
     fp8_weights: bool = False,
     bf16_layers: str | None = None,
+    optimizer: Optimizer | None = None,
     routing: Routing | None = None,
     settings: Iterable[str] = (),
     allow: Iterable[str] = (),
@@ -118,6 +121,7 @@ def space_for(
         framework=runs_on,
         parallel_loss=runs_on != "fsdp2",
         precision_recipe=precision_recipe,
+        optimizer=optimizer or "adam",
         routing=routing or "balanced",
         ramp=None if ramp is None else parse_ramp(ramp),
         stack=None if stack == Stack() else stack,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import as_json
+from tuner.cli.options import OPTIMIZER, as_json
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option("--trainable", default="0", metavar="SIZE", help="Number of trained parameters: 100M. [default: 0]")
 @click.option(
     "--optimizer",
-    type=click.Choice(["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]),
+    type=OPTIMIZER,
     default="adam",
     show_default=True,
     help="Optimizer of the trained parameters.",

@@ -218,8 +218,10 @@ class TrainerCommand:
         return found or given or usual
 
     def _scaling(self, given: Mapping[str, Any]) -> Mapping[str, str | bool | None]:
-        """Return how the command scales and stores fp8 and fp4 tensors; raise for another way."""
-        fixed = self.kind.scaling(self.fixed)
+        """Return how the command scales and stores fp8 and fp4 tensors, and its optimizer; raise for others."""
+        fixed = {**self.kind.scaling(self.fixed)}
+        if optimizer := self.kind.optimizer(self.fixed):
+            fixed["optimizer"] = optimizer
         for name, value in fixed.items():
             if given.get(name) not in (None, False, value):
                 words = f"{given[name]} " if given[name] is not True else ""

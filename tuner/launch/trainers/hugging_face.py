@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.launch.ds_config import with_trainer_values
 from tuner.launch.trainers.kind import Flags, TrainerKind, number, only_agreeing
 from tuner.launch.trainers.megatron_lm import half_precision
@@ -30,6 +31,14 @@ def _batch_on(flags: Flags, gpus: int) -> int:
     return (number(flags, BATCH[0]) or 8) * (number(flags, BATCH[1]) or 1) * gpus
 
 
+_OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
+    **dict.fromkeys(("adamw_torch", "adamw_torch_fused"), "adam"),
+    **dict.fromkeys(("adamw_8bit", "adamw_bnb_8bit", "adamw_torch_8bit", "paged_adamw_8bit"), "adam8bit"),
+    "adafactor": "adafactor",
+    "sgd": "sgd",
+}
+"""Optimizers by HF Trainer's names (transformers 5.23.0, training_args.py: OptimizerNames)."""
+
 HF: Final = TrainerKind(
     name="hf",
     framework=lambda _: "deepspeed",
@@ -39,6 +48,7 @@ HF: Final = TrainerKind(
     ),
     job_flags=_hf_flags,
     precision=half_precision,
+    optimizer=lambda flags: _OPTIMIZERS.get(flags.get("--optim", "")),
     pinned=lambda _: {"tp": "1", "pp": "1", "cp": "1", "ep": "1"},
     batch_on=_batch_on,
     batch_flags=BATCH,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from tuner.core.domain import Topology, Workload
+from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import FrameworkChoice
 from tuner.core.model import Model
@@ -66,6 +66,8 @@ class TrainerKind:
     """Returns the precision in which the trainer runs a command that fixes none; None: it is not known."""
     scaling: Callable[[Flags], Mapping[str, str | bool | None]] = lambda _flags: {}
     """Returns how the command scales and stores fp8 and fp4 tensors, as arguments of `space_for`."""
+    optimizer: Callable[[Flags], Optimizer | None] = lambda _flags: None
+    """Returns the optimizer that the command fixes; None: it is not read from the command."""
     pinned: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
     """Returns the axes that the trainer lacks, with their only value."""
     lacks: Mapping[str, str] = field(default_factory=dict)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import QUANTIZED, ContextExchange, Topology, Workload, layout_chunks
+from tuner.core.domain import QUANTIZED, ContextExchange, Optimizer, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model, Norm, Positions
@@ -33,6 +33,8 @@ from tuner.launch.trainers.megatron_parts import check_special_parts, scaled_pos
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
 _OFFLOAD: Final = "--optimizer-cpu-offload"
 _OFFLOADED: Final = "--optimizer-offload-fraction"
+_PRECISION_AWARE: Final = "--use-precision-aware-optimizer"
+"""Needs the distributed optimizer (megatron/core/optimizer/__init__.py)."""
 _DELAY: Final = "--delay-wgrad-compute"
 """Needs the overlap of the exchange of tokens."""
 
@@ -193,6 +195,13 @@ def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:
     return overlapped if topology.zero == 1 else []
 
 
+def moments_in_bf16(workload: Workload) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of Adam's moments in bf16."""
+    if workload.optimizer != "adam-bf16":
+        return []
+    return [(_PRECISION_AWARE,), ("--exp-avg-dtype", "bf16"), ("--exp-avg-sq-dtype", "bf16")]
+
+
 def offloading(topology: Topology) -> list[tuple[str, ...]]:
     """Return Megatron-LM's flags that keep the optimizer, or a share of it, in main memory and step it there.
 
@@ -206,7 +215,7 @@ def offloading(topology: Topology) -> list[tuple[str, ...]]:
         (_OFFLOAD,),
         (_OFFLOADED, f"{share:g}"),
         ("--overlap-cpu-optimizer-d2h-h2d",),
-        ("--use-precision-aware-optimizer",),
+        (_PRECISION_AWARE,),
     ]
 
 
@@ -283,6 +292,14 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
     return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags, **layers}
 
 
+def _optimizer(flags: Flags) -> Optimizer:
+    """Return the optimizer of the flags; those that tuner does not know have the states of Adam."""
+    if flags.get("--optimizer") == "sgd":
+        return "sgd"
+    in_bf16 = {flags.get("--exp-avg-dtype"), flags.get("--exp-avg-sq-dtype")} == {"bf16"}
+    return "adam-bf16" if in_bf16 else "adam"
+
+
 def _check(flags: Flags, model: Model) -> None:
     """Raise if the arguments, or Megatron-LM's defaults for missing ones, describe another model."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
@@ -332,6 +349,8 @@ MEGATRON_LM: Final = TrainerKind(
     ),
     precision=_precision,
     scaling=_scaling,
+    optimizer=_optimizer,
+    pinned=lambda flags: {"zero": "1"} if _PRECISION_AWARE in flags else {},
     cautious=lambda flags, _wanted: {
         **({"moe_overlap": "on,off"} if _OVERLAP in flags else {}),
         **({"offload": "none,optimizer-50,optimizer"} if _OFFLOAD in flags else {}),

@@ -262,6 +262,18 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         binding=lambda workload: stores_fp8_weights(workload) and recipe_of(workload) != "delayed",
     ),
     Rule(
+        name="bf16-moments-need-zero",
+        level="law",
+        sentence="moments in bf16 need ZeRO 1 and exclude offload of the optimizer, whose moments are in fp32",
+        source="NVIDIA/Megatron-LM at d98e8a64, megatron/core/optimizer/__init__.py: use_precision_aware_optimizer; "
+        "core/optimizer/cpu_offloading/hybrid_optimizer.py: param_update_in_fp32",
+        reads=("zero", "offload"),
+        vary=("zero", "offload"),
+        broken=lambda c: (c.zero < 1) | (c.offload > 0),
+        numbers=lambda c: f"ZeRO {c.zero} with offload {OFFLOAD[int(c.offload)]} keeps no moments in bf16",
+        binding=lambda workload: workload.framework == "megatron-core" and workload.optimizer == "adam-bf16",
+    ),
+    Rule(
         name="bf16-layers-in-stage",
         level="law",
         sentence="no more first or last layers stay in bf16 than a pipeline stage has",
