@@ -181,6 +181,7 @@ def begun(
         table=SimpleNamespace(name=table) if table else None,
         calibration=None,
         space=SimpleNamespace(workload=None, cluster=None),
+        tokens_from=None,
         command=None,
         seed=7,
         limits=SimpleNamespace(budget=3),
@@ -226,7 +227,7 @@ def test_a_search_starts_with_its_space_launcher_and_sizes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sizes = [f"trials run with fewer replicas and microbatches, {size}" for size in sizes]
-    monkeypatch.setattr("tuner.cli.output.space_lines", lambda _: ["the space"])
+    monkeypatch.setattr("tuner.cli.output.space_lines", lambda _, **_given: ["the space"])
     monkeypatch.setattr("tuner.export.support.export_note", lambda *_, **__: "")
     plan = nodes and SimpleNamespace(nodes=nodes)
     lines = opening(

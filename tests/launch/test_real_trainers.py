@@ -62,7 +62,7 @@ TRAINERS = {
     ),
     "HF Trainer with DeepSpeed, by --trainer": (
         ("transformers", "accelerate", "deepspeed"),
-        f"{PYTHON} {SCRIPTS}/hf_trainer.py --output_dir out --max_steps 10 --report_to none --use_cpu",
+        f"{PYTHON} {SCRIPTS}/hf_trainer.py --output_dir out --report_to none --use_cpu",
         ("--trainer", "hf"),
     ),
 }

@@ -126,7 +126,7 @@ def opening(loop: StudyLoop) -> list[str]:
     lines: list[str] = []
     if settings.table is None:
         note = export_note(settings.space.workload, settings.space.cluster, command=settings.command)
-        lines += [*space_lines(settings.space), *([f"note: {note}"] if note else [])]
+        lines += [*space_lines(settings.space, tokens_from=settings.tokens_from), *([f"note: {note}"] if note else [])]
     where = {
         "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no jobs run, all measurements are simulated",
         "replay": f"from {settings.table.name}" if settings.table else "",

@@ -39,7 +39,8 @@ takes_trainer: Final = click.option(
     "--trainer",
     metavar="NAME",
     help="Append each topology's flags to --command instead of filling in fields: megatron-lm, megatron-deepspeed, "
-    "nemo, torchtitan, hf or accelerate. Evaluation and checkpoints are disabled.",
+    "nemo, torchtitan, hf or accelerate. Model, batch and training length are read from the "
+    "command where it states them; evaluation and checkpoints are disabled.",
 )
 
 takes_log: Final = click.option(

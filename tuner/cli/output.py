@@ -105,10 +105,11 @@ def print_skipped(table: Table, *, more: str) -> None:
         print(f"{counted(rest, 'more line')} skipped{more}")
 
 
-def space_lines(space: Space) -> list[str]:
+def space_lines(space: Space, *, tokens_from: str | None = None) -> list[str]:
     """Return the model, the cluster and the length of training in three lines, and what is not understood.
 
-    An axis with one value shows that value; the number of values of the others follows as "searched".
+    `tokens_from` is the flag of a command that states the length. An axis with one value shows that value; the number
+    of values of the others follows as "searched".
     """
     from tuner.core.documents import model_notes
     from tuner.core.quantity import format_count
@@ -129,7 +130,7 @@ def space_lines(space: Space) -> list[str]:
         f"{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
         f"{framework_words(workload)}",
-        f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload)}",
+        f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload, tokens_from)}",
         *(f"note: {note}" for note in model_notes(own)),
     ]
 
@@ -163,9 +164,11 @@ def framework_words(workload: Workload) -> str:
     return f"{name} with {listed([f'the {recipe} recipe', *stored, *kept])}"
 
 
-def tokens_origin(workload: Workload) -> str:
-    """Return where the number of training tokens comes from, if the user did not give it."""
-    return "" if workload.tokens else " (20 per parameter; set with --tokens)"
+def tokens_origin(workload: Workload, flag: str | None = None) -> str:
+    """Return where the number of training tokens comes from: a flag of the command or a default; empty for --tokens."""
+    if workload.tokens:
+        return f" ({flag} of --command)" if flag else ""
+    return " (20 per parameter; set with --tokens)"
 
 
 def _seq_origin(model: Model) -> str:

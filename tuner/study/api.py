@@ -21,6 +21,7 @@ from tuner.costmodel.site_file import read_site, warn_of_mismatch
 from tuner.launch.machine_defaults import space_on
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.launch.trainers.global_batch import with_batch
+from tuner.launch.trainers.training_length import with_length
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space
@@ -96,7 +97,9 @@ def study_settings(
     if fitted is not None and space is None:
         description = with_batch(fitted, cast("SpaceArguments", fitted.completed(description)), describe)
     space = space_or(space, description, describe)
+    tokens_from = None
     if fitted is not None:
+        space, tokens_from = with_length(fitted, space)
         space = _trained(fitted, space, compared=is_named)
     _warn_of_former("observe", observe, "on_event")
     _warn_of_former("slurm_site", slurm_site, "site_profile")
@@ -135,6 +138,7 @@ def study_settings(
         step_pattern=step_pattern,
         log=log,
         trainer=trainer,
+        tokens_from=tokens_from,
         hostfile=None if hostfile is None else Path(hostfile),
         over=over,
         site_profile=None if profile is None else Path(profile),

@@ -85,6 +85,8 @@ class StudySettings:
     """Pattern of the lines with iterations in the output of the user's trainer."""
     trainer: str | None = None
     """The framework in whose words each job appends its topology to the command."""
+    tokens_from: str | None = None
+    """The flag of the command that states the length of the training; None: it does not come from the command."""
     log: str | None = None
     """Template of the log file that the user's trainer writes."""
     hostfile: Path | None = None

@@ -43,7 +43,7 @@ from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
 from tuner.study.store.recover import write_study_file
-from tuner.study.store.settings_difference import TRAINER_FILES
+from tuner.study.store.settings_difference import TOKENS_FROM, TRAINER_FILES
 from tuner.study.store.storage import refuse_lost, refuse_second, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
@@ -76,8 +76,9 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         if settings.launcher not in ("simulated", "replay"):
             store.keep_folder(settings.folder, moves=settings.storage is None)
         if tally is not None and (space := as_stored(settings.space, store.settings)) is not settings.space:
-            settings = replace(settings, space=space)
-            pool = _legal(settings, tally)  # the study began before a policy was added, or frameworks were
+            limits = replace(settings.limits, stop_when_unprofitable=bool(space.workload.tokens))
+            settings = replace(settings, space=space, limits=limits)
+            pool = _legal(settings, tally)  # begun before policies, frameworks or a command's tokens were recorded
         if settings.calibration is not None:
             _store_calibration(store, settings.calibration)
         elif stored := store.attributes.get("site"):
@@ -235,7 +236,7 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
     identity: dict[str, Any] = {"command": settings.command, "accelerator": accelerator, "seed": settings.seed}
     if settings.step_pattern is not None:  # studies begun before have no such key
         identity["step_pattern"] = settings.step_pattern
-    for name in ("log", "trainer"):
+    for name in ("log", "trainer", TOKENS_FROM):
         if getattr(settings, name) is not None:
             identity[name] = getattr(settings, name)
     if isinstance(program, CommandTemplate) and program.trainer is not None:

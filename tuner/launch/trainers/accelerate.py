@@ -147,6 +147,7 @@ ACCELERATE: Final = TrainerKind(
     batch_on=_batch_on,
     batch_flags=BATCH[:1],
     sequence=SEQUENCE,
+    length={"--max_train_steps": "steps", "--max_steps": "steps"},  # the second of scripts with HF Trainer
     expand=lambda flags: only_agreeing(flags, SEQUENCE),
     pinned=_pinned,
     # only scripts that shard their model and their batches themselves support them

@@ -39,6 +39,7 @@ KINDS: Final[Mapping[str, TrainerKind]] = {
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
 _STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
 _RAMP: Final = "--rampup-batch-size"
+_LENGTH: Final = re.compile(r"[0-9][0-9_]{0,17}")
 
 _OVERRIDE: Final = re.compile(r"[+~]{0,2}([A-Za-z_][\w.]*)=")
 
@@ -178,6 +179,18 @@ class TrainerCommand:
             return None
         stated = (self.own_config or {}).get("train_batch_size")
         return stated if isinstance(stated, int) and stated > 0 else self.kind.batch_on(self.fixed, gpus)
+
+    def length(self, workload: Workload) -> tuple[float, str] | None:
+        """Return the tokens of the whole training and the flag that states them; None if no flag does."""
+        model = workload.model
+        sizes = {"steps": model.seq * workload.global_batch, "sequences": model.seq, "tokens": 1}
+        stated = {flag: self.fixed.get(flag, "") for flag in self.kind.length}
+        lengths = [
+            (float(int(value) * sizes[self.kind.length[flag]]), f"{flag}{' ' if flag.startswith('-') else '='}{value}")
+            for flag, value in stated.items()
+            if _LENGTH.fullmatch(value) and int(value)  # neither a field nor -1, which stands for no limit
+        ]
+        return min(lengths, default=None)
 
     def _settings(self, given: tuple[str, ...]) -> tuple[str, ...]:
         """Return the settings with those of the axes that the trainer lacks; raise if one asks for another value."""

@@ -53,6 +53,7 @@ HF: Final = TrainerKind(
     batch_on=_batch_on,
     batch_flags=BATCH,
     sequence=SEQUENCE,
+    length={"--max_steps": "steps"},
     expand=lambda flags: only_agreeing(flags, SEQUENCE),
     is_hyphen_underscore=True,
     ds_config=with_trainer_values,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.core.errors import InputError
@@ -15,6 +15,9 @@ from tuner.core.text import listed, shown
 
 Flags = Mapping[str, str]
 """The flags of a command with their values, by their names in the trainer's spelling."""
+
+LengthUnit = Literal["steps", "sequences", "tokens"]
+"""What a flag of the training length counts."""
 
 TRUE: Final = ("", "true", "1", "yes")
 """Values of a flag that is on, in lower case; the empty one is a flag without a value."""
@@ -83,6 +86,8 @@ class TrainerKind:
     batch; None: they are not known."""
     batch_flags: Sequence[str] = ()
     """The flags that determine them."""
+    length: Mapping[str, LengthUnit] = field(default_factory=dict)
+    """The flags of the length of the training; the shortest one counts."""
     check: Callable[[Flags, Model], None] = lambda _flags, _model: None
     """Raises if the arguments describe another model."""
     model: Callable[[Flags], Model | None] = lambda _flags: None

@@ -129,4 +129,5 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     expand=_understood,
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
+    length={"--train-iters": "steps", "--train-samples": "sequences", "--train-tokens": "tokens"},
 )

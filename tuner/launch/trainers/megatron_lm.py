@@ -358,6 +358,7 @@ MEGATRON_LM: Final = TrainerKind(
     lacks={"hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
+    length={"--train-iters": "steps", "--train-samples": "sequences"},
     environment=lambda _, topology: connections(topology),
     check=_check,
     model=megatron_model,

@@ -227,6 +227,7 @@ NEMO: Final = TrainerKind(
     lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,
     global_batch=_GLOBAL_BATCH,
+    length={"train.train_iters": "steps", "train.train_samples": "sequences", "trainer.max_steps": "steps"},
     environment=lambda _, topology: connections(topology),
     check=_check,
     expand=lambda flags: refuse_unsearched("nemo", flags),

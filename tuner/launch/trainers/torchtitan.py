@@ -299,6 +299,7 @@ TORCHTITAN: Final = TrainerKind(
     batch_flags=(_LOCAL_BATCH, _COUNTS_TOKENS[1]),
     sequence=(_SEQ, _COUNTS_TOKENS[0]),
     global_batch=("--training.global_batch_size",),
+    length={"--training.steps": "steps"},
     check=_check,
     model=_model,
     expand=_with_toml,

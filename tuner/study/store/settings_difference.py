@@ -12,6 +12,9 @@ from tuner.space.rules import current_name
 TRAINER_FILES: Final = "trainer_files"
 """Settings with the digest of each configuration file that the command of a trainer names."""
 
+TOKENS_FROM: Final = "tokens_from"
+"""The flag of the command that states the training tokens."""
+
 OTHER_CONTENT: Final = "other content of"
 """Begins the difference of such files."""
 
@@ -19,7 +22,7 @@ OTHER_CONTENT: Final = "other content of"
 def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the first difference between two settings, in words; empty if they agree."""
     begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
-    names = {*begun, *asked} - {"schema"}
+    names = {*begun, *asked} - {"schema", TOKENS_FROM}
     for name in (*_FIRST, *sorted(names.difference(_FIRST))):
         if begun.get(name) != asked.get(name):
             if name == TRAINER_FILES:
@@ -54,11 +57,14 @@ def _known(value: Any) -> Any:
 def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings without those fields of workloads and models that the study began too early to record.
 
-    The same holds for the rates of its GPU, for the fabric of a known cluster and for the files of its trainer.
+    The same holds for the rates of its GPU, for the fabric of a known cluster, for the files of its trainer and for a
+    training length that its command states.
     """
     known: dict[str, Any] = dict(asked)
     if TRAINER_FILES not in begun:
         known.pop(TRAINER_FILES, None)
+    if TOKENS_FROM in asked and not begun.get("workload", {}).get("tokens"):
+        known["workload"] = {**asked["workload"], "tokens": 0.0}
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
@@ -67,7 +73,7 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
     if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
         known["peak_flops"] = {precision: rate for precision, rate in now.items() if precision in was}
     for name in ("workload", "model"):
-        if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
+        if isinstance(was := begun.get(name), Mapping) and isinstance(now := known.get(name), Mapping):
             kept = {*was, "stack"}  # left out where it is usual, not because it was not recorded
             known[name] = {field: value for field, value in _recorded(now, was).items() if field in kept}
     if isinstance(was := begun.get("parts"), Sequence) and isinstance(now := asked.get("parts"), Sequence):
