@@ -29,35 +29,6 @@ def test_a_count_of_parameters_has_its_unit(number: float, words: str) -> None:
     assert format_count(number, digits=4) == words
 
 
-def test_the_header_has_model_cluster_and_tokens() -> None:
-    space = space_for(model="mixtral-8x7b", nodes=2, gpu="H100-80GB-SXM", gpus_per_node=8, tokens=2e12)
-    model, machines, tokens, *notes = output.space_lines(space)
-    own = space.workload.model
-    assert own.experts is not None
-    counts = f"{own.parameters / 1e9:.4g}B parameters ({own.active_parameters / 1e9:.4g}B active, 2 of 8 experts)"
-    assert model.startswith(f"mixtral-8x7b: {counts}, 32 layers, hidden 4096, 32 heads, sequence ")
-    assert f"global batch {space.workload.global_batch}, " in model
-    assert machines.startswith("2 nodes of 8 H100-80GB-SXM")
-    assert tokens == "training on 2T tokens"
-    assert all(note.startswith("note: ") for note in notes)
-    searched = space_for(settings=["shape=14336x72,13824x78", "heads=56,112,128"])
-    assert output.space_lines(searched)[0].endswith("; searched: 2 shapes, 3 head counts")
-    assert output.space_lines(searched)[2].endswith(" tokens (20 per parameter; set with --tokens)")
-    shallow = space_for(model="gpt-1.3b", settings=["shape=2048x1"])
-    assert " parameters, 1 layer, hidden 2048, 16 heads, " in output.space_lines(shallow)[0]
-    one = space_for(settings=["heads=56"])
-    assert ", 56 heads, " in output.space_lines(one)[0]
-    assert output.changes_the_model(searched)
-    assert output.changes_the_model(space_for(settings=["shape=13824x78", "heads=112"]))
-    assert not output.changes_the_model(space_for(model="gpt-1.3b"))
-
-
-@pytest.mark.parametrize(("domain", "words"), [(None, ""), (72, " in NVLink domains of 72")])
-def test_a_cluster_names_its_nvlink_domain(domain: int | None, words: str) -> None:
-    cluster: Any = SimpleNamespace(nvlink_domain=domain)
-    assert output._domain(cluster) == words
-
-
 @pytest.mark.parametrize(
     ("given", "words"),
     [

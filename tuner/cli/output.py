@@ -129,7 +129,7 @@ def space_lines(space: Space, *, tokens_from: str | None = None) -> list[str]:
         f"{f', {workload.optimizer}' if workload.optimizer != 'adam' else ''}"
         f"{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
-        f"{framework_words(workload)}",
+        f"{_bandwidths(space)}{framework_words(workload)}",
         f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload, tokens_from)}",
         *(f"note: {note}" for note in model_notes(own)),
     ]
@@ -146,6 +146,28 @@ def _experts(model: Model) -> str:
 
 def _domain(cluster: Cluster) -> str:
     return f" in NVLink domains of {cluster.nvlink_domain}" if cluster.nvlink_domain else ""
+
+
+def _bandwidths(space: Space) -> str:
+    """Return the bandwidths of the cluster, and which of them are defaults; empty for a CPU, whose are nominal."""
+    cluster, gpu = space.cluster, space.cluster.gpu
+    if gpu.is_host:
+        return ""
+    intra, network = cluster.intra_node.bandwidth, cluster.inter_node.bandwidth
+    figures = [(f"intra-node {_figure(intra / 1e9)} GB/s per GPU", intra == gpu.intra_node_bandwidth)]
+    if cluster.nodes > 1:
+        usual = gpu.inter_node_bandwidth * cluster.gpus_per_node
+        figures.append((f"network {_figure(network * 8 / 1e9)} Gbit/s per node", network == usual))
+    if "cluster" not in space.arguments:
+        owner = "the GPU" if cluster.name == gpu.name else cluster.name
+        return f"{', '.join(words for words, _ in figures)} (defaults of {owner}; set with --cluster), "
+    if all(is_default for _, is_default in figures):
+        return f"{', '.join(words for words, _ in figures)} (defaults of the GPU), "
+    return "".join(f"{words}{' (default of the GPU)' * is_default}, " for words, is_default in figures)
+
+
+def _figure(value: float) -> str:
+    return f"{round(value, 1):,.10g}"
 
 
 def framework_words(workload: Workload) -> str:
@@ -246,5 +268,7 @@ def space_document(space: Space) -> dict[str, Any]:
             "gpus_per_node": cluster.gpus_per_node,
             **({"nvlink_domain": cluster.nvlink_domain} if cluster.nvlink_domain else {}),
             "gpu": cluster.gpu.name,
+            "intra_node_gb_s": cluster.intra_node.bandwidth / 1e9,
+            "node_gbit_s": cluster.inter_node.bandwidth * 8 / 1e9,
         },
     }
