@@ -137,6 +137,14 @@ def test_frameworks_are_compared_with_the_same_figures_in_csv_and_json(
     assert (one, other) == ("a,5678,1234,k,2.5,2.0,30.0,bf16,flash2", "b,0,0,none,,,,,")
     printed = run(*found).out
     assert "a          5,678  1,234  k " in printed
+    model, machines, tokens, *_ = printed.splitlines()
+    assert model.startswith("bloom-14336x72: 181.2B parameters, ")
+    assert ", global batch 2048; searched: " in model  # each row has its own precision and kernel
+    assert machines.startswith("2 nodes of 8 A100-80GB-SXM, ")
+    assert machines.endswith(", all frameworks")
+    assert tokens == "training on 3.62T tokens (20 per parameter; set with --tokens)"
+    document = json.loads(run(*found, "--json").out)
+    assert (document["model"]["layers"], document["cluster"]["nodes"], document["tokens"]) == (72, 2, 20 * 181209477120)
     assert "\nb: why\nNote: no format.\n" in printed
     assert all(given["nodes"] == 2 and "framework" not in given for given in asked)
 

@@ -105,10 +105,11 @@ def print_skipped(table: Table, *, more: str) -> None:
         print(f"{counted(rest, 'more line')} skipped{more}")
 
 
-def space_lines(space: Space, *, tokens_from: str | None = None) -> list[str]:
+def space_lines(space: Space, *, tokens_from: str | None = None, compares_frameworks: bool = False) -> list[str]:
     """Return the model, the cluster and the length of training in three lines, and what is not understood.
 
-    `tokens_from` is the flag of a command that states the length. An axis with one value shows that value; the number
+    `tokens_from` is the flag of a command that states the length; precision and attention kernel are left out where
+    frameworks are compared, which have their own. An axis with one value shows that value; the number
     of values of the others follows as "searched".
     """
     from tuner.core.documents import model_notes
@@ -121,15 +122,17 @@ def space_lines(space: Space, *, tokens_from: str | None = None) -> list[str]:
     model = model.with_heads(heads[0]) if len(heads) == 1 else model
     batch = batches[0] if len(batches) == 1 else workload.global_batch
     searched = ", ".join(counted(len(values), word) for values, word in _model_axes(space) if len(values) > 1)
+    kernels = "" if compares_frameworks else f", {workload.precision}, {workload.attention} attention"
+    framework = "all frameworks" if compares_frameworks else framework_words(workload)
     return [
         f"{'' if own.name == 'unnamed' else f'{own.name}: '}{format_count(model.parameters, digits=4)} parameters"
         f"{_experts(model)}, {counted(model.layers, 'layer')}, hidden {model.hidden}, "
         f"{counted(model.heads, 'head')}, sequence {model.seq}{_seq_origin(model)}, "
-        f"global batch {batch}, {workload.precision}, {workload.attention} attention"
+        f"global batch {batch}{kernels}"
         f"{f', {workload.optimizer}' if workload.optimizer != 'adam' else ''}"
         f"{f'; searched: {searched}' if searched else ''}",
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
-        f"{_bandwidths(space)}{framework_words(workload)}",
+        f"{_bandwidths(space)}{framework}",
         f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload, tokens_from)}",
         *(f"note: {note}" for note in model_notes(own)),
     ]

@@ -55,16 +55,22 @@ def plan(
 
 def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: bool, as_json: bool) -> None:
     """Print the best topology of every framework."""
-    from tuner.cli.output import print_csv, print_json, print_table
+    from tuner.cli.output import print_csv, print_json, print_table, space_document, space_lines
+    from tuner.core.frameworks import ANY
     from tuner.export.support import export_note
     from tuner.planning.frameworks import HEADERS, SAME_KERNELS, WORDS, cells, plan_frameworks
+    from tuner.space.build import space_for
 
     made = plan_frameworks(cost_model=model, **description)
     if as_csv:
         print_csv(HEADERS, [[cell.replace(",", "") for cell in cells(row)] for row in made.rows])
         return
     exports = {row.framework: export_note(row.workload, made.cluster) for row in made.rows if row.workload}
+    described: SpaceArguments = {**description}
+    described["framework"] = ANY
+    space = space_for(**described)
     if not as_json:
+        print("\n".join([*space_lines(space, compares_frameworks=True), ""]))
         print_table(HEADERS, [cells(row) for row in made.rows], left=WORDS, spare=("Attention", "Precision", "Days"))
         unable = [f"{row.framework}: {row.reason}" for row in made.rows if row.reason]
         print("\n".join(["", *unable, *(f"Note: {note}" for note in exports.values() if note), SAME_KERNELS]))
@@ -86,7 +92,12 @@ def _print_frameworks(description: SpaceArguments, model: CostModel, *, as_csv: 
         }
         for row in made.rows
     ]
-    print_json("plan-frameworks", {"frameworks": rows, "note": SAME_KERNELS})
+    document = space_document(space)
+    common = {name: document[name] for name in ("model", "notes", "cluster")}
+    print_json(
+        "plan-frameworks",
+        {**common, "tokens": space.workload.training_tokens, "frameworks": rows, "note": SAME_KERNELS},
+    )
 
 
 MAX_REMOVING_RULES: Final = 6
