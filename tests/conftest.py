@@ -27,7 +27,8 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 def pytest_configure() -> None:
-    """Restore the default handling of Ctrl-C, which a shell's background jobs inherit as ignored."""
+    """Restore the default handling of Ctrl-C, which a shell's background jobs inherit as ignored, and line widths."""
+    os.environ.pop("COLUMNS", None)
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tests.found_studies import study_in
 from tuner.core.catalog import read_toml
 
@@ -109,3 +109,26 @@ def test_a_second_interrupt_during_shutdown_loses_nothing(tmp_path: Path) -> Non
     assert "Rerun the same command to continue." in said.stdout
     assert said.stderr.splitlines()[-1] == "tuner: interrupted."
     assert said.stderr.count("interrupted.") == 1
+
+
+def test_a_table_in_a_pipe_fits_columns_if_that_is_set(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without COLUMNS, or with one that is no width, all columns are printed."""
+    whole = run("rules").out
+    assert max(map(len, whole.splitlines())) > 100
+    for unset in ("", "0", "wide", "-60"):
+        monkeypatch.setenv("COLUMNS", unset)
+        assert run("rules").out == whole
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run("rules").out
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert narrow.split().count("law") == whole.split().count("law")
+    listed = run("catalog", "clusters", "--json").out
+    monkeypatch.delenv("COLUMNS")
+    assert run("catalog", "clusters", "--json").out == listed
+
+
+def test_help_fits_columns(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual = run("--help").out
+    monkeypatch.setenv("COLUMNS", "60")
+    narrow = run("--help").out
+    assert max(map(len, narrow.splitlines())) <= 60 < max(map(len, usual.splitlines()))

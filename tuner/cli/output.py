@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shutil
 import sys
 import textwrap
@@ -43,12 +45,12 @@ def print_table(
 ) -> None:
     """Print a table on stdout. Columns in `left` are text, the others numbers.
 
-    In a terminal that is too narrow, the columns in `spare` are dropped in order until the table fits; then the widest
-    texts are wrapped.
+    In a terminal that is too narrow, or with a smaller COLUMNS, the columns in `spare` are dropped in order until the
+    table fits; then the widest texts are wrapped.
     """
     lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    available = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    available = _columns()
     kept = list(range(len(headers)))
     for header in spare:
         if available is None or _total_width(widths, kept) <= available:
@@ -73,6 +75,14 @@ def print_table(
     if len(kept) < len(headers):
         dropped = [header for index, header in enumerate(headers) if index not in kept]
         print(f"(hidden at {available} columns: {', '.join(dropped)})")
+
+
+def _columns() -> int | None:
+    """Return the characters of a line: those of the terminal, or elsewhere those in COLUMNS; None: any number."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    stated = os.environ.get("COLUMNS", "")
+    return int(stated) if re.fullmatch("0*[1-9][0-9]{0,5}", stated) else None
 
 
 def _total_width(widths: Sequence[int], kept: Sequence[int]) -> int:
