@@ -22,6 +22,14 @@ from tuner.space.build import space_for
             "tuner export cannot write this model for torchtitan: no format expresses 70 layers, hidden size 14336, "
             "112 attention heads and 12 more; --framework megatron-deepspeed, deepspeed or fsdp2 can.",
         ),
+        (
+            "torchtitan",
+            "qwen3-30b-a3b",
+            "tuner export cannot write this model for torchtitan: no format expresses 128 experts, 8 per token (the "
+            "model has a load-balancing loss of 0.001, and torchtitan's Qwen3 has a softmax router with normalized "
+            "weights and no shared experts, load-balancing loss or limit on an expert's tokens; to train without this "
+            "loss, set aux_loss = 0 in a TOML file of the model); --framework megatron-core, deepspeed or fsdp2 can.",
+        ),
     ],
 )
 def test_a_model_without_any_format_is_named(framework: FrameworkChoice, model: str, note: str) -> None:

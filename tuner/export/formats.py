@@ -123,10 +123,13 @@ class Format:
         treatments = self.treatments(self.resolve(run, options))
         return [name for name in PROPERTIES if not treatments.get(name, _FORGOTTEN).accepts(run)]
 
+    def reason(self, name: str, run: ProductionRun, options: ExportOptions) -> str:
+        """Return why the run's value of a property is not supported; empty if the label explains it."""
+        return self.treatments(self.resolve(run, options)).get(name, _FORGOTTEN).reason(run)
+
     def refusals(self, run: ProductionRun, options: ExportOptions) -> list[str]:
         """Return a label for each property of a run that this format does not support."""
-        treatments = self.treatments(self.resolve(run, options))
-        reasons = {name: treatments.get(name, _FORGOTTEN).reason(run) for name in self.refused(run, options)}
+        reasons = {name: self.reason(name, run, options) for name in self.refused(run, options)}
         first = {reason: name for name, reason in reversed(reasons.items())}  # properties may share a reason
         found = [
             PROPERTIES[name].labelled(run) + (f" ({reason})" if reason and first[reason] == name else "")

@@ -23,7 +23,10 @@ def export_note(workload: Workload, cluster: Cluster, *, command: str | None = N
         return ""
     able = [name for name in RECORDS if name != framework and _trains(name, workload, cluster, command)]
     rest = len(refusals) - MAX_NAMED
-    named = listed([*refusals[:MAX_NAMED], *([f"{rest} more"] if rest > 0 else [])])
+    labels = [label for label, _ in refusals[:MAX_NAMED]]
+    named = listed([*labels, *([f"{rest} more"] if rest > 0 else [])])
+    if len(refusals) == 1 and (reason := refusals[0][1]):
+        named += f" ({reason})"
     remedy = f"; --framework {either(able)} can" if able else ""
     return f"tuner export cannot write this model for {framework}: no format expresses {named}{remedy}."
 
@@ -38,14 +41,18 @@ def _trains(framework: Framework, workload: Workload, cluster: Cluster, command:
     )
 
 
-def _fewest_refusals(framework: Framework, workload: Workload, cluster: Cluster, command: str | None) -> list[str]:
-    """Return the properties of the model that the framework's best format refuses, on one GPU."""
+def _fewest_refusals(
+    framework: Framework, workload: Workload, cluster: Cluster, command: str | None
+) -> list[tuple[str, str]]:
+    """Return the properties of the model that the framework's best format refuses on one GPU, and why it does."""
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
     expected = ExpectedPerformance(
         sec_per_iter=1.0, low=1.0, high=1.0, memory=None, usable=0.0, days=1.0, tflops=0.0, source="estimated"
     )
     run = ProductionRun(name="any", workload=workload, cluster=cluster, topology=topology, expected=expected)
     options = ExportOptions(command=command)
-    formats = (FORMATS[name] for name in RECORDS[framework].formats)
-    refused = ([name for name in one.refused(run, options) if name in MODEL_PROPERTIES] for one in formats)
-    return [PROPERTIES[name].labelled(run) for name in min(refused, key=len)]
+    formats = [FORMATS[name] for name in RECORDS[framework].formats]
+    refused = [[name for name in one.refused(run, options) if name in MODEL_PROPERTIES] for one in formats]
+    fewest = min(refused, key=len)
+    best = formats[refused.index(fewest)]
+    return [(PROPERTIES[name].labelled(run), best.reason(name, run, options)) for name in fewest]

@@ -141,13 +141,16 @@ def _equals(name: str, value: Any) -> Callable[[ProductionRun], bool]:
     return equals
 
 
+_LOSS: Final = "a load-balancing loss"
+
+
 def _unlike_qwen3(run: ProductionRun) -> list[str]:
     """Return how a run's routing differs from that of torchtitan's Qwen3."""
     experts = run.workload.model.experts
     if experts is None:
         return []
     usual = Experts(count=experts.count, top_k=experts.top_k, ffn=experts.ffn, router_bias=experts.router_bias)
-    balanced = f"a load-balancing loss of {experts.aux_loss:g}"
+    balanced = f"{_LOSS} of {experts.aux_loss:g}"
     words = {
         **dict.fromkeys(("shared_ffn", "shared_gate"), "shared experts"),
         **dict.fromkeys(("dense_layers", "period"), "layers without experts"),
@@ -165,6 +168,16 @@ def _unlike_qwen3(run: ProductionRun) -> list[str]:
     }
     names = [one.name for one in fields(experts) if getattr(experts, one.name) != getattr(usual, one.name)]
     return list(dict.fromkeys(words.get(name, name) for name in names))
+
+
+def _why_unlike_qwen3(differences: list[str]) -> str:
+    """Return why torchtitan's Qwen3 is another model, and how to train without a loss that it lacks."""
+    only_loss = len(differences) == 1 and differences[0].startswith(_LOSS)
+    remedy = "; to train without this loss, set aux_loss = 0 in a TOML file of the model" if only_loss else ""
+    return (
+        f"the model has {listed(differences)}, and torchtitan's Qwen3 has a softmax router with normalized weights and "
+        f"no shared experts, load-balancing loss or limit on an expert's tokens{remedy}"
+    )
 
 
 def _shares_experts(run: ProductionRun) -> bool:
@@ -284,7 +297,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         "model_registry, load_balance_coeff",
         only=_ROUTER,
         accepts=lambda run: not _unlike_qwen3(run),
-        because=lambda run: f"with {listed(_unlike_qwen3(run))}; it trains {_ROUTER}",
+        because=lambda run: _why_unlike_qwen3(_unlike_qwen3(run)),
     ),
     "ep": expressed(
         "expert_parallel_degree", only="degrees that divide tp x cp x the shard group", accepts=_shares_experts
