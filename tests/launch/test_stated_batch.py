@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,10 @@ from tuner.study.api import study_settings
 
 HF = "python t.py --per_device_train_batch_size 4 --gradient-accumulation-steps=2 --bf16"
 ACCELERATE = "accelerate launch --mixed_precision bf16 t.py --per_device_train_batch_size 4"
+MEGATRON = (
+    "python t.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --vocab-size 50257 "
+    "--bf16"
+)
 TOKENS = "python -m torchtitan.train --module llama3 --config llama3_8b --training.max_context_length 4096"
 
 
@@ -59,7 +64,43 @@ def test_the_batch_of_a_job_config_is_that_of_its_ranks(training: str, more: str
     path = tmp_path / "job.toml"
     path.write_text(f'[model]\nname = "llama3"\nflavor = "8B"\n[training]\n{training}\n')
     command = f"python -m torchtitan.train --job.config_file {path} {more}"
-    assert workload_of("torchtitan", command).global_batch == batch
+    noted = pytest.warns(TunerWarning, match=f"so it is {batch}, as torchtitan computes it on 8 GPUs; set it with")
+    with nullcontext() if batch == 48 else noted:
+        assert workload_of("torchtitan", command).global_batch == batch
+
+
+@pytest.mark.parametrize("trainer", ["megatron-lm", "megatron-deepspeed"])
+@pytest.mark.parametrize(
+    ("more", "batch"),
+    [("", 16), ("--tensor-model-parallel-size 2", 8), ("--tensor-model-parallel-size 2 --context-parallel-size 2", 4)],
+)
+def test_the_batch_of_megatron_without_a_flag_is_a_micro_batch_per_replica(trainer: str, more: str, batch: int) -> None:
+    command = f"{MEGATRON} --micro-batch-size 2 {more}"
+    with pytest.warns(TunerWarning, match=f"so it is {batch}, as {trainer} computes it on 8 GPUs; set it with --glob"):
+        assert workload_of(trainer, command, model=None).global_batch == batch
+    with pytest.warns(TunerWarning, match=f"--global-batch 64 replaces that of --command, which is {batch} on 8 GPUs"):
+        assert workload_of(trainer, command, model=None, global_batch=64).global_batch == 64
+
+
+@pytest.mark.parametrize(
+    "more", ["", "--micro-batch-size 2 --tensor-model-parallel-size 3", "--micro-batch-size {mbs}"]
+)
+def test_megatron_without_a_micro_batch_has_a_default_batch(more: str) -> None:
+    """So it has if the degrees do not divide the GPUs, or a field takes the place of a number."""
+    with pytest.warns(TunerWarning, match="does not state the global batch, so it is 2,048; set it with"):
+        assert workload_of("megatron-lm", f"{MEGATRON} {more}", model=None).global_batch == 2048
+
+
+def test_the_processes_of_accelerate_determine_its_batch() -> None:
+    command = ACCELERATE.replace("launch", "launch --num_processes 2")
+    with pytest.warns(
+        TunerWarning, match=r"so it is 8, that of its 2 processes \(--num_processes\), on 8 GPUs; set it"
+    ):
+        assert workload_of("accelerate", command).global_batch == 8
+    with pytest.warns(TunerWarning, match="--global-batch 64 replaces that of --command, which is 8 on 2 GPUs"):
+        assert workload_of("accelerate", command, global_batch=64).global_batch == 64
+    for words in ("--num_processes 8", "--num-processes={gpus}"):
+        assert workload_of("accelerate", ACCELERATE.replace("launch", f"launch {words}")).global_batch == 32
 
 
 def test_the_deepspeed_config_may_state_the_batch(tmp_path: Path) -> None:
@@ -76,7 +117,7 @@ def test_the_deepspeed_config_may_state_the_batch(tmp_path: Path) -> None:
         ("hf", HF.replace(" 4", " {micro_batch}").replace("=2", "={microbatches}")),
         ("torchtitan", "python -m torchtitan.train --job.config_file JOB --training.local_batch_size {micro_batch}"),
         ("torchtitan", "python -m torchtitan.train --job.config_file JOB --parallelism.tensor_parallel_degree {tp}"),
-        ("nemo", "nemo llm pretrain --factory llama3_8b"),
+        ("nemo", "nemo llm pretrain --factory llama3_8b trainer.plugins=bf16_mixed"),
         ("torchtitan", "python -m torchtitan.train --module llama3 --config llama3_8b"),
     ],
 )

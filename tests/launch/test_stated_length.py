@@ -24,7 +24,7 @@ HF = "python t.py --per_device_train_batch_size 4 --bf16 --block_size 1024"
 ACCELERATE = "accelerate launch --mixed_precision bf16 t.py --per_device_train_batch_size 4 --block_size 1024"
 TITAN = "python -m torchtitan.train --module llama3 --config llama3_8b --training.seq_len 4096"
 BRIDGE = "python run_recipe.py --recipe llama3_8b_bf16 train.global_batch_size=64 dataset.seq_length=2048"
-NEMO = "nemo llm pretrain --factory llama3_8b data.global_batch_size=64 data.seq_length=2048"
+NEMO = "nemo llm pretrain --factory llama3_8b trainer.plugins=bf16_mixed data.global_batch_size=64 data.seq_length=2048"
 
 
 def settings_of(trainer: str, command: str, **given: Any) -> StudySettings:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
 from tuner.core.precision import recipe_of
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.space.build import space_for
+from tuner.study.api import study_settings
 
 
 @pytest.mark.parametrize(
@@ -138,3 +141,21 @@ def test_layers_in_bf16_other_than_those_of_the_command_are_refused() -> None:
     command = TrainerCommand.parse("nemo", "python x.py mixed_precision=bf16_with_nvfp4_mixed")
     with pytest.raises(InputError, match="--bf16-layers 0,4 contradicts the flags of --command"):
         command.completed({"model": "llama-3-8b", "bf16_layers": "0,4"})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command"),
+    [
+        ("torchtitan", "python x.py --module llama3 --config llama3_8b_max --training.global_batch_size 64"),
+        ("nemo", "nemo llm pretrain --factory llama3_8b data.global_batch_size=64"),
+    ],
+)
+def test_a_precision_that_no_flag_determines_is_noted(trainer: str, command: str) -> None:
+    given: dict[str, Any] = {"model": "llama-3-8b", "nodes": 1, "gpu": "H100-80GB-SXM", "launcher": "slurm"}
+    note = r"--command does not determine the precision, so bf16 is assumed; set it with --precision\."
+    with pytest.warns(TunerWarning, match=note):
+        found = study_settings(trainer=trainer, command=command, **given)
+    assert found.space.workload.precision == "bf16"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TunerWarning)
+        study_settings(trainer=trainer, command=command, precision="bf16", **given)

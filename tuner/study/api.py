@@ -13,7 +13,7 @@ from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, cast
 
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, TunerWarning
 from tuner.core.fidelity import FidelityMode
 from tuner.core.quantity import duration, iterations_of, texts_of
 from tuner.costmodel.calibration import Calibration
@@ -94,9 +94,13 @@ def study_settings(
     def describe(given: SpaceArguments) -> Space:
         return space_on(launcher, given, command=command, hostfile=hostfile, within_allocation=within_allocation)
 
+    has_precision = True
     if fitted is not None and space is None:
         description = with_batch(fitted, cast("SpaceArguments", fitted.completed(description)), describe)
+        has_precision = description["precision"] is not None
     space = space_or(space, description, describe)
+    if not has_precision:
+        _warn_of_precision(space)
     tokens_from = None
     if fitted is not None:
         space, tokens_from = with_length(fitted, space)
@@ -162,6 +166,16 @@ def _trained(command: TrainerCommand, space: Space, *, compared: bool) -> Space:
         command.check(model)
     trained = command.trained(model)
     return space if trained == model else replace(space, workload=replace(space.workload, model=trained))
+
+
+def _warn_of_precision(space: Space) -> None:
+    warnings.warn(
+        TunerWarning(
+            f"--command does not determine the precision, so {space.workload.precision} is assumed; set it with "
+            "--precision."
+        ),
+        stacklevel=3,
+    )
 
 
 def _of_settings(

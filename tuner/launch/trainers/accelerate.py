@@ -146,6 +146,7 @@ ACCELERATE: Final = TrainerKind(
     usual_precision=_usual_precision,
     batch_on=_batch_on,
     batch_flags=BATCH[:1],
+    processes="--num_processes",
     sequence=SEQUENCE,
     length={"--max_train_steps": "steps", "--max_steps": "steps"},  # the second of scripts with HF Trainer
     expand=lambda flags: only_agreeing(flags, SEQUENCE),

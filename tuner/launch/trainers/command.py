@@ -39,7 +39,7 @@ KINDS: Final[Mapping[str, TrainerKind]] = {
 _STARTERS: Final = ("torchrun", "deepspeed", "accelerate", "mpirun", "mpiexec", "srun")
 _STARTER_MODULES: Final = ("torch.distributed.run", "torch.distributed.launch", "deepspeed.launcher.runner")
 _RAMP: Final = "--rampup-batch-size"
-_LENGTH: Final = re.compile(r"[0-9][0-9_]{0,17}")
+_COUNT: Final = re.compile(r"[0-9][0-9_]{0,17}")
 
 _OVERRIDE: Final = re.compile(r"[+~]{0,2}([A-Za-z_][\w.]*)=")
 
@@ -173,12 +173,17 @@ class TrainerCommand:
             )
         return found
 
+    def ranks_on(self, gpus: int) -> int:
+        """Return the number of ranks that the command states, or else that of the GPUs."""
+        stated = self.fixed.get(self.kind.processes, "")
+        return int(stated) if _COUNT.fullmatch(stated) and int(stated) else gpus
+
     def batch_on(self, gpus: int) -> int | None:
         """Return the global batch of the command on a number of GPUs; None if it does not determine it."""
         if any(flag in self.fixed for flag in self.kind.global_batch) or has_fields(self.fixed, self.kind.batch_flags):
             return None
         stated = (self.own_config or {}).get("train_batch_size")
-        return stated if isinstance(stated, int) and stated > 0 else self.kind.batch_on(self.fixed, gpus)
+        return stated if isinstance(stated, int) and stated > 0 else self.kind.batch_on(self.fixed, self.ranks_on(gpus))
 
     def length(self, workload: Workload) -> tuple[float, str] | None:
         """Return the tokens of the whole training and the flag that states them; None if no flag does."""
@@ -188,7 +193,7 @@ class TrainerCommand:
         lengths = [
             (float(int(value) * sizes[self.kind.length[flag]]), f"{flag}{' ' if flag.startswith('-') else '='}{value}")
             for flag, value in stated.items()
-            if _LENGTH.fullmatch(value) and int(value)  # neither a field nor -1, which stands for no limit
+            if _COUNT.fullmatch(value) and int(value)  # neither a field nor -1, which stands for no limit
         ]
         return min(lengths, default=None)
 

@@ -31,13 +31,29 @@ def with_batch(
             TunerWarning(f"--command does not state the global batch, so it is {used:,}; set it with --global-batch."),
             stacklevel=3,
         )
-    elif stated not in (None, given) and given is None:
+    elif stated is not None and given is None:
+        if origin := _origin(command, gpus):
+            warnings.warn(
+                TunerWarning(
+                    f"--command does not state the global batch, so it is {stated:,}, {origin}; set it with "
+                    "--global-batch."
+                ),
+                stacklevel=3,
+            )
         return {**description, "global_batch": stated}
     elif stated not in (None, given) and any(flag in command.fixed for flag in command.kind.batch_flags):
+        ranks = counted(command.ranks_on(gpus), "GPU")
         warnings.warn(
-            TunerWarning(
-                f"--global-batch {given} replaces that of --command, which is {stated:,} on {counted(gpus, 'GPU')}."
-            ),
+            TunerWarning(f"--global-batch {given} replaces that of --command, which is {stated:,} on {ranks}."),
             stacklevel=3,
         )
     return description
+
+
+def _origin(command: TrainerCommand, gpus: int) -> str:
+    """Return how a batch follows from the number of GPUs, where a user may expect another; empty where none does."""
+    kind, ranks = command.kind, command.ranks_on(gpus)
+    if ranks != gpus:
+        return f"that of its {ranks:,} process{'es' * (ranks > 1)} ({kind.processes}), on {counted(gpus, 'GPU')}"
+    depends = command.batch_on(gpus) != command.batch_on(2 * gpus)
+    return f"as {kind.name} computes it on {counted(gpus, 'GPU')}" if kind.global_batch and depends else ""

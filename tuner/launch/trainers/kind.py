@@ -86,6 +86,8 @@ class TrainerKind:
     batch; None: they are not known."""
     batch_flags: Sequence[str] = ()
     """The flags that determine them."""
+    processes: str = ""
+    """The flag of the number of ranks for which they count, in place of all GPUs of the study; empty: none."""
     length: Mapping[str, LengthUnit] = field(default_factory=dict)
     """The flags of the length of the training; the shortest one counts."""
     check: Callable[[Flags, Model], None] = lambda _flags, _model: None

@@ -26,7 +26,14 @@ from tuner.launch.trainers.megatron_arguments import (
     with_unexpressed,
 )
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
-from tuner.launch.trainers.megatron_lm import MEGATRON_SHARED, connections, half_precision, short_run
+from tuner.launch.trainers.megatron_lm import (
+    MEGATRON_BATCH,
+    MEGATRON_SHARED,
+    batch_on,
+    connections,
+    half_precision,
+    short_run,
+)
 
 _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
@@ -129,5 +136,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     expand=_understood,
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
+    batch_on=batch_on,
+    batch_flags=MEGATRON_BATCH,
     length={"--train-iters": "steps", "--train-samples": "sequences", "--train-tokens": "tokens"},
 )

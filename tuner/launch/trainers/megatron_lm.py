@@ -5,6 +5,7 @@ Flags were read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -336,6 +337,18 @@ def _defaults(flags: Flags) -> dict[str, int]:
     return missing if "--group-query-attention" in flags else {**missing, "--num-query-groups": heads}
 
 
+_DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
+MEGATRON_BATCH: Final = ("--micro-batch-size", *_DEGREES)
+"""The flags from which Megatron-LM and its forks compute a missing global batch."""
+
+
+def batch_on(flags: Flags, gpus: int) -> int | None:
+    """Return the global batch without `--global-batch-size`: one micro-batch for each data parallel rank."""
+    ranks = math.prod(number(flags, degree) or 1 for degree in _DEGREES)
+    micro_batch = number(flags, MEGATRON_BATCH[0])
+    return micro_batch * gpus // ranks if micro_batch and gpus % ranks == 0 else None
+
+
 MEGATRON_LM: Final = TrainerKind(
     name="megatron-lm",
     framework=lambda _: "megatron-core",
@@ -358,6 +371,8 @@ MEGATRON_LM: Final = TrainerKind(
     lacks={"hsdp": "1"},
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
+    batch_on=batch_on,
+    batch_flags=MEGATRON_BATCH,
     length={"--train-iters": "steps", "--train-samples": "sequences"},
     environment=lambda _, topology: connections(topology),
     check=_check,
