@@ -39,19 +39,24 @@ def settings_of(trainer: str, command: str, **given: Any) -> StudySettings:
     [
         ("megatron-lm", f"{MEGATRON} --train-iters 1000", 1000 * 64 * 2048, "--train-iters 1000"),
         ("megatron-lm", f"{MEGATRON} --train-iters=1_000", 1000 * 64 * 2048, "--train-iters 1_000"),
-        ("megatron-lm", f"{MEGATRON} --train-samples 5000", 5000 * 2048, "--train-samples 5000"),
+        ("megatron-lm", f"{MEGATRON} --train-samples 500000", 500000 * 2048, "--train-samples 500000"),
         (
-            *("megatron-lm", f"{MEGATRON} --rampup-batch-size 32 32 1000 --train-samples 5000"),
-            *(5000 * 2048, "--train-samples 5000"),
+            *("megatron-lm", f"{MEGATRON} --rampup-batch-size 32 32 1000 --train-samples 500000"),
+            *(500000 * 2048, "--train-samples 500000"),
         ),
-        ("megatron-deepspeed", f"{DEEPSPEED} --train-samples 50 --train-tokens 99000", 99000, "--train-tokens 99000"),
-        ("hf", f"{HF} --max_steps 30", 30 * 4 * 8 * 1024, "--max_steps 30"),
-        ("hf", f"{HF} --max-steps=30", 30 * 4 * 8 * 1024, "--max_steps 30"),
-        ("accelerate", f"{ACCELERATE} --max_train_steps 30", 30 * 4 * 8 * 1024, "--max_train_steps 30"),
-        ("torchtitan", f"{TITAN} --training.steps 30 --training.global_batch_size 16", 30 * 16 * 4096, None),
-        ("nemo", f"{BRIDGE} train.train_iters=30", 30 * 64 * 2048, "train.train_iters=30"),
-        ("nemo", f"{BRIDGE} train.train_samples=30", 30 * 2048, "train.train_samples=30"),
-        ("nemo", f"{NEMO} trainer.max_steps=30", 30 * 64 * 2048, "trainer.max_steps=30"),
+        (
+            "megatron-deepspeed",
+            f"{DEEPSPEED} --train-samples 50_000_000 --train-tokens 99_000_000_000",
+            99e9,
+            "--train-tokens 99_000_000_000",
+        ),
+        ("hf", f"{HF} --max_steps 3000000", 3000000 * 4 * 8 * 1024, "--max_steps 3000000"),
+        ("hf", f"{HF} --max-steps=3000000", 3000000 * 4 * 8 * 1024, "--max_steps 3000000"),
+        ("accelerate", f"{ACCELERATE} --max_train_steps 3000000", 3000000 * 4 * 8 * 1024, "--max_train_steps 3000000"),
+        ("torchtitan", f"{TITAN} --training.steps 3000000 --training.global_batch_size 16", 3000000 * 16 * 4096, None),
+        ("nemo", f"{BRIDGE} train.train_iters=3000000", 3000000 * 64 * 2048, "train.train_iters=3000000"),
+        ("nemo", f"{BRIDGE} train.train_samples=3000000", 3000000 * 2048, "train.train_samples=3000000"),
+        ("nemo", f"{NEMO} trainer.max_steps=3000000", 3000000 * 64 * 2048, "trainer.max_steps=3000000"),
     ],
 )
 def test_the_length_of_a_command_is_that_of_the_training(
@@ -60,15 +65,15 @@ def test_the_length_of_a_command_is_that_of_the_training(
     """Steps count with the global batch; the search then also ends when jobs cost more than they save."""
     found = settings_of(trainer, command)
     assert found.space.workload.tokens == tokens
-    assert found.tokens_from == (flag or "--training.steps 30")
+    assert found.tokens_from == (flag or "--training.steps 3000000")
     assert found.limits.stop_when_unprofitable
 
 
 def test_the_length_of_a_job_config_is_read(tmp_path: Path) -> None:
     path = tmp_path / "job.toml"
-    path.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nsteps = 50\nglobal_batch_size = 32\n')
+    path.write_text('[model]\nname = "llama3"\nflavor = "8B"\n[training]\nsteps = 5000\nglobal_batch_size = 32\n')
     found = settings_of("torchtitan", f"python -m torchtitan.train --job.config_file {path}")
-    assert (found.space.workload.tokens, found.tokens_from) == (50 * 32 * 8192, "--training.steps 50")
+    assert (found.space.workload.tokens, found.tokens_from) == (5000 * 32 * 8192, "--training.steps 5000")
 
 
 @pytest.mark.parametrize(
@@ -84,6 +89,14 @@ def test_a_command_without_a_length_leaves_the_default(trainer: str, command: st
     found = settings_of(trainer, command)
     assert (found.space.workload.tokens, found.tokens_from) == (0, None)
     assert not found.limits.stop_when_unprofitable
+
+
+def test_a_command_of_few_steps_is_a_test_run() -> None:
+    """With so short a training no search would pay, and the study would end after its first jobs."""
+    note = "--train-iters 999 of --command, fewer than 1,000 steps, is taken for a test run; --tokens sets the length"
+    with pytest.warns(TunerWarning, match=note):
+        found = settings_of("megatron-lm", f"{MEGATRON} --train-iters 999")
+    assert (found.space.workload.tokens, found.tokens_from) == (0, None)
 
 
 def test_tokens_replace_the_length_of_the_command_with_a_note() -> None:
