@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.mixtures import QWEN3_30B, TINY_EXPERTS, WITHOUT_EXPERTS
+from tuner.core import catalog
 from tuner.core.columns import AXES, Columns
 from tuner.core.documents import topology_document, topology_of
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, Topology
@@ -20,8 +21,9 @@ from tuner.core.errors import BadKey
 from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
 from tuner.launch.machine import Machine, host_gpu
-from tuner.space.axes import axes_document
+from tuner.space.axes import axes_document, similar_shapes
 from tuner.space.build import space_for
+from tuner.space.relaxations import openings
 from tuner.space.rules import BY_NAME
 from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.space import Space
@@ -263,3 +265,22 @@ def test_fp8_widths_are_computed_exactly() -> None:
     experts = Experts(count=8, top_k=2, ffn=3712)
     model = replace(TINY_EXPERTS, hidden=3584, heads=28, kv_heads=4, head_size=128, ffn=3712, experts=experts)
     assert space(model=model, precision="fp8", settings=("etp=1,2",)).count() > 0
+
+
+@pytest.mark.parametrize("name", ["qwen3-235b", "deepseek-v3", "llama-4-maverick"])
+def test_similar_shapes_of_a_mixture_have_similar_size(name: str) -> None:
+    """Its layers with experts are larger than those without, and the first of them may be the fourth."""
+    model = catalog.model(name)
+    shapes = similar_shapes(model)
+    sizes = [model.with_shape(shape).parameters / model.parameters for shape in shapes]
+    assert shapes[0] == model.shape
+    assert all(0.97 <= size <= 1.03 for size in sizes)
+    assert min(shape.hidden for shape in shapes) < model.hidden < max(shape.hidden for shape in shapes)
+
+
+@pytest.mark.parametrize(("dense", "period"), [(1, 1), (0, 2)])
+def test_no_opening_of_an_empty_space_has_a_depth_without_experts(dense: int, period: int) -> None:
+    assert TINY_EXPERTS.experts is not None
+    model = replace(TINY_EXPERTS, experts=replace(TINY_EXPERTS.experts, dense_layers=dense, period=period))
+    found = openings(space(model=model, settings=("pp=5",)))
+    assert "values of pp other than 5" in {opening.change for opening in found}

@@ -56,7 +56,8 @@ def test_given_values_without_a_legal_topology_are_named() -> None:
     for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2, settings=given).blocks(tally):
         pass
     assert tally.unused == {"tp": [3], "ep": [2]}
-    assert tally.advice() == "No legal topology has tp=3 or ep=2; 'tuner plan --set tp=3' explains why."
+    why = "'tuner plan' with the same options and --set tp=3 explains why"
+    assert tally.advice() == f"No legal topology has tp=3 or ep=2; {why}."
     for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2).blocks(tally):
         pass
     assert tally.advice() == ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Mapping, Set
+from functools import partial
 from typing import Any, Final
 
 from tuner.core.columns import AXES
@@ -80,18 +82,29 @@ def with_shapes(axes: Axes, shapes: Iterable[Shape], cluster: Cluster) -> dict[s
     return {**axes, "shape": shapes, "pp": stages(cluster.gpus), "vpp": stages(8)}
 
 
+def fewest_layers(model: Model) -> int:
+    """Return the least depth of a model of this kind; with experts, one layer has them."""
+    return model.experts.dense_layers + model.experts.period if model.experts else 1
+
+
 def similar_shapes(model: Model) -> tuple[Shape, ...]:
     """Return the shapes with about as many parameters as the model, including its own."""
     step = 512 if model.hidden >= 8192 else 128
     widths = range(-(-int(model.hidden * 0.75) // step) * step, int(model.hidden * 1.25) + 1, step)
+    depths = range(fewest_layers(model), largest("layers") + 1)
+    fewest, most = (share * model.parameters for share in _ALIKE)
     alike = [model.shape]
     for hidden in (width for width in widths if width <= largest("hidden")):
-        one = model.with_shape(Shape(hidden=hidden, layers=1))
-        fixed = one.parameters - one.layer_parameters
-        fewest, most = ((share * model.parameters - fixed) / one.layer_parameters for share in _ALIKE)
-        depths = range(max(1, -int(-fewest // 1)), min(int(most), largest("layers")) + 1)
-        alike += [Shape(hidden=hidden, layers=layers) for layers in depths]
+        size = partial(_parameters, model, hidden)
+        alike += [
+            Shape(hidden=hidden, layers=layers)
+            for layers in depths[bisect_left(depths, fewest, key=size) : bisect_right(depths, most, key=size)]
+        ]
     return tuple(dict.fromkeys(alike))
+
+
+def _parameters(model: Model, hidden: int, layers: int) -> int:
+    return model.with_shape(Shape(hidden=hidden, layers=layers)).parameters
 
 
 def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:

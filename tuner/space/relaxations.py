@@ -9,7 +9,7 @@ from typing import Any, Final
 from tuner.core.frameworks import able
 from tuner.core.model import Shape
 from tuner.core.validation import largest
-from tuner.space.axes import default_axes
+from tuner.space.axes import default_axes, fewest_layers
 from tuner.space.rules import RuleSet
 from tuner.space.space import Space
 
@@ -112,7 +112,7 @@ def _allowing(space: Space, policies: Iterable[str]) -> Space:
 def _other_depths(space: Space) -> Iterator[Relaxation]:
     current = space.axes["shape"][0]
     depths = [depth for n in range(1, _TRIES) for depth in (current.layers - n, current.layers + n)]
-    depths = [depth for depth in depths if 1 <= depth <= largest("layers")]
+    depths = [depth for depth in depths if fewest_layers(space.workload.model) <= depth <= largest("layers")]
     for layers in depths[:_COUNTED]:
         shape = Shape(hidden=current.hidden, layers=layers)
         workload = replace(space.workload, model=space.workload.model.with_shape(shape))

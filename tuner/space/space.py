@@ -53,7 +53,8 @@ class Tally:
         pins = [f"{axis}={','.join(map(str, values))}" for axis, values in self.unused.items()]
         if not pins:
             return ""
-        return f"No legal topology has {either(pins)}; 'tuner plan --set {pins[0].partition(',')[0]}' explains why."
+        why = f"'tuner plan' with the same options and --set {pins[0].partition(',')[0]} explains why"
+        return f"No legal topology has {either(pins)}; {why}."
 
 
 @dataclass(frozen=True, kw_only=True)
