@@ -74,7 +74,7 @@ def test_without_a_topology_the_tflops_are_the_logs(run: Run) -> None:
     found = document(run, EXAMPLE)
     assert [each["tflops"] for each in found["iterations"]] == [None] * 4
     assert (found["measurement"]["tflops"], found["topology_lacks"] is None) == (108.31, False)
-    assert "TFLOPs are not recomputed: it does not print the arguments of its model" in run("measure", EXAMPLE).out
+    assert "TFLOPs are not recomputed: the log does not print the arguments of its model" in run("measure", EXAMPLE).out
 
 
 def test_megatron_lm_prints_the_models_own_operations(run: Run) -> None:
@@ -211,6 +211,12 @@ def test_a_pattern_without_a_positive_time_is_named(run: Run, tmp_path: Path) ->
     assert said.err == "tuner: --step-pattern matches no iteration with a positive time in this log.\n"
 
 
+def test_a_pattern_that_matches_nothing_in_a_known_log_is_said_to_be_ignored(run: Run) -> None:
+    words = "--step-pattern matches no iteration with a positive time in this log, so it is ignored: "
+    assert words in run("measure", EXAMPLE, "--step-pattern", r"took (?P<ms>\S+) ms").out
+    assert "--step-pattern" not in run("measure", EXAMPLE, "--step-pattern", r"iteration \(ms\): (?P<ms>[\d.]+)").out
+
+
 def test_a_failure_before_the_second_iteration_leaves_with_1_and_the_evidence(run: Run) -> None:
     found = document(run, log("failure-oom"), code=1)
     assert (found["iterations"], found["measurement"]) == ([], None)
@@ -323,7 +329,7 @@ BAD_INPUT = [
     (("measure", EXAMPLE, "--iterations", "5-2"), 2, "the range 5-2 runs backwards; write 2-5."),
     (("measure", EXAMPLE, "--iterations", "5;2"), 2, "--iterations '5;2' is neither a range nor a list"),
     (("measure", EXAMPLE, "--run", "3"), 2, "--run 3 does not exist: the log has 1 run."),
-    (("measure", EXAMPLE, "--csv"), 2, "--csv needs a topology: it does not print the arguments of its model"),
+    (("measure", EXAMPLE, "--csv"), 2, "--csv needs a topology: the log does not print the arguments of its model"),
     (("measure", EXAMPLE, KEY, "--csv", "--json"), 2, "--csv and --json exclude each other."),
     (("measure", EXAMPLE, "tp8"), 2, "invalid topology key 'tp8': pp, mbs and z missing"),
     (("measure",), 2, "missing argument 'LOG'"),

@@ -95,7 +95,16 @@ def test_a_step_pattern_measures_a_job(tmp_path: Path) -> None:
     pattern = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) ms")
     assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True).outcome is Outcome.UNREADABLE
     result = outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True, pattern=pattern)
+    assert (result.outcome, result.seconds, result.note) == (Outcome.MEASURED, 0.25, "")
+
+
+def test_a_job_measured_without_its_step_pattern_says_so(tmp_path: Path) -> None:
+    lines = [f" iteration {number}/ 10 | elapsed time per iteration (ms): 250.0 |\n" for number in (1, 2)]
+    (tmp_path / "stdout.log").write_text("".join(lines))
+    pattern = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) ms")
+    result = outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True, pattern=pattern)
     assert (result.outcome, result.seconds) == (Outcome.MEASURED, 0.25)
+    assert result.note.startswith("--step-pattern matches no iteration with a positive time in this log")
 
 
 def test_a_unit_that_contradicts_the_time_stamps_measures_nothing(tmp_path: Path) -> None:

@@ -203,29 +203,29 @@ def test_arguments_describe_the_model_and_the_topology() -> None:
 
 
 LACKING = {
-    "it does not print the arguments of its model": {"num_layers": "None"},
-    "it trains a mixture of experts and does not print how many": {"num_experts": "8"},
-    "it trains a mixture of experts with latent attention": {
+    "the log does not print the arguments of its model": {"num_layers": "None"},
+    "the log is of a mixture of experts and does not print how many": {"num_experts": "8"},
+    "the log is of a mixture of experts with latent attention": {
         "num_experts": "8",
         "moe_router_topk": "2",
         "multi_latent_attention": "True",
     },
-    "it trains a mixture of experts with layers of multi-token": {
+    "the log is of a mixture of experts with layers of multi-token": {
         "num_experts": "8",
         "moe_router_topk": "2",
         "mtp_num_layers": "1",
     },
-    "it trains a mixture of experts in layers of no known pattern": {
+    "the log is of a mixture of experts in layers of no known pattern": {
         "num_experts": "8",
         "moe_router_topk": "2",
         "moe_layer_freq": "[1, 0, 0, 1, 1]",
     },
-    "its arguments do not name a vocabulary": {"padded_vocab_size": "None"},
-    "its arguments do not name a sequence length or a micro-batch size": {
+    "the arguments in the log do not name a vocabulary": {"padded_vocab_size": "None"},
+    "the arguments in the log do not name a sequence length or a micro-batch size": {
         "seq_length": "x",
         "micro_batch_size": "None",
     },
-    "the arguments that it prints cannot be used: model field layers must be": {"num_layers": "99999999"},
+    "the arguments in the log cannot be used: model field layers must be": {"num_layers": "99999999"},
 }
 
 

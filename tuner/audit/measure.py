@@ -40,7 +40,7 @@ from tuner.logs import (
     second,
     timed,
 )
-from tuner.logs.choice import SKIPPED, spelt
+from tuner.logs.choice import NO_MATCH, SKIPPED, spelt, unmatched
 from tuner.logs.comparison import DEGREES
 from tuner.logs.files import log_lines
 from tuner.logs.timing import contradiction, means
@@ -54,7 +54,6 @@ _NO_ITERATIONS: Final = (
     "the log has no iterations; pass the log of the rank that prints them, or run with --explain to see which "
     "lines look like iterations, and match them with --step-pattern."
 )
-_NO_MATCH: Final = "--step-pattern matches no iteration with a positive time in this log."
 _MIN_RANK_SPREAD: Final = 0.01
 """Relative difference between the times of ranks from which a note is given."""
 _MIN_TFLOPS_DIFFERENCE: Final = 0.005
@@ -138,7 +137,8 @@ def measure(
     else:
         full = description
         space = space_or(space, description)
-    found = read_log(log_lines(str(log)), StepPattern.parse(step_pattern) if step_pattern else None)
+    pattern = StepPattern.parse(step_pattern) if step_pattern else None
+    found = read_log(log_lines(str(log)), pattern)
     index = chosen_run(found, run)
     logged = found.runs[index] if found.runs else None
     subject, lacks = subject_of(logged, space, key)
@@ -150,8 +150,10 @@ def measure(
         run=run,
         iterations=spans,
         global_batch=space.arguments.get("global_batch"),
-        no_iterations=_NO_MATCH if step_pattern else _NO_ITERATIONS,
+        no_iterations=f"{NO_MATCH}." if step_pattern else _NO_ITERATIONS,
     )
+    if made.rows and logged and (ignored := unmatched(logged, pattern)):
+        made = replace(made, notes=(f"{ignored}.", *made.notes))
     delivery = None
     if expected and logged and made.measurement:
         memory = made.measurement.peak_memory

@@ -32,7 +32,7 @@ from tuner.logs import (
     read_log,
     timed,
 )
-from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE
+from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE, unmatched
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
 from tuner.logs.runs import LogRun, of_batches
@@ -247,6 +247,8 @@ def _from_log(
     runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
     for run in runs:
         found = _from_run(run, measured, size, longest, wanted)
+        if isinstance(found, Measurement):
+            return replace(found, note="; ".join(filter(None, (found.note, unmatched(run, pattern))))), ""
         if not isinstance(found, _NoTime):
             return found, ""
         reasons.append(found)

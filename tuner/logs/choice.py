@@ -10,6 +10,7 @@ from typing import Final
 
 from tuner.core.errors import InputError
 from tuner.core.text import counted, listed, shown
+from tuner.logs.frameworks import StepPattern
 from tuner.logs.log import Log
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, Source
 from tuner.logs.runs import LogRun
@@ -38,6 +39,8 @@ _STEADY: Final = 0.1
 
 SKIPPED: Final = "skipped the optimizer step (fp16 loss scaling)"
 
+NO_MATCH: Final = "--step-pattern matches no iteration with a positive time in this log"
+
 Choice = tuple[tuple[int, ...], str]
 """Numbers of the iterations, and an empty string; or no numbers, and a sentence with the reason."""
 
@@ -64,6 +67,13 @@ def chosen_run(log: Log, number: int | None) -> int:
         return number - 1
     with_iterations = [index for index, run in enumerate(log.runs) if run.iterations]
     return with_iterations[-1] if with_iterations else len(log.runs) - 1
+
+
+def unmatched(run: LogRun, pattern: StepPattern | None) -> str:
+    """Return a sentence if a pattern was given, but another reader found the iterations; empty if not."""
+    if pattern is None or run.source in (None, "step pattern", "tuner.step"):
+        return ""
+    return f"{NO_MATCH}, so it is ignored: the times are from lines of the format '{run.source}'"
 
 
 def second(run: LogRun, numbers: Sequence[int]) -> Choice:

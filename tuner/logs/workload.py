@@ -81,14 +81,14 @@ def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:
             workload=_workload(arguments), topology=_topology(arguments, gpus_per_node), lacks=_lacks(arguments)
         )
     except InputError as error:
-        return LoggedWorkload(lacks=f"the arguments that it prints cannot be used: {error}")
+        return LoggedWorkload(lacks=f"the arguments in the log cannot be used: {error}")
 
 
 def _lacks(arguments: _Arguments) -> str:
     if not arguments.number("num_layers"):
-        return "it does not print the arguments of its model"
+        return "the log does not print the arguments of its model"
     if arguments.number("num_experts") > 1 and (unclear := _unclear_experts(arguments)):
-        return f"it trains a mixture of experts {unclear}"
+        return f"the log is of a mixture of experts {unclear}"
     needs = {
         "a vocabulary": ("padded_vocab_size",),
         "a hidden size": ("hidden_size",),
@@ -98,7 +98,7 @@ def _lacks(arguments: _Arguments) -> str:
         "a number of GPUs": ("world_size", "data_parallel_size"),
     }
     missing = [need for need, names in needs.items() if not arguments.number(*names)]
-    return f"its arguments do not name {listed(missing, last='or')}" if missing else ""
+    return f"the arguments in the log do not name {listed(missing, last='or')}" if missing else ""
 
 
 def _workload(arguments: _Arguments) -> Workload | None:
