@@ -282,6 +282,7 @@ def test_each_opening_of_an_empty_space_opens_it() -> None:
         ({"precision": "fp32", "attention": "fused"}, "--attention eager ("),
         ({"settings": ["dp=7"]}, "values of dp other than 7 ("),
         ({"settings": ["micro_batch=3"]}, "values of micro_batch other than 3 ("),
+        ({"settings": ["sequence_parallel=on", "tp=1"]}, "values of sequence_parallel other than on ("),
         ({"model": "llama-3-8b", "attention": "fused"}, "--allow fused-softmax ("),
         ({"nodes": 5, "exact_nodes": True, "settings": ["vpp=1", "pp=1"]}, "4 nodes ("),
         ({"settings": ["heads=11"]}, "values of heads other than 11 ("),

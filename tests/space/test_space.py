@@ -58,6 +58,10 @@ def test_given_values_without_a_legal_topology_are_named() -> None:
     assert tally.unused == {"tp": [3], "ep": [2]}
     why = "'tuner plan' with the same options and --set tp=3 explains why"
     assert tally.advice() == f"No legal topology has tp=3 or ep=2; {why}."
+    switched = ("tp=1", "sequence_parallel=on,off")
+    for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2, settings=switched).blocks(tally):
+        pass
+    assert tally.advice().startswith("No legal topology has sequence_parallel=on;")
     for _ in space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=2).blocks(tally):
         pass
     assert tally.advice() == ""

@@ -213,6 +213,11 @@ def test_settings_of_another_program_or_a_later_version_are_refused(schema: str 
         ({"rules": {"policies": ["a"], "allowed": []}}, {"rules": {"policies": ["b"], "allowed": []}}, ""),
         ({"rules": {"allowed": ["b", "a"]}}, {"rules": {"allowed": ["a", "b"]}}, ""),
         ({"rules": {"allowed": ["a"]}}, {"rules": {"allowed": ["a", "b"]}}, "rules.allowed a, not a,b"),
+        (
+            {"axes": {"sequence_parallel": [True]}},
+            {"axes": {"sequence_parallel": [False, True]}},
+            "axes.sequence_parallel on, not off,on",
+        ),
         ({}, {"noise": 0.01}, "noise 0, not 0.01"),
         (
             {"workload": {"tokens": 0.0}},

@@ -140,6 +140,11 @@ def shown(value: object) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+def axis_value(value: object) -> str:
+    """Return a value of an axis as `--set` reads it."""
+    return ("off", "on")[value] if isinstance(value, bool) else str(value)
+
+
 def listed(values: Iterable[object], *, limit: int = 16, last: str = "and") -> str:
     """Return the values as an enumeration, `1, 2, 3 and 4`, truncated after `limit`."""
     words = [str(value) for value in values]

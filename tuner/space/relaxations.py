@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tuner.core.frameworks import able
 from tuner.core.model import Shape
+from tuner.core.text import axis_value
 from tuner.core.validation import largest
 from tuner.space.axes import default_axes, fewest_layers
 from tuner.space.rules import RuleSet
@@ -138,4 +139,4 @@ def _nearest_and_roomiest(
 
 
 def _words(values: tuple[Any, ...]) -> str:
-    return ",".join(str(value) for value in values[:6]) + (",..." if len(values) > 6 else "")
+    return ",".join(map(axis_value, values[:6])) + (",..." if len(values) > 6 else "")

@@ -22,7 +22,7 @@ from tuner.core.errors import InputError
 from tuner.core.model import Shape
 from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
-from tuner.core.text import either
+from tuner.core.text import axis_value, either
 from tuner.core.validation import check_size
 from tuner.space.axes import Axes, about_unused, axes_document, searched
 from tuner.space.rules import FIRST_POLICIES, POLICIES, Rule, RuleSet, current_name
@@ -50,7 +50,7 @@ class Tally:
 
     def advice(self) -> str:
         """Return a sentence about the values of `unused`; empty if there are none."""
-        pins = [f"{axis}={','.join(map(str, values))}" for axis, values in self.unused.items()]
+        pins = [f"{axis}={','.join(map(axis_value, values))}" for axis, values in self.unused.items()]
         if not pins:
             return ""
         why = f"'tuner plan' with the same options and --set {pins[0].partition(',')[0]} explains why"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.documents import fabric_of, stated
-from tuner.core.text import listed
+from tuner.core.text import axis_value, listed
 from tuner.space.rules import current_name
 
 TRAINER_FILES: Final = "trainer_files"
@@ -107,5 +107,5 @@ def _words(value: Any, name: str) -> str:
     if name in _UNSET and not value:
         return _UNSET[name]
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(str, value[:8])) + (",..." if len(value) > 8 else "")
+        return ",".join(map(axis_value, value[:8])) + (",..." if len(value) > 8 else "")
     return "none" if value is None else str(value)

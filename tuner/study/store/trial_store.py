@@ -27,7 +27,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.errors import OtherStudy, StudyError, TunerWarning
 from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
-from tuner.core.text import shown
+from tuner.core.text import axis_value, shown
 from tuner.launch.contract import JobResult
 from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import OTHER_CONTENT, difference_of
@@ -387,7 +387,8 @@ def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
         )
     place, axis = difference.partition(" ")[0].rpartition(".")[::2]
     if place == "axes" and len(values := settings["axes"].get(axis, ())) in range(1, _MOST_VALUES + 1):
-        return f": continue it with --set {axis}={','.join(map(str, values))}, or choose another name with --study"
+        given = ",".join(map(axis_value, values))
+        return f": continue it with --set {axis}={given}, or choose another name with --study"
     return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
