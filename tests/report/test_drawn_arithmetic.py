@@ -117,7 +117,7 @@ def test_the_map_has_a_cell_per_tp_and_pp_and_frames_the_fastest(monkeypatch: py
     """The shades range from dark for the fastest to light for 1.5 times its time."""
     cells = [cell(1, 1, 10.0), cell(2, 1, 12.0), cell(2, 4, 30.0), cell(1, 4, None, "OOM")]
     monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
-    monkeypatch.setattr(maps, "days_label", lambda _: "days")
+    monkeypatch.setattr(maps, "days_label", lambda *_: "days")
     made = maps.degree_map(SimpleNamespace(), [])  # type: ignore[arg-type]
     assert made is not None
     axes: Any = made.figure.axes[0]
@@ -146,7 +146,7 @@ def test_an_extrapolated_cell_of_the_map_is_not_a_measurement(monkeypatch: pytes
     """An extrapolated cell is never the fastest, and a measured topology of the same cell takes precedence."""
     cells = [cell(1, 1, 10.0, extrapolated=8.0), cell(2, 1, None, "EXTRAPOLATED", extrapolated=9.0)]
     monkeypatch.setattr(plot_data, "degree_cells", lambda _: cells)
-    monkeypatch.setattr(maps, "days_label", lambda _: "days to train on 13.7 trillion tokens")
+    monkeypatch.setattr(maps, "days_label", lambda *_: "days to train on 13.7 trillion tokens")
     made = maps.degree_map(SimpleNamespace(), [])  # type: ignore[arg-type]
     assert made is not None
     axes: Any = made.figure.axes[0]
@@ -199,7 +199,7 @@ def test_an_axis_of_the_model_has_the_prediction_and_all_measurements(
     axis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(maps, "measured_word", lambda _: "measured")
-    monkeypatch.setattr(maps, "days_label", lambda _: "days")
+    monkeypatch.setattr(maps, "days_label", lambda *_: "days")
     series = SimpleNamespace(axis=axis, predicted=[(16, 12.0), (32, 10.0)], measured=[(16, 13.0), (32, 11.0)])
     made = maps.model_axis_plot(SimpleNamespace(), series)  # type: ignore[arg-type]
     axes: Any = made.figure.axes[0]

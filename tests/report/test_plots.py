@@ -14,7 +14,7 @@ import pytest
 from tests.conftest import ROOT
 from tests.found_studies import opened
 from tuner.core.quantity import GIB
-from tuner.core.text import token_count
+from tuner.core.text import node_time, token_count, unit_for
 from tuner.costmodel.constants import USABLE_SHARE
 from tuner.report import plot_data
 from tuner.report.dashboard import graphs
@@ -245,6 +245,29 @@ def test_every_plot_of_the_objective_states_its_unit_and_tokens(study: StudyResu
         assert drawn["heads"].figure.axes[0].get_ylabel() == label
     figure = graphs(study, rows_of(study))["best-so-far"]
     assert figure["layout"]["yaxis"]["title"]["text"] == f"objective: {label}"
+
+
+def test_the_progress_of_a_short_training_has_the_units_of_the_text(
+    study: StudyResult, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Thousandths of a day and of a node-hour are minutes and node-seconds in the table and in the summary."""
+    known = progress(study)
+    shorter: dict[str, Any] = {
+        name: [None if days is None else days / 86400 for days in getattr(known, name)]
+        for name in ("days", "extrapolated", "best", "node_hours")
+    }
+    monkeypatch.setattr(plot_data, "progress", lambda _: replace(known, **shorter))
+    with look():
+        (plot,) = [plot for plot in plots(study, rows_of(study)) if plot.name == "progress"]
+    fastest = min(days for days in known.days if days is not None)
+    unit, per_day = unit_for(fastest / 86400)
+    assert unit != "days"
+    axes: Any = plot.figure.axes
+    left, right = axes
+    assert left.get_ylabel().startswith(f"{unit} to train on ")
+    assert min(left.get_lines()[0].get_ydata()) == pytest.approx(fastest / 86400 * per_day)
+    used, node_unit = right.get_xlabel().split()[0], node_time(known.node_hours[-1] / 86400).split()[1]
+    assert used == node_unit != "node-hours"
 
 
 def test_the_plots_of_the_dashboard_mark_the_leader(study: StudyResult) -> None:

@@ -206,12 +206,16 @@ def ends(days: float, low: float, high: float) -> str:
     return f"{interval(low * per_day, high * per_day, decimals=1)} {unit}"
 
 
+def node_unit_for(hours: float) -> tuple[str, float]:
+    """Return the unit of node-hours that fits, at most `node-hours`, and how many of it make a node-hour."""
+    unit, per_day = unit_for(hours / 24)
+    return ("node-hours", 1.0) if unit in ("days", "hours") or not hours else (f"node-{unit}", per_day / 24)
+
+
 def node_time(hours: float) -> str:
     """Return node-hours in the unit that fits: `138.1 node-hours`, `57.0 node-seconds`."""
-    unit, per_day = unit_for(hours / 24)
-    if unit in ("days", "hours") or not hours:
-        return f"{hours:,.1f} node-hours"
-    return f"{hours / 24 * per_day:,.1f} node-{unit}"
+    unit, per_hour = node_unit_for(hours)
+    return f"{hours * per_hour:,.1f} {unit}"
 
 
 def token_count(tokens: float) -> str:

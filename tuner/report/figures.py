@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.quantity import GIB
-from tuner.core.text import counted, listed, node_time, span
+from tuner.core.text import counted, listed, node_time, node_unit_for, span, unit_for
 from tuner.report import plot_data
 from tuner.report.canvas import Axes, FixedLocator, MaxNLocator, NullLocator
 from tuner.report.maps import degree_map, model_axis_plot, speed_plot
@@ -77,12 +77,15 @@ def _progress(study: StudyResult) -> Plot | None:
     drawn = figure(9.0, 4.2)
     left, right = drawn.subplots(1, 2, sharey=True)
     known = [days for days in (*data.days, *data.extrapolated) if days is not None]
-    most = _MOST_SHOWN * min(known, default=0.0)
+    unit, per_day = unit_for(min(known)) if known else ("days", 1.0)
+    times, extrapolated, bests = (_in_unit(per_day, each) for each in (data.days, data.extrapolated, data.best))
+    most = _MOST_SHOWN * per_day * min(known, default=0.0)
+    node_unit, per_node_hour = node_unit_for(data.node_hours[-1])
     for axes, x, label in (
         (left, list(range(1, len(data.days) + 1)), "jobs"),
-        (right, list(data.node_hours), "node-hours used"),
+        (right, [hours * per_node_hour for hours in data.node_hours], f"{node_unit} used"),
     ):
-        measured = _up_to(most, x, data.days)
+        measured = _up_to(most, x, times)
         if measured:
             axes.plot(
                 *zip(*measured, strict=True),
@@ -93,18 +96,16 @@ def _progress(study: StudyResult) -> Plot | None:
                 label=measured_word(study),
                 rasterized=len(measured) > MAX_VECTOR_POINTS,
             )
-        predicted = _up_to(most, x, data.extrapolated)
+        predicted = _up_to(most, x, extrapolated)
         if predicted:
             axes.plot(*zip(*predicted, strict=True), "^", ms=6, mfc="none", color=GREEN, label="extrapolated")
-        best = _up_to(most, x, data.best)
+        best = _up_to(most, x, bests)
         if best:
             axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="leader's mean so far")
         slow = [
-            at
-            for at, *both in zip(x, data.days, data.extrapolated, strict=True)
-            if max(filter(None, both), default=0) > most
+            at for at, *both in zip(x, times, extrapolated, strict=True) if max(filter(None, both), default=0) > most
         ]
-        edges = [(slow, 1.0, (f"more than {most:,.4g} days", "d", GREY))]
+        edges = [(slow, 1.0, (f"more than {most:,.4g} {unit}", "d", GREY))]
         for outcome, shown in OUTCOMES.items():
             edges.append(([at for at, own in zip(x, data.outcomes, strict=True) if own == outcome], -0.02, shown))
         for ended, height, (word, mark, colour) in edges:
@@ -123,17 +124,21 @@ def _progress(study: StudyResult) -> Plot | None:
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.xaxis.set_major_locator(MaxNLocator(nbins=6))
     plain_numbers(left.yaxis)
-    left.set_ylabel(days_label(study))
+    left.set_ylabel(days_label(study, unit))
     drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
     last = next((days for days in reversed(data.best) if days is not None), None)
     outcome = f"the best so far takes {span(last)} as {measured_word(study)}" if last else "nothing has been measured"
     return Plot(
         name="progress",
         title="Best so far",
-        alt=f"Training time of each of {len(data.days)} jobs and of the best topology so far, by job and by node-hours "
-        f"used. After {node_time(data.node_hours[-1])}, {outcome}.",
+        alt=f"Training time of each of {len(data.days)} jobs and of the best topology so far, by job and by "
+        f"{node_unit} used. After {node_time(data.node_hours[-1])}, {outcome}.",
         figure=drawn,
     )
+
+
+def _in_unit(per_day: float, series: Sequence[float | None]) -> list[float | None]:
+    return [None if days is None else days * per_day for days in series]
 
 
 def _up_to(most: float, x: Sequence[float], series: Sequence[float | None]) -> list[tuple[float, float]]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tuner.core.text import listed, span
+from tuner.core.text import listed, span, unit_for
 from tuner.report import plot_data
 from tuner.report.canvas import MaxNLocator, Rectangle
 from tuner.report.style import (
@@ -18,9 +18,9 @@ from tuner.report.style import (
     OUTCOMES,
     SKY,
     Plot,
-    days_axis,
     figure,
     log2_axis,
+    time_axis,
 )
 from tuner.report.summary import days_label, measured_word
 from tuner.study.leaderboard import LeaderboardRow
@@ -44,17 +44,18 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     axes = drawn.subplots()
     axes.grid(visible=False)
     fastest, slowest = min(days), min(max(days), PALEST_RATIO * min(days))
+    unit, per_day = unit_for(fastest)
     colour: str | tuple[float, float, float]
     for cell in cells:
         at = pps.index(cell.pp), tps.index(cell.tp)
         if cell.days is None and cell.extrapolated is not None:
-            colour, ink, text = "white", BLACK, f"~{cell.extrapolated:,.4g}"
+            colour, ink, text = "white", BLACK, f"~{cell.extrapolated * per_day:,.4g}"
         elif cell.days is None:
             colour, ink, text = "white", BLACK, OUTCOMES.get(cell.outcome, (cell.outcome.lower(),))[0]
         else:
             share = math.log(cell.days / fastest) / math.log(slowest / fastest) if slowest > fastest else 0.0
             colour, ink = _shade(min(1.0, share)), BLACK if share > 0.45 else "white"
-            text = f"{cell.days:,.4g}"
+            text = f"{cell.days * per_day:,.4g}"
         axes.add_patch(_box(at, colour, dashed=cell.days is None))
         axes.text(*at, f"{text}\n{cell.tried} tried", color=ink, ha="center", va="center", fontsize=9)
         if cell.days == fastest:
@@ -64,7 +65,7 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     axes.set(xlim=(-0.6, len(pps) - 0.4), ylim=(-0.6, len(tps) - 0.4))
     axes.set_xlabel("pipeline parallel degree (pp)")
     axes.set_ylabel("tensor parallel degree (tp)")
-    title = f"fastest of each cell, {days_label(study)}\ndarker is faster"
+    title = f"fastest of each cell, {days_label(study, unit)}\ndarker is faster"
     if any(cell.days is None and cell.extrapolated is not None for cell in cells):
         title += "; ~: extrapolated"
     axes.set_title(title, fontsize=9, fontweight="normal")
@@ -102,14 +103,17 @@ def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Pl
     drawn = figure(8.0, 4.4)
     axes = drawn.subplots()
     word = measured_word(study)
+    unit, per_day = unit_for(min(days for _, days in series.measured))
+    predicted = [(value, days * per_day) for value, days in series.predicted]
+    measured = [(value, days * per_day) for value, days in series.measured]
     axes.plot(
-        *([value for value, _ in series.predicted], [days for _, days in series.predicted], "-s"),
+        *([value for value, _ in predicted], [time for _, time in predicted], "-s"),
         color=SKY,
         ms=4,
         label="the leader's layout, by the cost model",
     )
     axes.plot(
-        *([value for value, _ in series.measured], [days for _, days in series.measured], "o"),
+        *([value for value, _ in measured], [time for _, time in measured], "o"),
         color=BLUE,
         mec=BLACK,
         mew=0.4,
@@ -117,11 +121,11 @@ def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Pl
     )
     name = "attention heads" if series.axis == "heads" else "hidden size"
     if series.axis == "heads":
-        log2_axis(axes, _spaced(sorted({value for value, _ in (*series.predicted, *series.measured)})))
+        log2_axis(axes, _spaced(sorted({value for value, _ in (*predicted, *measured)})))
     axes.set_xlabel(name)
-    days_axis(axes, [days for _, days in (*series.measured, *series.predicted)], days_label(study))
+    time_axis(axes, [time for _, time in (*measured, *predicted)], days_label(study, unit))
     drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    value, _ = min(series.measured, key=lambda point: point[1])
+    value, _ = min(measured, key=lambda point: point[1])
     fastest = f"{value} heads" if series.axis == "heads" else f"hidden size {value}"
     return Plot(
         name=series.axis,

@@ -99,9 +99,9 @@ OUTCOMES = {
 """Label, mark and colour of each outcome without a measurement."""
 
 
-def days_axis(axes: Axes, days: Sequence[float], label: str) -> None:
-    """Label a vertical axis of days with plain numbers; make it logarithmic if the range is wide."""
-    if days and max(days) > LOG_AXIS_RATIO * min(days):
+def time_axis(axes: Axes, times: Sequence[float], label: str) -> None:
+    """Label a vertical axis of times with plain numbers; make it logarithmic if the range is wide."""
+    if times and max(times) > LOG_AXIS_RATIO * min(times):
         axes.set_yscale("log")
         axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axes.yaxis.set_minor_locator(NullLocator())

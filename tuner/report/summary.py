@@ -105,9 +105,9 @@ def measured_word(study: StudyResult) -> str:
     return "simulated" if study.simulated else "measured"
 
 
-def days_label(study: StudyResult) -> str:
+def days_label(study: StudyResult, unit: str = "days") -> str:
     """Return the label of the objective, with its unit and the number of tokens."""
-    return f"days to train on {token_count(study.workload.training_tokens)} tokens"
+    return f"{unit} to train on {token_count(study.workload.training_tokens)} tokens"
 
 
 def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
