@@ -136,6 +136,10 @@ def test_a_default_workload_is_one_that_the_framework_can_train(record: Framewor
             "deepspeed has no fp8 training; use --framework megatron-core or torchtitan or --precision fp32, fp16 or",
         ),
         ({"framework": "torchtitan", "precision": "fp16"}, "torchtitan has no fp16 training"),
+        (
+            {"framework": "torchtitan", "optimizer": "adam8bit"},
+            "torchtitan has no optimizer adam8bit; use --framework deepspeed or fsdp2 or --optimizer adam.",
+        ),
         ({"framework": "torchtitan", "attention": "eager"}, "torchtitan has no eager attention"),
         (
             {"framework": "megatron-core", "precision": "fp8", "precision_recipe": "rowwise"},

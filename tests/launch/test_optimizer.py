@@ -91,7 +91,7 @@ def test_states_take_the_bytes_of_the_optimizer() -> None:
     """The moments in fp32, in bf16 or in 8 bits, and an fp32 copy of each weight."""
     terms, optimizers = {}, get_args(Optimizer)
     for optimizer in optimizers:
-        space = space_for(**LLAMA, optimizer=optimizer)
+        space = space_for(**LLAMA, optimizer=optimizer, framework="any")
         topology = parse_key("tp2-pp1-dp8-mbs1-z1", workload=space.workload, cluster=space.cluster)
         scores = CostModel().score(Columns.of([topology], space.workload, space.cluster))
         terms[optimizer] = scores.memory_terms["optimizer"][0]

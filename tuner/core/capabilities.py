@@ -10,6 +10,7 @@ from tuner.core.domain import (
     Attention,
     Dispatcher,
     Framework,
+    Optimizer,
     Partition,
     Precision,
     PrecisionRecipe,
@@ -68,6 +69,7 @@ class FrameworkRecord:
     precision: Capability[tuple[Precision, ...]]
     precision_recipe: Capability[tuple[PrecisionRecipe, ...]]
     """Recipes for fp8, the default first, and for fp4."""
+    optimizer: Capability[tuple[Optimizer, ...]]
     attention: Capability[tuple[Attention, ...]]
     alibi_attention: tuple[Attention, ...] | None = None
     """The attention kernels that take ALiBi's biases; None: all of them."""
@@ -150,6 +152,8 @@ class FrameworkRecord:
             found.append(f"{workload.precision} training")
         if workload.precision_recipe and workload.precision_recipe not in self.precision_recipe.value:
             found.append(f"{workload.precision_recipe} recipe")
+        if workload.optimizer not in self.optimizer.value:
+            found.append(f"optimizer {workload.optimizer}")
         if workload.attention not in self.attention.value:
             found.append(f"{workload.attention} attention")
         elif workload.attention not in self._kernels_for(workload.model):

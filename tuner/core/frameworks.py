@@ -119,6 +119,9 @@ _RECORDS: Final = (
         precision_recipe=Capability(
             ("delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"), _LM_CONFIG + "fp8_recipe, fp4_recipe"
         ),
+        optimizer=Capability(
+            ("adam", "adam-bf16", "sgd"), _LM_ARGUMENTS + "--optimizer, --exp-avg-dtype, --exp-avg-sq-dtype"
+        ),
         attention=Capability(
             ("eager", "fused", "flash2"),
             _LM + "megatron/core/transformer/enums.py: AttnBackend; arguments.py: --no-masked-softmax-fusion",
@@ -172,6 +175,7 @@ _RECORDS: Final = (
             "--fp8-hybrid needs Transformer Engine's layers, which its pipeline modules are not built from",
         ),
         precision_recipe=Capability((), _MDS_ARGUMENTS + "no --fp8-recipe"),
+        optimizer=Capability(("adam", "sgd"), _MDS_ARGUMENTS + "--optimizer"),
         attention=Capability(
             ("eager", "fused", "flash1", "flash2"),
             _MDS_ARGUMENTS + "--use-flash-attn-v1, --use-flash-attn-v2, --no-masked-softmax-fusion",
@@ -206,6 +210,11 @@ _RECORDS: Final = (
         moe_overlap=Capability(False, _DEEPSPEED + "moe/sharded_moe.py: _AllToAll is synchronous"),
         precision=Capability(("fp32", "fp16", "bf16"), _WORKER + ": fp32, bf16 or fp16, not fp8"),
         precision_recipe=Capability((), _WORKER + ": no fp8"),
+        optimizer=Capability(
+            ("adam", "sgd", "adafactor", "adam8bit"),
+            _WORKER + ": WORKER_OPTIMIZERS; transformers 5.23.0, training_args.py: OptimizerNames",
+            "8-bit Adam only in a trainer of your own",
+        ),
         attention=Capability(("eager", "flash1", "flash2"), _WORKER + ": no fused attention"),
         alibi_attention=("eager",),
         formats=("slurm", "torchrun", "hostfile", "kubernetes", "jobset"),
@@ -244,6 +253,9 @@ _RECORDS: Final = (
             "fp8 through torchao, Transformer Engine or MS-AMP is not searched",
         ),
         precision_recipe=Capability((), _ACCELERATE + "utils/dataclasses.py: fp8 is not searched"),
+        optimizer=Capability(
+            ("adam", "sgd", "adafactor", "adam8bit"), "transformers 5.23.0, training_args.py: OptimizerNames"
+        ),
         attention=Capability(("eager", "flash2"), "transformers 5.23.0: attn_implementation eager, sdpa"),
         formats=("accelerate",),
         log="transformers",
@@ -295,6 +307,7 @@ _RECORDS: Final = (
             _TITAN + "components/quantization/float8.py: recipe_name, tensorwise in release 0.2 only; mx.py: "
             "MXFP8LinearConverter",
         ),
+        optimizer=Capability(("adam",), _TITAN + "components/optimizer/optimizer.py: AdamW"),
         attention=Capability(
             ("flash2",), _TITAN + "models/common/config_utils.py: FlexAttention, estimated as FlashAttention-2"
         ),
@@ -358,7 +371,7 @@ def context_exchange(workload: Workload) -> ContextExchange:
 
 
 def check_supported(workload: Workload) -> None:
-    """Raise `InputError` if the workload's framework lacks its precision, recipe or attention kernel."""
+    """Raise `InputError` if the workload's framework lacks its precision, recipe, optimizer or attention kernel."""
     if (recipe := workload.precision_recipe) and workload.precision != (scaled := scales(recipe)):
         raise InputError(
             f"--precision-recipe {recipe} scales {scaled} tensors, but the precision is {workload.precision}; "
@@ -371,7 +384,9 @@ def check_supported(workload: Workload) -> None:
     remedies = [f"--framework {either(others)}"] if others else []
     if any("attention" in one for one in missing):
         remedies.append(f"--attention {either(record.kernels(workload.model))}")
-    if not all("attention" in one for one in missing):
+    if any("optimizer" in one for one in missing):
+        remedies.append(f"--optimizer {either(record.optimizer.value)}")
+    if not all("attention" in one or "optimizer" in one for one in missing):
         recipes = [one for one in record.precision_recipe.value if scales(one) == workload.precision]
         precisions = record.precision.value
         keeps = workload.precision in precisions
