@@ -12,7 +12,7 @@ import pytest
 
 from tests.launch.test_local import job, launched
 from tests.stages import template
-from tuner.core.errors import InputError, LaunchError
+from tuner.core.errors import InputError, LaunchError, TunerWarning
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobState
 from tuner.launch.local.launcher import LocalLauncher
@@ -47,8 +47,11 @@ def test_the_error_for_an_unusable_log_names_the_log(tmp_path: Path) -> None:
 
 
 def test_no_log_replaces_an_earlier_one(tmp_path: Path) -> None:
-    """The user's own log is kept as `NAME.before-0000`, and later ones under the names after it."""
-    for text in ("the user's", "first", "second"):
+    """The user's own log is kept as `NAME.before-0000`, with a warning, and later ones under the names after it."""
+    (tmp_path / "log").write_text("the user's")
+    with pytest.warns(TunerWarning, match=r"/log, the file of --log, existed; it is now log\.before-0000\.$"):
+        link_log(tmp_path, tmp_path / "log")
+    for text in ("first", "second"):
         (tmp_path / "log").write_text(text)
         link_log(tmp_path, tmp_path / "log")
     assert [path.read_text() for path in sorted(tmp_path.glob("log.before-*"))] == ["the user's", "first", "second"]
