@@ -12,7 +12,7 @@ import pytest
 
 from tests.launch.test_local import job, launched
 from tests.stages import template
-from tuner.core.errors import InputError, LaunchError, TunerWarning
+from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import JobState
 from tuner.launch.local.launcher import LocalLauncher
@@ -46,15 +46,25 @@ def test_the_error_for_an_unusable_log_names_the_log(tmp_path: Path) -> None:
         writing_to("file/log", tmp_path).submit(job(tmp_path / "jobs"))
 
 
+def test_a_file_that_no_job_wrote_is_left_alone(tmp_path: Path) -> None:
+    """The name may be that of the trainer's script, or of a file of the system."""
+    (tmp_path / "train.py").write_text("the user's")
+    with pytest.raises(LaunchError, match=r"/train\.py exists, and no job wrote it; move it away, or name "):
+        writing_to("train.py", tmp_path).submit(job(tmp_path / "runs" / "study"))
+    assert {path.name for path in tmp_path.iterdir()} == {"train.py", "runs"}
+    assert (tmp_path / "train.py").read_text() == "the user's"
+
+
 def test_no_log_replaces_an_earlier_one(tmp_path: Path) -> None:
-    """The user's own log is kept as `NAME.before-0000`, with a warning, and later ones under the names after it."""
-    (tmp_path / "log").write_text("the user's")
-    with pytest.warns(TunerWarning, match=r"/log, the file of --log, existed; it is now log\.before-0000\.$"):
-        link_log(tmp_path, tmp_path / "log")
-    for text in ("first", "second"):
-        (tmp_path / "log").write_text(text)
-        link_log(tmp_path, tmp_path / "log")
-    assert [path.read_text() for path in sorted(tmp_path.glob("log.before-*"))] == ["the user's", "first", "second"]
+    """Those of earlier jobs, of another study too, stay under the first free name, and their links follow them."""
+    log, folders = tmp_path / "log", [tmp_path / "runs" / name for name in ("a/job0", "a/job1", "b/job0")]
+    (tmp_path / "log.before-0001").write_text("the user's")
+    for folder in folders:
+        folder.mkdir(parents=True)
+        link_log(folder, log)
+        log.write_text(str(folder))
+    assert [(folder / "trainer.log").read_text() for folder in folders] == [str(folder) for folder in folders]
+    assert (tmp_path / "log.before-0001").read_text() == "the user's"
 
 
 def test_a_requeued_slurm_job_replaces_no_earlier_log(tmp_path: Path) -> None:
