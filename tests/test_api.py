@@ -127,18 +127,6 @@ def test_iterations_are_a_number_a_range_or_a_tuple(tmp_path: Path) -> None:
         assert result.measurement.iterations[-1] == 3
 
 
-def test_a_study_answers_to_the_names_of_earlier_versions_and_warns(tmp_path: Path) -> None:
-    """The former names of a study's attributes still work, with a deprecation warning."""
-    study = tuner.optimize(tuner.space_for(), budget=2, study="former", runs=tmp_path)
-    with pytest.warns(DeprecationWarning, match="study.places is now study.ranking"):
-        assert study.places == study.ranking
-    with pytest.warns(DeprecationWarning, match="study.eras is now study.speed_periods"):
-        assert study.eras == study.speed_periods
-    with pytest.raises(AttributeError, match="has no attribute 'fly'"):
-        study.fly  # noqa: B018 - the look-up is the test
-    assert importlib.import_module("tuner.errors").TunerError is TunerError
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
 @pytest.mark.parametrize("at", ["started", "ended"])
 def test_a_call_after_an_exception_in_on_event_continues_the_study(

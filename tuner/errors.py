@@ -1,4 +1,4 @@
-"""The errors of the Python API, under the name that scripts import: `from tuner.errors import TunerError`."""
+"""The errors of the Python API."""
 
 from __future__ import annotations
 

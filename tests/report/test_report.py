@@ -181,10 +181,9 @@ def test_other_commands_accept_the_csv(run: Run, tmp_path: Path) -> None:
     assert said.code == 0
 
 
-def test_the_former_keyword_of_write_report_still_works_and_warns(tmp_path: Path) -> None:
+def test_progress_counts_the_plots(tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
-    with pytest.warns(DeprecationWarning, match="on_progress"):
-        write_report(opened("replayed"), tmp_path, told=lambda done, total: calls.append((done, total)))
+    write_report(opened("replayed"), tmp_path, on_progress=lambda done, total: calls.append((done, total)))
     assert calls == [(done, len(calls)) for done in range(len(calls))]
     assert len(calls) == 6
 

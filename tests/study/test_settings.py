@@ -89,7 +89,7 @@ def test_equal_arguments_build_equal_studies(
 
 def test_every_option_is_a_typed_argument_with_the_same_default() -> None:
     """Every option of `tuner optimize`, except --json, is a typed keyword of `tuner.optimize` with the same default."""
-    assert_same_options(command, tuner.optimize, beside={"on_event", "observe", "slurm_site"})
+    assert_same_options(command, tuner.optimize, beside={"on_event"})
     assert inspect.signature(tuner.optimize).return_annotation == "StudyResult"
 
 
@@ -208,15 +208,6 @@ def assert_same_options(
         elif isinstance(option, click.Option):
             assert (given or None) == (default or None), name
     assert all(parameter.annotation is not parameter.empty for parameter in parameters.values())
-
-
-def test_the_former_keywords_work_with_a_warning(tmp_path: Path) -> None:
-    """The former keyword `observe` works like `on_event` and warns."""
-    events: list[object] = []
-    space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1", "recompute=none"])
-    with pytest.warns(DeprecationWarning, match="observe= is deprecated; use on_event="):
-        tuner.optimize(space, budget=1, runs=tmp_path, observe=events.append)
-    assert events
 
 
 def test_a_model_that_the_worker_lacks_is_refused_before_a_job() -> None:

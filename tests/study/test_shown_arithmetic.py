@@ -1,4 +1,4 @@
-"""The table, data frame and former names of a study's result; and the study's recovery file."""
+"""The table and data frame of a study's result, and the study's recovery file."""
 
 from __future__ import annotations
 
@@ -24,10 +24,6 @@ from tuner.study.ranking import rank_by_own_runs, ranking_table
 from tuner.study.result import open_study
 from tuner.study.store import recover
 from tuner.study.store.trial import Trial
-
-
-def test_every_former_name_is_an_attribute() -> None:
-    assert all(hasattr(opened("replayed"), name) for name in result._FORMER_NAMES.values())
 
 
 @pytest.mark.parametrize(

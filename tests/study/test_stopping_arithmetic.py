@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import tuner
 from tests.stages import CLUSTER, WORKLOAD
 from tests.study.test_store_arithmetic import proposal
 from tests.workers import ONE
@@ -320,21 +318,3 @@ def test_prior_knowledge_is_a_calibration_or_measurements(tmp_path: Path, monkey
     assert known(start_from="other") == ("other", {"runs": runs, "storage": "url"})
     with pytest.raises(InputError, match="--calibration and --from exclude each other"):
         known(given, "other")
-
-
-def test_the_former_name_of_an_argument_warns() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        api._warn_of_former("old", None, "new")
-    with pytest.warns(DeprecationWarning, match=r"old= is deprecated; use new="):
-        api._warn_of_former("old", 2, "new")
-
-
-def test_a_deprecated_argument_warns_where_it_is_used() -> None:
-    """The warning names the line of the caller, and the value stands for that of the new name."""
-    with (
-        pytest.warns(DeprecationWarning, match=r"slurm_site= is deprecated; use site_profile=") as warned,
-        pytest.raises(InputError, match="requires --launcher slurm"),
-    ):
-        tuner.optimize(model="gpt-1.3b", nodes=4, slurm_site="site.toml")
-    assert warned[0].filename == __file__

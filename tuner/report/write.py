@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,15 +47,11 @@ def write_report(
     folder: str | Path,
     *,
     on_progress: Callable[[int, int], None] | None = None,
-    told: Callable[[int, int], None] | None = None,
 ) -> Report:
     """Write `report.md`, `report.html`, `measurements.csv` and `plots/` to a folder.
 
-    `on_progress` receives the number of plots drawn so far and the number of all plots. `told` is its former name.
+    `on_progress` receives the number of plots drawn so far and the number of all plots.
     """
-    if told is not None:
-        warnings.warn("write_report(told=...) is now on_progress=...", DeprecationWarning, stacklevel=2)
-        on_progress = on_progress or told
     rows = rows_of(study)
     sentences = summary(study, rows)
     pictures: dict[str, bytes] = {}

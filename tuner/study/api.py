@@ -76,8 +76,6 @@ def study_settings(
     drift: str | SpeedChange | None = None,
     noise: float = 0.0,
     on_event: Callable[[StudyEvent], None] | None = None,
-    observe: Callable[[StudyEvent], None] | None = None,
-    slurm_site: str | Path | None = None,
     **description: Unpack[SpaceArguments],
 ) -> StudySettings:
     """Return the settings of a study; `optimize` explains the arguments.
@@ -105,9 +103,6 @@ def study_settings(
     if fitted is not None:
         space, tokens_from = with_length(fitted, space)
         space = _trained(fitted, space, compared=is_named)
-    _warn_of_former("observe", observe, "on_event")
-    _warn_of_former("slurm_site", slurm_site, "site_profile")
-    profile = slurm_site or site_profile
     cells = Defaults.parse(defaults)
     known = _calibration(calibration, start_from, cells, Path(runs), storage)
     if cells.cells and table is None and start_from is None:
@@ -145,13 +140,13 @@ def study_settings(
         tokens_from=tokens_from,
         hostfile=None if hostfile is None else Path(hostfile),
         over=over,
-        site_profile=None if profile is None else Path(profile),
+        site_profile=None if site_profile is None else Path(site_profile),
         within_allocation=within_allocation,
         calibration=known,
         track=track,
         fidelity=fidelity,
         trial_nodes=trial_nodes,
-        on_event=observe or on_event or ignore,
+        on_event=on_event or ignore,
     )
     found.check()
     if known is not None and table is None:
@@ -206,7 +201,7 @@ def optimize(settings: StudySettings) -> StudyResult:
     Every argument is the option of `tuner optimize` with the same name; `settings` is `--set` and `start_from` is
     `--from`. `deadline` takes seconds or text such as "4h", `iterations` a number, a sequence or text such as "2-5".
     `on_event` is called with every `StudyEvent`. Ctrl-C leaves running jobs to the next call where the launcher allows
-    it. `observe` and `slurm_site` are deprecated names of `on_event` and `site_profile`.
+    it.
 
     >>> import tempfile, tuner
     >>> space = tuner.space_for(model="gpt-1.3b", nodes=4, settings=["tp=1,2,4", "recompute=none"], exact_nodes=True)
@@ -243,9 +238,3 @@ def _calibration(
     if Path(start_from).is_file():
         return calibrate(read_table(Path(start_from), cells))
     return calibration_from_study(str(start_from), runs=runs, storage=storage)
-
-
-def _warn_of_former(old: str, given: object, new: str) -> None:
-    """Warn where an argument is given by its deprecated name."""
-    if given is not None:
-        warnings.warn(f"{old}= is deprecated; use {new}=", DeprecationWarning, stacklevel=4)

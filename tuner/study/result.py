@@ -7,7 +7,6 @@ what it predicts for them does not depend on the topologies that were not.
 from __future__ import annotations
 
 import math
-import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,9 +55,6 @@ SHOWN_NAMES: Final = 8
 """Nodes, and trials, that a sentence names."""
 
 
-_FORMER_NAMES: Final = {"places": "ranking", "equals": "ties", "eras": "speed_periods", "place_of": "ranked"}
-
-
 @dataclass(frozen=True, kw_only=True, repr=False)
 class StudyResult(Tabular):
     """The current state of a study."""
@@ -86,14 +82,6 @@ class StudyResult(Tabular):
     """Nodes that failed and are no longer used, each with the reason."""
     ended: str = ""
     """Why nothing more is launched; empty for a study that was interrupted or only read."""
-
-    def __getattr__(self, name: str) -> Any:
-        """Return an attribute by the name that it had in earlier versions; deprecated."""
-        if name not in _FORMER_NAMES:
-            raise AttributeError(f"a study has no attribute {name!r}")
-        current = _FORMER_NAMES[name]
-        warnings.warn(f"study.{name} is now study.{current}", DeprecationWarning, stacklevel=2)
-        return getattr(self, current)
 
     @property
     def best(self) -> RankedTrial | None:
