@@ -194,6 +194,18 @@ class Columns:
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
 
     @cached_property
+    def query_width(self) -> FloatArray:
+        """Columns of the query projection."""
+        width: FloatArray = self.head_size * self.heads
+        return width
+
+    @cached_property
+    def kv_width(self) -> FloatArray:
+        """Columns of the key projection, and of the value projection; with latent attention, of all heads' keys."""
+        width: FloatArray = self.head_size * self.kv_heads
+        return width
+
+    @cached_property
     def attention_matrices(self) -> FloatArray:
         """Weights in the matrices of one layer's attention."""
         latent = self.workload.model.latent

@@ -19,7 +19,7 @@ from tuner.costmodel.constants import (
     WHOLE_NORM_BYTES,
 )
 from tuner.costmodel.expert_memory import expert_activations
-from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, shared_ffn
+from tuner.costmodel.expert_shapes import attention_widths, expert_ffn, expert_tokens, shared_ffn
 from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
 from tuner.costmodel.stages import Stages
@@ -90,15 +90,6 @@ def kept_in_flight(stage: Stages, layer: FloatArray) -> FloatArray:
     if terms_of(columns.workload).transformer_engine:  # elsewhere the fitted constants contain it
         kept = kept + stage.is_last * 2 * output  # the last norm's input and output
     return kept
-
-
-def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
-    """Return the widths of queries, of keys and values together, and of attention's output."""
-    if latent := columns.workload.model.latent:
-        heads = columns.heads
-        return heads * latent.key_size, heads * (latent.key_size + latent.value_size), heads * latent.value_size
-    width = columns.head_size * columns.heads
-    return width, 2 * columns.head_size * columns.kv_heads, width
 
 
 def _mlp_copies(columns: Columns) -> float:

@@ -113,11 +113,10 @@ def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:
     core/transformer/multi_latent_attention.py).
     """
     latent = columns.workload.model.latent
-    width = columns.head_size * columns.heads
     if latent is None:
         return (
-            (tokens, (width + 2 * columns.head_size * columns.kv_heads) / columns.tp, columns.hidden),
-            (tokens, columns.hidden, width / columns.tp),
+            (tokens, (columns.query_width + 2 * columns.kv_width) / columns.tp, columns.hidden),
+            (tokens, columns.hidden, columns.query_width / columns.tp),
         )
     heads, own = columns.heads / columns.tp, tokens / columns.sequence_shards
     queries: tuple[Product, ...] = ((tokens, heads * latent.key_size, columns.hidden),)
@@ -132,6 +131,15 @@ def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:
         (tokens, heads * (latent.nope_size + latent.value_size), latent.kv_rank),
         (tokens, columns.hidden, heads * latent.value_size),
     )
+
+
+def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
+    """Return the widths of queries, of keys and values together, and of attention's output."""
+    queries, latent = columns.query_width, columns.workload.model.latent
+    if latent is None:
+        return queries, 2 * columns.kv_width, queries
+    output = columns.heads * latent.value_size
+    return queries, queries + output, output
 
 
 def attention_weights(columns: Columns) -> FloatArray:

@@ -17,10 +17,11 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.recompute import FULL, SELECTIVE
-from tuner.costmodel.activations import attention_widths, freed_by_selection, kept_in_flight, layer_input, score_bytes
+from tuner.costmodel.activations import freed_by_selection, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import (
+    attention_widths,
     expert_ffn,
     expert_tokens,
     experts_of,

@@ -210,8 +210,8 @@ def _unsaved(
     workload, gpu = columns.workload, columns.cluster.gpu
     gated = workload.model.gated_mlp
     *projections, output = attention_products(columns, tokens)
-    keys = columns.head_size * columns.kv_heads / columns.tp
-    repeated = [projections[-1] if workload.model.latent else (tokens, keys, columns.hidden), output]
+    keys = (tokens, columns.kv_width / columns.tp, columns.hidden)
+    repeated = [projections[-1] if workload.model.latent else keys, output]
     if np.any(ffn):
         repeated.append(
             (tokens, ffn / columns.tp, columns.hidden) if gated else (tokens, columns.hidden, ffn / columns.tp)
@@ -287,7 +287,7 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     model = columns.workload.model
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
     whole += NORM_BYTES * (model.norms_per_layer - 2)
-    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    width, keys = columns.query_width, columns.kv_width
     fused = terms_of(columns.workload).fused_elementwise
     cut = activation_bytes(columns.workload) * ffn + 4 * width
     rotated = FUSED_ROTARY_BYTES if fused else ROTARY_BYTES
@@ -314,7 +314,7 @@ def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[
     """
     gpu, workload = columns.cluster.gpu, columns.workload
     value, normed = cast_bytes(gpu, workload), cast_bytes(gpu, workload, normed=True)
-    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    width, keys = columns.query_width, columns.kv_width
     inner = ffn * (2 if workload.model.gated_mlp else 1)
     inputs = normed * 2 * columns.hidden + value * (width + ffn) / columns.tp
     outputs = value * (2 * columns.hidden + (width + 2 * keys + inner) / columns.tp)

@@ -8,6 +8,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.frameworks import context_exchange
+from tuner.costmodel.expert_shapes import attention_widths
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import gathered_bytes, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
@@ -50,8 +51,10 @@ def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: L
     """
     kind, (scores, scores_back) = context_exchange(columns.workload), attention
     if kind == "a2a":
-        width, keys = _widths(columns)
-        moved = 2 * (width + keys) * tokens / columns.tp * size_of(columns.workload) * (columns.cp - 1) / columns.cp
+        queries, keys, output = attention_widths(columns)
+        moved = (
+            (queries + output + keys) * tokens / columns.tp * size_of(columns.workload) * (columns.cp - 1) / columns.cp
+        )
         bandwidth, latency = links.heads
         exchanged = moved / bandwidth + np.where(columns.cp > 1, 2 * latency, 0.0)
         return exchanged, exchanged
@@ -65,18 +68,9 @@ def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: L
     return np.maximum(0, ring - scores) + merged, np.maximum(0, 2 * ring - scores_back) + merged_back
 
 
-def _widths(columns: Columns) -> tuple[Any, Any]:
-    """Return the width of queries, and that of keys, which is also that of values."""
-    latent = columns.workload.model.latent
-    if latent:
-        width = columns.heads * (latent.key_size + latent.value_size) / 2
-        return width, width
-    return columns.head_size * columns.heads, columns.head_size * columns.kv_heads
-
-
 def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
     """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
-    width, keys = columns.head_size * columns.heads, columns.head_size * columns.kv_heads
+    width, keys = columns.query_width, columns.kv_width
     seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
     return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
 
@@ -84,8 +78,7 @@ def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArra
 def _ring(columns: Columns, tokens: Any, bandwidth: FloatArray, latency: FloatArray) -> FloatArray:
     """Estimate the seconds in which each rank receives the keys and values of the cp - 1 others (Liu et al. 2023, arXiv
     2310.01889). No published table validates this term."""
-    _, keys = _widths(columns)
-    ring: FloatArray = (columns.cp - 1) * (
-        2 * tokens * keys / columns.tp * size_of(columns.workload) / bandwidth + latency
-    )
+    _, keys, _ = attention_widths(columns)
+    moved = tokens * keys / columns.tp * size_of(columns.workload)
+    ring: FloatArray = (columns.cp - 1) * (moved / bandwidth + latency)
     return ring
