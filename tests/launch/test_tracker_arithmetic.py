@@ -20,9 +20,10 @@ from tuner.core.errors import InputError, LaunchError, MissingDependency
 from tuner.launch.contract import Job, JobState
 from tuner.launch.excluded_nodes import excluded_nodes
 from tuner.launch.log_tail import LogProgress
+from tuner.launch.slurm.base import MIN_FILE_INTERVAL
 from tuner.launch.slurm.commands import CommandOutput, ControllerUnreachable, PollInterval, SlurmCommands
 from tuner.launch.slurm.job import MEASURED, NOTE, TrackedJob
-from tuner.launch.slurm.launcher import MAX_FILE_INTERVAL, MIN_FILE_INTERVAL, SlurmLauncher
+from tuner.launch.slurm.launcher import MAX_FILE_INTERVAL, SlurmLauncher
 from tuner.launch.slurm.queue import SlurmQueue
 from tuner.launch.slurm.script import job_name
 from tuner.launch.slurm.tracker import MAX_OUTAGE, MAX_STACKS_BYTES, JobTracker, first_note, submitted_id
@@ -47,15 +48,7 @@ class Clock:
 
 
 def tracker(clock: Clock, commands: SlurmCommands, notes: Path | None = None, **program: Any) -> JobTracker:
-    return JobTracker(
-        Acting(**program),
-        site=None,
-        notes=notes,
-        commands=commands,
-        poll_interval=None,
-        clock=clock.now,
-        sleep=clock.sleep,
-    )
+    return JobTracker(Acting(**program), notes=notes, commands=commands, clock=clock.now, sleep=clock.sleep)
 
 
 def launcher(clock: Clock, commands: SlurmCommands, *, nodes: int = 2, partition: str = "") -> SlurmLauncher:

@@ -7,78 +7,53 @@ that loses its state reuses ids.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.text import counted, listed
-from tuner.launch.contract import Job, JobResult, JobState, JobStatus
+from tuner.launch.contract import Job, JobState, JobStatus
 from tuner.launch.program import ProcessSpec, Program
 from tuner.launch.slurm import states
-from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, no_answer
+from tuner.launch.slurm.base import MIN_FILE_INTERVAL, BaseSlurmLauncher
+from tuner.launch.slurm.commands import ControllerUnreachable, no_answer
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob
 from tuner.launch.slurm.parsing import QueuedJob, largest_partition, printed_job_id, refusal, why_never_starts
 from tuner.launch.slurm.script import batch_script, job_name
-from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.slurm.tracker import (
     MAX_CANCEL_SECONDS,
-    JobTracker,
-    explanation,
+    TrackerOptions,
     first_note,
     not_cancelled,
     submitted_id,
 )
 
-MIN_FILE_INTERVAL: Final = 0.25
-"""Seconds between two checks of the jobs' files."""
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MAX_FILE_INTERVAL: Final = 2.0
-"""The same once nothing has changed for a while."""
+"""Seconds between two checks of the jobs' files once nothing has changed for a while."""
 
 
-class SlurmLauncher:
+class SlurmLauncher(BaseSlurmLauncher):
     """The cluster that `sbatch` submits to."""
 
-    name = "slurm"
-    simulated = False
     queues = True
-    outlives = True
 
-    def __init__(
-        self,
-        program: Program,
-        *,
-        nodes: int,
-        site: SiteProfile | None = None,
-        notes: Path | None = None,
-        commands: SlurmCommands | None = None,
-        poll_interval: PollInterval | None = None,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._tracker = JobTracker(
-            program, site=site, notes=notes, commands=commands, poll_interval=poll_interval, clock=clock, sleep=sleep
-        )
-        self._queue = self._tracker.queue
+    def __init__(self, program: Program, *, nodes: int, **options: Unpack[TrackerOptions]) -> None:
+        super().__init__(program, **options)
+        self._nodes = nodes
         self._interval = self._tracker.poll_interval
-        self.nodes, self.on_host, self.several_batches = nodes, program.on_host, program.several_batches
         self._unstartable: tuple[int, str] | None = None
         """Minimum number of nodes for which Slurm would never start a job, and why."""
-        self.now = self._tracker.now
 
     @property
-    def excluded(self) -> dict[str, str]:
-        """Nodes that have failed, with the reason; no further job uses them."""
-        return self._tracker.excluded
-
-    @property
-    def queries(self) -> int:
-        """The number of times that the queue was read."""
-        return self._queue.reads
+    def nodes(self) -> int:
+        """The number of nodes that all jobs can use together."""
+        return self._nodes
 
     def check(self) -> None:
         """Check that the partition exists and is large enough."""
@@ -101,10 +76,7 @@ class SlurmLauncher:
 
     def submit(self, job: Job) -> str:
         """Write the job's script and submit it with `sbatch`."""
-        if job.topology.nodes > self.nodes:
-            raise LaunchError(
-                f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}; {self.nodes} are available."
-            )
+        self._check_size(job)
         if self._unstartable and job.topology.nodes >= self._unstartable[0]:
             raise LaunchError(f"{job.topology.key} would never start, like an earlier job: {self._unstartable[1]}.")
         with self._tracker.prepared(job, lambda start: self._text(job, start), first_note(job, None)) as script:
@@ -210,16 +182,6 @@ class SlurmLauncher:
             tracked.observe(states.NodesExamined(failed=", ".join(failed)), self.now())
             self._tracker.exclude(failed)
 
-    def explain(self, handle: str) -> str:
-        """Return which nodes of a job have failed, or the file to which every rank has written its stacks."""
-        tracked = self._tracker.find(handle)
-        if tracked is None or tracked.state.over:
-            return ""
-        if failed := self._tracker.failed_among(tracked):
-            self._tracker.exclude(failed)
-            return explanation(failed)
-        return self._tracker.write_stacks(tracked, lambda tracked: f"{tracked.job.id}.0")
-
     # -- ending
 
     def cancel(self, handle: str) -> None:
@@ -258,13 +220,6 @@ class SlurmLauncher:
         with suppress(ControllerUnreachable):
             for name in self._queue.open_names() & {job_name(tag) for tag in tags}:
                 self._queue.cancel(name)
-
-    def collect(self, handle: str) -> JobResult:
-        """Return the job's result: by its result file, its log, its script's exit, and the queue."""
-        tracked = self._tracker.find(handle)
-        if tracked is not None and not tracked.state.over:
-            self.poll([handle])
-        return self._tracker.result(handle)
 
     def close(self) -> None:
         """Do nothing: the jobs keep running."""

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from socket import gethostname
-from typing import IO, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from tuner.core.atomic_write import read_object
 from tuner.core.errors import InputError, LaunchError
@@ -21,18 +19,20 @@ from tuner.core.outcomes import Outcome
 from tuner.core.text import counted
 from tuner.launch import supervisor
 from tuner.launch.command_line import wait_until_shown
-from tuner.launch.contract import Job, JobResult, JobStatus
+from tuner.launch.contract import Job, JobStatus
 from tuner.launch.program import Program
 from tuner.launch.slurm import states
 from tuner.launch.slurm.allocation import Allocation
-from tuner.launch.slurm.commands import ControllerUnreachable, PollInterval, SlurmCommands, tuner_environment
+from tuner.launch.slurm.base import MIN_FILE_INTERVAL, BaseSlurmLauncher
+from tuner.launch.slurm.commands import ControllerUnreachable, tuner_environment
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob, result_of
-from tuner.launch.slurm.launcher import MIN_FILE_INTERVAL
 from tuner.launch.slurm.process import NODES, ScriptProcess
 from tuner.launch.slurm.script import job_name, step_script
-from tuner.launch.slurm.site_profile import SiteProfile
-from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, JobTracker, explanation, first_note
+from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, TrackerOptions, first_note
 from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 MAX_RERUNS: Final = 2
 """Maximum number of reruns of a job on other nodes after its own have failed."""
@@ -41,13 +41,10 @@ KILL_DELAY: Final = 10.0
 """Seconds from SIGTERM to SIGKILL of a script."""
 
 
-class SlurmStepLauncher:
+class SlurmStepLauncher(BaseSlurmLauncher):
     """The nodes of an allocation, each for one job at a time."""
 
-    name = "slurm"
-    simulated = False
     queues = False
-    outlives = True
 
     def __init__(
         self,
@@ -55,17 +52,9 @@ class SlurmStepLauncher:
         *,
         allocation: Allocation,
         nodes: int | None = None,
-        site: SiteProfile | None = None,
-        notes: Path | None = None,
-        commands: SlurmCommands | None = None,
-        poll_interval: PollInterval | None = None,
-        clock: Callable[[], float] = time.time,
-        sleep: Callable[[float], None] = time.sleep,
+        **options: Unpack[TrackerOptions],
     ) -> None:
-        self._tracker = JobTracker(
-            program, site=site, notes=notes, commands=commands, poll_interval=poll_interval, clock=clock, sleep=sleep
-        )
-        self._queue = self._tracker.queue
+        super().__init__(program, **options)
         self._allocation = allocation
         self._max_nodes = len(allocation.nodes) if nodes is None else nodes
         self._site_nodes = allocation.nodes_by_site(self._tracker.site, self._tracker.commands)
@@ -75,23 +64,11 @@ class SlurmStepLauncher:
         self._settled: set[str] = set()
         """Tags of the jobs whose end needs no further checks."""
         self._lock: IO[str] | None = None
-        self.on_host, self.several_batches = program.on_host, program.several_batches
-        self.now = self._tracker.now
 
     @property
     def nodes(self) -> int:
         """The number of nodes that jobs can have: those of the allocation that have not failed."""
         return min(self._max_nodes, len(self._healthy_nodes()))
-
-    @property
-    def excluded(self) -> dict[str, str]:
-        """Nodes that have failed, and how: no further job is sent there."""
-        return self._tracker.excluded
-
-    @property
-    def queries(self) -> int:
-        """Number of times that the queue was read."""
-        return self._queue.reads
 
     def check(self, ranks: int = 1) -> None:
         """Check that the allocation is large enough for so many ranks a node."""
@@ -127,10 +104,7 @@ class SlurmStepLauncher:
 
     def submit(self, job: Job) -> str:
         """Write the job's script and start it as soon as enough nodes are free."""
-        if job.topology.nodes > self.nodes:
-            raise LaunchError(
-                f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}; {self.nodes} are available."
-            )
+        self._check_size(job)
         number, site = self._allocation.number, self._tracker.site
         with self._tracker.prepared(
             job,
@@ -354,25 +328,8 @@ class SlurmStepLauncher:
         else:
             self._tracker.cancel_steps(tracked)
 
-    def collect(self, handle: str) -> JobResult:
-        """Return the job's result: by its result file, its log, and its script's exit."""
-        tracked = self._tracker.find(handle)
-        if tracked is not None and not tracked.state.over:
-            self.poll([handle])
-        return self._tracker.result(handle)
-
-    def explain(self, handle: str) -> str:
-        """Return which nodes of a job have failed, or the file to which every rank has written its stacks."""
-        tracked = self._tracker.find(handle)
-        if tracked is None or tracked.state.over:
-            return ""
-        if failed := self._tracker.failed_among(tracked):
-            self._tracker.exclude(failed)
-            return explanation(failed)
-        return self._tracker.write_stacks(tracked, self._step_id)
-
     def _step_id(self, tracked: TrackedJob) -> str:
-        return next(iter(self._queue.steps(tracked.job.id, tracked.job.name)), f"{tracked.job.id}.0")
+        return next(iter(self._queue.steps(tracked.job.id, tracked.job.name)), super()._step_id(tracked))
 
     def adopt(self, job: Job, handle: str | None) -> str | None:  # noqa: ARG002 - the note suffices
         """Return the handle of an earlier process's job: by its note, or by a script started and not yet noted."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from tuner.core.atomic_write import open_regular, read_object, write_object
 from tuner.core.errors import LaunchError
@@ -44,6 +44,18 @@ _STALE_FILES: Final = ("ended.json", "began.json", "result.json", *OUTPUTS, NOTE
 """Files that an earlier job may have left in a folder."""
 
 
+class TrackerOptions(TypedDict, total=False):
+    """Optional arguments of a `JobTracker`, which the launchers take too."""
+
+    site: SiteProfile | None
+    notes: Path | None
+    """Folder of the study's notes, where failed nodes are recorded."""
+    commands: SlurmCommands | None
+    poll_interval: PollInterval | None
+    clock: Callable[[], float]
+    sleep: Callable[[float], None]
+
+
 class JobTracker:
     """The jobs of one launcher, by their handles."""
 
@@ -51,10 +63,10 @@ class JobTracker:
         self,
         program: Program,
         *,
-        site: SiteProfile | None,
-        notes: Path | None,
-        commands: SlurmCommands | None,
-        poll_interval: PollInterval | None,
+        site: SiteProfile | None = None,
+        notes: Path | None = None,
+        commands: SlurmCommands | None = None,
+        poll_interval: PollInterval | None = None,
         clock: Callable[[], float] = time.time,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
