@@ -53,19 +53,6 @@ def test_what_would_override_or_shard_each_job_otherwise_is_refused(trainer: str
     assert str(refused.value).endswith(".")
 
 
-@pytest.mark.parametrize(
-    ("trainer", "command"),
-    [
-        ("megatron-lm", f"{LM} --use-precision-aware-optimizer --optimizer-cpu-offload --cpu-offloading-num-layers 0"),
-        ("megatron-lm", f"{LM} --data-parallel-sharding-strategy optim --load x"),
-        ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=false model.cpu_offloading=False"),
-        ("nemo", f"{FACTORY} trainer.strategy.fsdp=None"),
-    ],
-)
-def test_flags_that_switch_them_off_or_need_them_are_kept(trainer: str, command: str) -> None:
-    assert TrainerCommand.parse(trainer, command).words
-
-
 TRACKED = "--wandb-project p --wandb-exp-name e --wandb-save-dir d --wandb-entity me --tensorboard-dir t"
 SAVED = (
     "--log-progress --persistent-save-interval 5 --non-persistent-save-interval 5 --save-retain-interval 5 "
@@ -75,22 +62,29 @@ SAVED = (
 
 
 @pytest.mark.parametrize(
-    ("trainer", "command", "kept"),
+    ("trainer", "program", "removed", "kept"),
     [
-        ("megatron-lm", f"{LM} {TRACKED} {SAVED} --save s --lr 1e-4", f"{LM} --lr 1e-4"),
-        ("megatron-lm", f"{LM} --wandb-project=p --log-timers-to-tensorboard", f"{LM} --log-timers-to-tensorboard"),
-        ("megatron-deepspeed", f"{LM} {TRACKED.replace('--wandb-entity me ', '')} --lr 1e-4", f"{LM} --lr 1e-4"),
+        ("megatron-lm", LM, f"{TRACKED} {SAVED} --save s", "--lr 1e-4"),
+        ("megatron-lm", LM, "--wandb-project=p", "--log-timers-to-tensorboard"),
+        ("megatron-lm", LM, "--load x", "--data-parallel-sharding-strategy optim --cpu-offloading-num-layers 0"),
+        ("megatron-lm", LM, "--optimizer-cpu-offload", "--use-precision-aware-optimizer"),
+        ("megatron-deepspeed", LM, TRACKED.replace("--wandb-entity me ", ""), "--lr 1e-4"),
         (
             "nemo",
-            f"{RECIPE} logger.wandb_project=p ++logger.wandb_exp_name=e logger.wandb_save_dir=d logger.wandb_entity=me "
-            "logger.tensorboard_dir=t logger.log_progress=true optimizer.lr=1e-4",
-            f"{RECIPE} optimizer.lr=1e-4",
+            RECIPE,
+            "logger.wandb_project=p ++logger.wandb_exp_name=e logger.wandb_save_dir=d logger.wandb_entity=me "
+            "logger.tensorboard_dir=t logger.log_progress=true",
+            "optimizer.lr=1e-4",
         ),
+        ("nemo", RECIPE, "", "ddp.use_megatron_fsdp=false model.cpu_offloading=False"),
+        ("nemo", FACTORY, "", "trainer.strategy.fsdp=None"),
     ],
 )
-def test_jobs_write_to_no_tracker(trainer: str, command: str, kept: str) -> None:
+def test_jobs_keep_all_but_trackers_checkpoints_and_the_topology(
+    trainer: str, program: str, removed: str, kept: str
+) -> None:
     """Without --save, Megatron-LM joins its missing path for wandb and asserts it for its progress log."""
-    assert TrainerCommand.parse(trainer, command).words == tuple(kept.split())
+    assert TrainerCommand.parse(trainer, f"{program} {removed} {kept}").words == tuple(f"{program} {kept}".split())
 
 
 USUAL = Topology(nodes=1, tp=2, pp=2, dp=2, vpp=2, micro_batch=1, zero=1, sequence_parallel=True, recompute="none")
