@@ -255,7 +255,8 @@ def test_torchtitan_refuses_unsupported_experts_by_name() -> None:
         ({"normalized": False, "scale": 2.5}, "weights that are not normalized and weights times 2.5"),
     ):
         with pytest.raises(
-            InputError, match=rf"128 experts, 8 per token \(the model has {words}, and torchtitan's Qwen3 has a softmax"
+            InputError,
+            match=rf"128 experts with 8 per token \(the model has {words}, and torchtitan's Qwen3 has a softmax",
         ) as refused:
             exported(mixture(key, **changes), "torchtitan")
         assert (without in str(refused.value)) == ("aux_loss" in changes)
@@ -266,7 +267,7 @@ def test_torchtitan_refuses_unsupported_experts_by_name() -> None:
     narrow = replace(one, topology=replace(one.topology, hsdp=8))
     with pytest.raises(InputError, match="expert parallelism 8"):
         exported(narrow, "torchtitan")
-    with pytest.raises(InputError, match="the dispatcher allgather"):
+    with pytest.raises(InputError, match="the allgather dispatcher"):
         exported(replace(one, topology=replace(one.topology, dispatcher="allgather")), "torchtitan")
     with pytest.raises(InputError, match="fp8"):
         exported(replace(one, workload=replace(one.workload, precision="fp8")), "torchtitan")

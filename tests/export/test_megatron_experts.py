@@ -111,15 +111,15 @@ def test_an_export_of_experts_trains_the_requested_run_or_is_refused(run: Produc
 REFUSED = {
     **dict.fromkeys(("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen2-57b-a14b", "deepseek-v3"), ""),
     **dict.fromkeys(("deepseek-v2-lite", "gpt-oss-120b", "glm-4.5", "glm-4.5-air"), ""),
-    "kimi-k2": "rotary scaling yarn by 32 from 4,096 positions with betas 1 and 1",
-    "moonlight-16b-a3b": "norms have epsilon 1e-06 instead of 1e-05",
-    "deepseek-v2": "160 experts, 6 per token (groups ranked by 1 score)",
+    "kimi-k2": "yarn rotary scaling by 32 from 4,096 positions with betas 1 and 1",
+    "moonlight-16b-a3b": "norm epsilon 1e-06 for latent vectors and 1e-05 elsewhere",
+    "deepseek-v2": "160 experts with 6 per token (groups ranked by 1 score)",
     "llama-4-maverick": "attention_chunk_size=8192",
-    "olmoe-1b-7b": "query and key norm over each width",
+    "olmoe-1b-7b": "query and key norm over all heads together",
     "phi-3.5-moe": "SparseMixer",
     "granite-3.0-3b-a800m": "embedding multiplier 12",
-    "ernie-4.5-21b-a3b": "64 experts, 6 per token (a balancing bias under softmax)",
-    "minimax-m2": "query and key norm over each width",
+    "ernie-4.5-21b-a3b": "64 experts with 6 per token (a balancing bias under softmax)",
+    "minimax-m2": "query and key norm over all heads together",
 }
 """Published models with the properties that Megatron does not support.
 
@@ -211,7 +211,7 @@ def test_the_formats_of_the_worker_export_its_experts(name: str, tmp_path: Path)
         bundle(replace(run, topology=replace(run.topology, zero=3)), name, SITE)
     assert run.workload.model.experts
     sigmoid = replace(run.workload.model, experts=replace(run.workload.model.experts, router="sigmoid"))
-    with pytest.raises(InputError, match="128 experts, 8 per token"):
+    with pytest.raises(InputError, match="128 experts with 8 per token"):
         bundle(replace(run, workload=replace(run.workload, model=sigmoid)), name, SITE)
 
 
@@ -220,7 +220,7 @@ def test_other_formats_refuse_experts_by_name(name: str) -> None:
     run = hugging_face_run("qwen3-30b-a3b")
     run = replace(run, topology=replace(run.topology, ep=8, zero=3 if name == "accelerate" else 1))
     with pytest.raises(
-        InputError, match="expert parallelism 8" if name == "accelerate" else "128 experts, 8 per token"
+        InputError, match="expert parallelism 8" if name == "accelerate" else "128 experts with 8 per token"
     ):
         bundle(run, name)
 
@@ -231,9 +231,9 @@ def test_other_formats_refuse_experts_by_name(name: str) -> None:
     [
         ("glm-4.5-air", "experts", {"normalized": False}, "(sigmoid weights that are not normalized)"),
         ("mixtral-8x7b", "experts", {"router_bias": True}, "(a balancing bias under softmax)"),
-        ("deepseek-v3", "", {"rotary_interleaved": False}, "(rotary pairs that are not neighbors)"),
+        ("deepseek-v3", "", {"rotary_interleaved": False}, "(non-interleaved rotary pairs)"),
         ("deepseek-v3", "", {"qkv_bias": True}, "(biases of queries, keys and values)"),
-        ("deepseek-v3", "latent", {"norm_epsilon": 1e-5}, "epsilon 1e-05 and others with 1e-06)"),
+        ("deepseek-v3", "latent", {"norm_epsilon": 1e-5}, "norm epsilon 1e-05 for latent vectors and 1e-06 elsewhere)"),
     ],
 )
 def test_refused_experts_and_latent_attention_have_a_reason(

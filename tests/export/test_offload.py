@@ -114,4 +114,4 @@ def test_replica_groups_divide_the_data_parallel_ranks() -> None:
     assert "data_parallel_shard_degree=8," in recipe
     for name in ("megatron-core", "megatron-bridge", "megatron-deepspeed", "torchrun"):
         reasons = FORMATS[name].refusals(run, ExportOptions())
-        assert any("2 replica groups of hybrid sharding" in reason for reason in reasons), name
+        assert any("hybrid sharding with 2 replica groups" in reason for reason in reasons), name

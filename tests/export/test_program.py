@@ -55,9 +55,9 @@ def test_a_program_refuses_topologies_with_degrees_that_it_does_not_take(command
     [
         ({"attention_dropout": 0.1}, "attention dropout 0.1"),
         ({"embedding_dropout": 0.1}, "embedding"),
-        ({"norm_placement": "after_residual"}, "norms after_residual attention and MLP"),
+        ({"norm_placement": "after_residual"}, "norms after the residual additions"),
         ({"activation": "xielu"}, "xielu|activation|xIELU"),
-        ({"rotary_scaling": RotaryScaling(kind="yarn", factor=4.0)}, "rotary scaling yarn by 4"),
+        ({"rotary_scaling": RotaryScaling(kind="yarn", factor=4.0)}, "yarn rotary scaling by 4"),
     ],
 )
 def test_models_that_the_worker_lacks_are_refused(format_name: str, changes: dict[str, Any], label: str) -> None:

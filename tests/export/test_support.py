@@ -25,10 +25,11 @@ from tuner.space.build import space_for
         (
             "torchtitan",
             "qwen3-30b-a3b",
-            "tuner export cannot write this model for torchtitan: no format expresses 128 experts, 8 per token (the "
-            "model has a load-balancing loss of 0.001, and torchtitan's Qwen3 has a softmax router with normalized "
-            "weights and no shared experts, load-balancing loss or limit on an expert's tokens; to train without this "
-            "loss, set aux_loss = 0 in a TOML file of the model); --framework megatron-core, deepspeed or fsdp2 can.",
+            "tuner export cannot write this model for torchtitan: no format expresses 128 experts with 8 per token "
+            "(the model has a load-balancing loss of 0.001, and torchtitan's Qwen3 has a softmax router with "
+            "normalized weights and no shared experts, load-balancing loss or limit on an expert's tokens; to train "
+            "without this loss, set aux_loss = 0 in a TOML file of the model); --framework megatron-core, deepspeed or"
+            " fsdp2 can.",
         ),
     ],
 )

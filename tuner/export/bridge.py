@@ -208,8 +208,8 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         "`model.rope_scaling`, `model.rope_scaling_factor`, `model.seq_len_interpolation_factor`, `model.yarn_*`, "
         "`model.beta_*`",
         _scaling,
-        only="llama3 with factors 1 and 4 from 8192 tokens, linear, yarn of whole heads in halves, with latent "
-        "attention yarn",
+        only="llama3 with factors 1 and 4 from 8192 tokens, linear, non-interleaved yarn over whole heads, "
+        "with latent attention yarn",
         accepts=_has_scaling,
     ),
     "sliding_window": expressed("`model.window_size`, `model.window_attn_skip_freq`", _window),

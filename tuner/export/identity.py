@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, dataclass, fields
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.domain import Topology, Workload
-from tuner.core.model import Model
+from tuner.core.model import Model, NormPlacement, QkNorm
 from tuner.core.offload import offload_words
 from tuner.core.precision import bf16_layer_words, stores_fp8_weights
 from tuner.core.text import counted, listed
@@ -61,6 +61,19 @@ def activation_name(model: Model) -> str:
     return (gated if model.gated_mlp else plain)[model.mlp_activation]
 
 
+_PLACEMENTS: Final[Mapping[NormPlacement, str]] = {
+    "before": "before attention and MLP",
+    "after": "after attention and MLP",
+    "around": "before and after attention and MLP",
+    "after_residual": "after the residual additions",
+}
+_SPANS: Final[Mapping[QkNorm, str]] = {
+    "head": "over each head",
+    "heads": "with separate weights for each head",
+    "width": "over all heads together",
+}
+
+
 def _positions(model: Model) -> str:
     return {"learned": "learned positions", "rotary": "rotary positions", "alibi": "ALiBi", "none": "no positions"}[
         model.positions
@@ -81,18 +94,18 @@ def _scaling(model: Model) -> str:
         "unrounded bounds": not scaling.truncate,
     }
     given = listed(name for name, found in details.items() if found)
-    return f"rotary scaling {scaling.kind} by {scaling.factor:g}{original}{given and f' with {given}'}"
+    return f"{scaling.kind} rotary scaling by {scaling.factor:g}{original}{given and f' with {given}'}"
 
 
 def _experts(model: Model) -> str:
     experts = model.experts
-    return f"{experts.count} experts, {experts.top_k} per token" if experts else "no experts"
+    return f"{experts.count} experts with {experts.top_k} per token" if experts else "no experts"
 
 
 def _window(model: Model) -> str:
     if not model.sliding_window:
         return "no sliding window"
-    pattern = f", full attention in every {model.window_skip} layers" if model.window_skip else ""
+    pattern = f" except in one layer in {model.window_skip}" if model.window_skip else ""
     start = f" from layer {model.window_start + 1} on" if model.window_start else ""
     return f"sliding window of {model.sliding_window} tokens{start}{pattern}"
 
@@ -117,12 +130,20 @@ def _described(field: str, title: str, label: Callable[[Any], str], *more: str, 
     return Property(name=field, title=title, fields=(field, *more), label=label, subject=subject)
 
 
-def _latent(model: Any) -> str:
-    if model.latent is None:
-        return "no latent attention"
-    if model.latent.norm_epsilon == model.norm_epsilon:
-        return "latent attention"
-    return f"latent attention whose norms have epsilon {model.latent.norm_epsilon:g} instead of {model.norm_epsilon:g}"
+def _glu(model: Model) -> str:
+    values = {"clamp": model.glu_clamp, "offset": model.glu_offset}
+    given = listed(f"{name} {value:g}" for name, value in values.items() if value)
+    return f"a gated MLP with {given}" if given else "no clamp or offset of the gated MLP"
+
+
+def _precision(workload: Workload) -> str:
+    parts = (
+        workload.precision_recipe and f"{workload.precision_recipe} scaling",
+        "fp8 weights" if stores_fp8_weights(workload) else "",
+        bf16_layer_words(workload),
+    )
+    with_parts = listed(filter(None, parts))
+    return f"{workload.precision} precision{with_parts and f' with {with_parts}'}"
 
 
 _MODEL: Final = (
@@ -133,9 +154,9 @@ _MODEL: Final = (
         "kv_heads",
         "key/value heads",
         lambda m: (
-            f"grouped-query attention with {m.kv_heads} key/value heads"
+            f"grouped-query attention with {counted(m.kv_heads, 'key/value head')}"
             if m.kv_heads != m.heads
-            else "a key/value head per head"
+            else "one key/value head per query head"
         ),
     ),
     _described(
@@ -143,22 +164,18 @@ _MODEL: Final = (
     ),
     _numeric("ffn", "MLP width"),
     _described("experts", "mixture of experts", _experts),
-    _described("latent", "latent attention", _latent),
+    _switched("latent", "latent attention"),
     _described(
         "mtp_layers",
-        "layers of multi-token prediction",
-        lambda m: f"{counted(m.mtp_layers, 'layer')} of multi-token prediction",
+        "multi-token prediction layers",
+        lambda m: counted(m.mtp_layers, "multi-token prediction layer"),
         "mtp_loss",
     ),
     _described("activation", "activation", lambda m: f"{activation_name(m)} activation", "gated_mlp"),
     _described(
         "glu_clamp",
         "clamp and offset of the gated MLP",
-        lambda m: (
-            f"a gated MLP clamped at {m.glu_clamp:g} with offset {m.glu_offset:g}"
-            if m.glu_clamp or m.glu_offset
-            else "no clamp of the gated MLP"
-        ),
+        _glu,
         "glu_offset",
     ),
     _described("norm", "norm", lambda m: {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm"}[m.norm]),
@@ -176,7 +193,7 @@ _MODEL: Final = (
         "norm_placement",
         "norm placement",
         lambda m: (
-            f"norms {m.norm_placement} attention and MLP"
+            f"norms {_PLACEMENTS[m.norm_placement]}"
             + (f" ({m.norms_per_layer} per layer)" if m.norms_per_layer != 2 else "")
         ),
         "norms_per_layer",
@@ -186,7 +203,7 @@ _MODEL: Final = (
     _described(
         "qk_norm",
         "norm of queries and keys",
-        lambda m: f"query and key norm over each {m.qk_norm_span}" if m.qk_norm else "no query and key norm",
+        lambda m: f"query and key norm {_SPANS[m.qk_norm_span]}" if m.qk_norm else "no query and key norm",
         "qk_norm_span",
     ),
     _switched("qkv_bias", "bias of queries, keys and values"),
@@ -195,27 +212,27 @@ _MODEL: Final = (
     _switched("head_bias", "bias of the output layer"),
     _switched("parallel_attention", "parallel attention and MLP"),
     _described("positions", "position embedding", _positions),
-    _numeric("max_positions", "positions"),
+    _described("max_positions", "maximum number of positions", lambda m: counted(m.max_positions, "position")),
     _numeric("rotary_base", "rotary base"),
     _numeric("rotary_fraction", "rotary fraction"),
     _described(
         "rotary_interleaved",
         "rotary pairs",
-        lambda m: "rotary pairs of neighbors" if m.rotary_interleaved else "rotary pairs of halves",
+        lambda m: "interleaved rotary pairs" if m.rotary_interleaved else "non-interleaved rotary pairs",
     ),
     _described(
         "rotary_local_base",
         "rotary base of sliding-window layers",
         lambda m: (
-            f"rotary base {m.rotary_local_base:g} in sliding-window layers"
+            f"rotary base {m.rotary_local_base:.9g} in sliding-window layers"
             if m.rotary_local_base
-            else "one rotary base"
+            else "one rotary base for all layers"
         ),
     ),
     _described(
         "rotary_skip",
         "layers without rotary positions",
-        lambda m: f"no rotary positions in every layer {m.rotary_skip}" if m.rotary_skip else "no layer skipped",
+        lambda m: f"{f'one layer in {m.rotary_skip}' if m.rotary_skip else 'no layer'} without rotary positions",
     ),
     _described("rotary_scaling", "rotary scaling", _scaling),
     _described("sliding_window", "sliding window", _window, "window_skip", "window_start"),
@@ -236,19 +253,17 @@ _MODEL: Final = (
         lambda m: "tied embeddings" if m.tied_embeddings else "untied output layer",
     ),
     _numeric("embedding_size", "embedding width"),
-    _numeric("vocab", "vocabulary"),
+    _numeric("vocab", "vocabulary size"),
     _described(
         "vocab_multiple",
         "vocabulary padding",
         lambda m: (
-            f"vocabulary padded to multiples of {m.vocab_multiple}" if m.vocab_multiple else "unpadded vocabulary"
+            f"vocabulary padded to a multiple of {m.vocab_multiple}" if m.vocab_multiple else "unpadded vocabulary"
         ),
     ),
     _numeric("seq", "sequence length"),
     _described("frozen_params", "frozen parameters", lambda m: f"{m.frozen_params:,} frozen parameters"),
-    _described(
-        "not_understood", "what tuner does not understand", lambda m: " and ".join(m.not_understood) or "nothing"
-    ),
+    _described("not_understood", "properties unknown to tuner", lambda m: " and ".join(m.not_understood) or "nothing"),
 )
 
 _WORKLOAD: Final = (
@@ -256,51 +271,53 @@ _WORKLOAD: Final = (
     _described(
         "precision",
         "precision",
-        lambda w: (
-            f"{w.precision} precision"
-            + (f" with {w.precision_recipe} scaling" if w.precision_recipe else "")
-            + (" and weights in fp8" if stores_fp8_weights(w) else "")
-            + (f" and {kept}" if (kept := bf16_layer_words(w)) else "")
-        ),
+        _precision,
         "precision_recipe",
         subject="workload",
     ),
     _described("attention", "attention kernel", lambda w: f"{w.attention} attention", subject="workload"),
-    _described("optimizer", "optimizer", lambda w: f"the optimizer {w.optimizer}", subject="workload"),
+    _described("optimizer", "optimizer", lambda w: f"the {w.optimizer} optimizer", subject="workload"),
     _numeric("tokens", "training tokens", "workload"),
     _described(
         "ramp",
         "batch ramp-up",
-        lambda w: f"a batch ramp-up from {w.ramp.start} by {w.ramp.increment}" if w.ramp else "no batch ramp-up",
+        lambda w: (
+            f"a batch ramp-up from {w.ramp.start} in steps of {w.ramp.increment}" if w.ramp else "no batch ramp-up"
+        ),
         subject="workload",
     ),
 )
 
 _TOPOLOGY: Final = (
-    _described("tp", "tensor parallelism", lambda t: f"tensor parallelism {t.tp}", subject="topology"),
-    _described("pp", "pipeline parallelism", lambda t: f"pipeline parallelism {t.pp}", subject="topology"),
+    _numeric("tp", "tensor parallelism", "topology"),
+    _numeric("pp", "pipeline parallelism", "topology"),
     _described(
         "vpp",
         "interleaved pipeline stages",
         lambda t: f"interleaved pipeline stages (vpp {t.vpp})" if t.vpp > 1 else "no interleaving",
         subject="topology",
     ),
-    _described("cp", "context parallelism", lambda t: f"context parallelism {t.cp}", subject="topology"),
-    _described("dp", "data parallelism", lambda t: f"data parallelism {t.dp}", subject="topology"),
+    _numeric("cp", "context parallelism", "topology"),
+    _numeric("dp", "data parallelism", "topology"),
     _numeric("micro_batch", "micro-batch size", "topology"),
     _numeric("ep", "expert parallelism", "topology"),
     _numeric("etp", "expert tensor parallelism", "topology"),
-    _described("dispatcher", "dispatcher", lambda t: f"the dispatcher {t.dispatcher}", subject="topology"),
-    _switched("moe_overlap", "overlap of the exchange of tokens", "topology"),
-    _described("zero", "ZeRO stage", lambda t: f"ZeRO stage {t.zero}", subject="topology"),
+    _described("dispatcher", "dispatcher", lambda t: f"the {t.dispatcher} dispatcher", subject="topology"),
+    _switched("moe_overlap", "overlap of the token exchange", "topology"),
+    _numeric("zero", "ZeRO stage", "topology"),
     _switched("sequence_parallel", "sequence parallelism", "topology"),
-    _described("recompute", "recomputation", lambda t: f"{t.recompute} recompute", subject="topology"),
+    _described(
+        "recompute",
+        "recomputation",
+        lambda t: f"{t.recompute if t.recompute != 'none' else 'no'} recompute",
+        subject="topology",
+    ),
     _described(
         "partition",
         "pipeline partition",
         lambda t: {
             "layers": "layers spread evenly over the stages",
-            "embedding": "pipeline partitioning that counts embedding and output layer",
+            "embedding": "a pipeline partition that counts embedding and output as layers",
             "layout": "fewer layers on the last pipeline stage",
         }[t.partition],
         subject="topology",
@@ -314,7 +331,7 @@ _TOPOLOGY: Final = (
     _described(
         "hsdp",
         "replica groups",
-        lambda t: f"{t.hsdp} replica groups of hybrid sharding" if t.hsdp > 1 else "no replica groups",
+        lambda t: f"hybrid sharding with {t.hsdp} replica groups" if t.hsdp > 1 else "no hybrid sharding",
         subject="topology",
     ),
 )

@@ -300,8 +300,8 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     "rotary_scaling": expressed(
         "--use-rope-scaling, --rotary-seq-len-interpolation-factor, --position-embedding-type yarn",
         _scaling,
-        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by whole numbers, yarn of whole heads in "
-        "halves, with latent attention from 4096 tokens with betas 32 and 1",
+        only="llama3 by 8 with factors 1 and 4 from 8192 tokens, linear by integers, non-interleaved yarn over whole "
+        "heads, with latent attention from 4096 tokens with betas 32 and 1",
         accepts=_has_scaling,
     ),
     "sliding_window": expressed(

@@ -107,7 +107,7 @@ _SHARED: Final[Mapping[str, Treatment]] = {
     "norm_epsilon": numeric("--layernorm-epsilon", "norm_epsilon"),
     "qk_norm": trains_only("none", lambda r: not r.workload.model.qk_norm),
     "rotary_interleaved": trains_only(
-        "pairs of halves", lambda r: not (is_rotary(r) and r.workload.model.rotary_interleaved)
+        "non-interleaved pairs", lambda r: not (is_rotary(r) and r.workload.model.rotary_interleaved)
     ),
     "rotary_skip": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_skip)),
     "rotary_scaling": trains_only("none", lambda r: not (is_rotary(r) and r.workload.model.rotary_scaling)),
@@ -125,7 +125,7 @@ _NOT_ROTATED: Final = trains_only("without rotary positions", lambda _: True)
 _DEEPSPEED: Final[Mapping[str, Treatment]] = {
     **_SHARED,
     "kv_heads": trains_only(
-        "a key/value head per head",
+        "one key/value head per query head",
         _has_own_kv_heads,
         "it cuts the projection of queries, keys and values into three equal parts",
     ),
@@ -200,7 +200,7 @@ _DEEPSPEED: Final[Mapping[str, Treatment]] = {
 
 _BLOOM: Final[Mapping[str, Treatment]] = {
     **_SHARED,
-    "kv_heads": trains_only("a key/value head per head", _has_own_kv_heads),
+    "kv_heads": trains_only("one key/value head per query head", _has_own_kv_heads),
     "activation": expressed(
         "--glu-activation, --no-bias-gelu-fusion",
         _bloom_activation,

@@ -180,12 +180,12 @@ def _unlike_latent(run: ProductionRun) -> str:
         return ""
     refused = {
         "positions other than rotary": model.positions != "rotary",
-        "rotary pairs that are not neighbors": model.positions == "rotary" and not model.rotary_interleaved,
+        "non-interleaved rotary pairs": model.positions == "rotary" and not model.rotary_interleaved,
         f"rotary fraction {model.rotary_fraction:g}": model.rotary_fraction != 1,
         "layers without a rotary embedding": model.rotary_skip,
         "norms other than RMSNorm": model.norm != "rmsnorm",
         "norms without biases": not model.norm_bias,
-        f"norms of latent vectors with epsilon {model.latent.norm_epsilon:g} and others with {model.norm_epsilon:g}": (
+        f"norm epsilon {model.latent.norm_epsilon:g} for latent vectors and {model.norm_epsilon:g} elsewhere": (
             model.latent.norm_epsilon != model.norm_epsilon
         ),
         "a norm of queries and keys": model.qk_norm,
@@ -254,7 +254,7 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--multi-latent-attention, --q-lora-rank, --kv-lora-rank, --qk-head-dim, --qk-pos-emb-head-dim, --v-head-dim, "
         "--rope-type",
         _latent,
-        only="RMSNorm with one epsilon everywhere, rotary pairs of neighbors, no biases",
+        only="RMSNorm with one epsilon everywhere, interleaved rotary pairs, no biases",
         accepts=lambda run: not _unlike_latent(run),
         because=_unlike_latent,
     ),

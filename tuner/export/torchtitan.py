@@ -244,7 +244,7 @@ _LABELS: Final[Mapping[str, str]] = {
     "norm_bias": "the default",
     "final_norm": "a final norm",
     "parallel_attention": "attention, then MLP",
-    "rotary_interleaved": "pairs of halves",
+    "rotary_interleaved": "non-interleaved pairs",
     "rotary_local_base": "one base for all layers",
     "attention_scale": "the default, 1 / sqrt(head size)",
     **dict.fromkeys(("rotary_fraction", "embedding_scale", "residual_scale", "logit_scale"), "1"),
