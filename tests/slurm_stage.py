@@ -9,7 +9,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from tests import slurm_cluster
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
+from tests.stages import TOPOLOGIES, Behaviour, job_in
 from tuner.launch import Job
 from tuner.launch.program import ProcessSpec
 from tuner.launch.slurm.allocation import Allocation
@@ -62,15 +62,8 @@ class _Cluster:
     ) -> Job:
         """Return a job of one node."""
         number = next(self._numbers)
-        return Job(
-            number=number,
-            tag=uuid4().hex,
-            folder=folder or self.folder / f"{number:04d}-{behaviour}",
-            workload=WORKLOAD,
-            cluster=CLUSTER,
-            topology=TOPOLOGIES[behaviour],
-            iterations=iterations,
-        )
+        folder = folder or self.folder / f"{number:04d}-{behaviour}"
+        return job_in(folder, number=number, tag=uuid4().hex, topology=TOPOLOGIES[behaviour], iterations=iterations)
 
     def queries(self) -> int | None:
         """Return how often the queue was read."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import pytest
 
@@ -39,6 +39,20 @@ OUTCOMES: dict[Behaviour, Outcome] = {
     "crash": Outcome.CRASHED,
     "hang": Outcome.HUNG,
 }
+
+
+def job_in(
+    folder: Path,
+    *,
+    number: int = 0,
+    tag: str = "t",
+    topology: Topology = TOPOLOGIES["good"],
+    workload: Workload = WORKLOAD,
+    cluster: Cluster = CLUSTER,
+    **more: Any,
+) -> Job:
+    """Return a job with this folder."""
+    return Job(number=number, tag=tag, folder=folder, workload=workload, cluster=cluster, topology=topology, **more)
 
 
 class Stage(Protocol):
@@ -81,15 +95,9 @@ class Virtual:
         self, behaviour: Behaviour = "good", *, iterations: tuple[int, ...] = (2,), folder: Path | None = None
     ) -> Job:
         number = next(self._numbers)
-        return Job(
-            number=number,
-            tag=f"{self.tags}-{number}",
-            folder=folder or self.folder / f"{number:04d}-{behaviour}",
-            workload=WORKLOAD,
-            cluster=CLUSTER,
-            topology=TOPOLOGIES[behaviour],
-            iterations=iterations,
-        )
+        folder = folder or self.folder / f"{number:04d}-{behaviour}"
+        tag, topology = f"{self.tags}-{number}", TOPOLOGIES[behaviour]
+        return job_in(folder, number=number, tag=tag, topology=topology, iterations=iterations)
 
     def queries(self) -> int | None:
         return None

@@ -12,6 +12,7 @@ import pytest
 
 from tests.conftest import Run
 from tests.launch.test_local import ended, processes
+from tests.stages import job_in
 from tests.workers import WORKLOAD, needs_deepspeed
 from tuner.core import catalog
 from tuner.core.domain import Topology
@@ -28,14 +29,8 @@ WORKER = WorkerProgram(configure=lambda job: ds_config(job.workload, job.topolog
 
 
 def job(folder: Path, topology: Topology) -> Job:
-    return Job(
-        number=0,
-        tag=f"hosts-{folder.name}",
-        folder=folder / "0000",
-        workload=WORKLOAD,
-        cluster=catalog.cluster("bloom-48"),
-        topology=topology,
-    )
+    cluster = catalog.cluster("bloom-48")
+    return job_in(folder / "0000", tag=f"hosts-{folder.name}", topology=topology, workload=WORKLOAD, cluster=cluster)
 
 
 def test_a_hostfile_is_read_like_deepspeed_does(tmp_path: Path) -> None:

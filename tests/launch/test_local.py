@@ -20,7 +20,7 @@ import pytest
 
 from tests.conftest import ROOT
 from tests.disks import small_disk
-from tests.stages import CLUSTER, TOPOLOGIES, TRAINER, WORKLOAD, template
+from tests.stages import TRAINER, job_in, template
 from tuner.core.errors import LaunchError, MissingDependency
 from tuner.core.outcomes import Outcome
 from tuner.launch import Job, JobResult, JobState
@@ -34,14 +34,7 @@ SOON = 2.0
 
 
 def job(folder: Path, number: int = 0) -> Job:
-    return Job(
-        number=number,
-        tag=f"tag-{os.getpid()}-{time.monotonic_ns()}",
-        folder=folder / f"{number:04d}",
-        workload=WORKLOAD,
-        cluster=CLUSTER,
-        topology=TOPOLOGIES["good"],
-    )
+    return job_in(folder / f"{number:04d}", number=number, tag=f"tag-{os.getpid()}-{time.monotonic_ns()}")
 
 
 @contextmanager

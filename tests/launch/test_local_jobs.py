@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.launch.test_local import ended, printed, processes, until
+from tests.stages import job_in
 from tests.workers import WORKLOAD, needs_deepspeed, tiny
 from tuner.core import catalog
 from tuner.core.domain import Topology
@@ -34,17 +35,9 @@ LONG = 300
 
 
 def assigned(folder: Path, topology: Topology, **rest: Any) -> Job:
-    return Job(
-        **{
-            "number": 0,
-            "tag": f"worker-{os.getpid()}-{time.monotonic_ns()}",
-            "folder": folder / "0000",
-            "workload": WORKLOAD,
-            "cluster": catalog.cluster("bloom-48"),
-            "topology": topology,
-            **rest,
-        }
-    )
+    tag = f"worker-{os.getpid()}-{time.monotonic_ns()}"
+    usual: dict[str, Any] = {"workload": WORKLOAD, "cluster": catalog.cluster("bloom-48")}
+    return job_in(folder / "0000", tag=tag, topology=topology, **usual | rest)
 
 
 def worker(timeout: float = 600.0, **changes: Any) -> WorkerProgram:

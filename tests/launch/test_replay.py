@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour, answer, job_in
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Measurement, Outcome
@@ -20,14 +20,7 @@ GOOD = TOPOLOGIES["good"]
 
 
 def job(folder: Path, number: int, topology: Topology = GOOD, workload: Workload = WORKLOAD) -> Job:
-    return Job(
-        number=number,
-        tag=f"t{number}",
-        folder=folder / str(number),
-        workload=workload,
-        cluster=CLUSTER,
-        topology=topology,
-    )
+    return job_in(folder / str(number), number=number, tag=f"t{number}", topology=topology, workload=workload)
 
 
 def run(cluster: ReplayLauncher, what: Job) -> JobResult:

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from tests.conftest import ROOT
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
+from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, job_in
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError, LaunchError
@@ -36,14 +36,7 @@ GOOD = TOPOLOGIES["good"]
 
 
 def job(folder: Path, number: int, topology: Topology = GOOD) -> Job:
-    return Job(
-        number=number,
-        tag=f"t{number}",
-        folder=folder / str(number),
-        workload=WORKLOAD,
-        cluster=CLUSTER,
-        topology=topology,
-    )
+    return job_in(folder / str(number), number=number, tag=f"t{number}", topology=topology)
 
 
 def run(cluster: SimulatedLauncher, what: Job) -> JobResult:

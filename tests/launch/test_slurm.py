@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import ROOT
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
+from tests.stages import TOPOLOGIES, job_in
 from tuner.core.catalog import read_toml
 from tuner.core.errors import InputError
 from tuner.launch.contract import Job, JobState
@@ -57,14 +57,7 @@ FULL = SiteProfile(
 
 
 def job(folder: str = "/scratch/study/0001", tag: str = "0f3c") -> Job:
-    return Job(
-        number=1,
-        tag=tag,
-        folder=Path(folder),
-        workload=WORKLOAD,
-        cluster=CLUSTER,
-        topology=replace(TOPOLOGIES["good"], nodes=2, dp=8),
-    )
+    return job_in(Path(folder), number=1, tag=tag, topology=replace(TOPOLOGIES["good"], nodes=2, dp=8))
 
 
 def start(folder: str = "/scratch/study/0001", *, ranks: bool = True) -> ProcessSpec:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.slurm_stage import BY_NODE, Acting
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, Behaviour
+from tests.stages import TOPOLOGIES, Behaviour, job_in
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
@@ -78,17 +78,9 @@ class Within:
     def job(self, behaviour: Behaviour) -> Job:
         """Return a job of one node."""
         number = len(self.jobs)
-        self.jobs.append(
-            Job(
-                number=number,
-                tag=f"{os.getpid()}-{time.time_ns()}",
-                folder=self.folder / str(number),
-                workload=WORKLOAD,
-                cluster=CLUSTER,
-                topology=TOPOLOGIES[behaviour],
-            )
-        )
-        return self.jobs[-1]
+        folder, tag = self.folder / str(number), f"{os.getpid()}-{time.time_ns()}"
+        self.jobs.append(job := job_in(folder, number=number, tag=tag, topology=TOPOLOGIES[behaviour]))
+        return job
 
 
 def until(steps: SlurmStepLauncher, handle: str, right: Callable[[JobStatus], bool]) -> JobStatus:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.launch.test_slurm_arithmetic import Answering
 from tests.slurm_stage import BY_NODE, Acting
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
+from tests.stages import TOPOLOGIES, job_in
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError
 from tuner.core.outcomes import Outcome
@@ -62,14 +62,7 @@ class Steps:
         """Return a job of so many nodes."""
         number = len(list(self.folder.glob("*")))
         topology = replace(TOPOLOGIES["good"], nodes=nodes, dp=4 * nodes)
-        return Job(
-            number=number,
-            tag=f"t{number}",
-            folder=self.folder / str(number),
-            workload=WORKLOAD,
-            cluster=CLUSTER,
-            topology=topology,
-        )
+        return job_in(self.folder / str(number), number=number, tag=f"t{number}", topology=topology)
 
     def _spawn(self, program: str, command: list[str], environment: dict[str, str], **rest: Any) -> int:
         if self.cannot:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.launch.test_slurm_arithmetic import Answering, job_of, row
 from tests.slurm_stage import BY_NODE, Acting
-from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD
+from tests.stages import TOPOLOGIES, WORKLOAD, job_in
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, LaunchError, MissingDependency
 from tuner.launch.contract import Job, JobState
@@ -58,9 +58,7 @@ def launcher(clock: Clock, commands: SlurmCommands, *, nodes: int = 2, partition
 
 def job(folder: Path, nodes: int = 1) -> Job:
     topology = replace(TOPOLOGIES["good"], nodes=nodes, dp=4 * nodes)
-    return Job(
-        number=3, tag="t", folder=folder, workload=WORKLOAD, cluster=CLUSTER, topology=topology, iterations=(3, 4)
-    )
+    return job_in(folder, number=3, topology=topology, iterations=(3, 4))
 
 
 # -- commands
