@@ -329,5 +329,5 @@ def test_a_memory_budget_is_printed_in_its_unit(capsys: pytest.CaptureFixture[st
 def test_lines_skipped_for_one_reason_are_listed_together(capsys: pytest.CaptureFixture[str]) -> None:
     rows = [SimpleNamespace(line=line, skipped="why" if line % 2 else None) for line in range(15)]
     table: Any = SimpleNamespace(rows=[*rows, SimpleNamespace(line=20, skipped="else")])
-    print_skipped(table, more="; more")
+    print_skipped(table)
     assert capsys.readouterr().out == "lines 1, 3, 5, 7, 9 and 2 more skipped: why\nline 20 skipped: else\n"

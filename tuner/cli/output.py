@@ -100,8 +100,8 @@ _MAX_SKIPPED: Final = 10
 """Maximum number of reasons printed."""
 
 
-def print_skipped(table: Table, *, more: str) -> None:
-    """Print why rows of a table were skipped; `more` says where the remaining reasons are listed."""
+def print_skipped(table: Table) -> None:
+    """Print why rows of a table were skipped."""
     from tuner.core.text import counted, listed
 
     lines: dict[str, list[int]] = {}
@@ -112,7 +112,7 @@ def print_skipped(table: Table, *, more: str) -> None:
     for reason in reasons[:_MAX_SKIPPED]:
         print(f"line{'s' * (len(lines[reason]) > 1)} {listed(lines[reason], limit=5)} skipped: {reason}")
     if rest := sum(len(lines[reason]) for reason in reasons[_MAX_SKIPPED:]):
-        print(f"{counted(rest, 'more line')} skipped{more}")
+        print(f"{counted(rest, 'more line')} skipped; list the reasons with --json")
 
 
 def space_lines(space: Space, *, tokens_from: str | None = None, compares_frameworks: bool = False) -> list[str]:

@@ -22,7 +22,7 @@ from tuner.core.text import listed, shown
 from tuner.launch.contract import Job
 from tuner.launch.ds_config import ds_config, with_trainer_values
 from tuner.launch.log_tail import STEPS
-from tuner.launch.shell_syntax import check_file_name, check_shell_syntax
+from tuner.launch.shell_syntax import check_log_name, check_shell_syntax
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.logs import StepPattern
 
@@ -224,7 +224,7 @@ class CommandTemplate:
         for word in words:
             _check_fields(word)
         if log is not None:
-            check_file_name(log, "--log")
+            check_log_name(log)
             _check_fields(log, "--log")
         pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
         made = cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)

@@ -43,12 +43,12 @@ def check_shell_syntax(text: str) -> None:
         )
 
 
-def check_file_name(name: str, option: str) -> None:
-    """Raise `InputError` for the name of a folder, and for what a shell would expand."""
+def check_log_name(name: str) -> None:
+    """Raise `InputError` for a `--log` that is the name of a folder, and for what a shell would expand."""
     if name.rpartition("/")[2] in ("", ".", ".."):
-        raise InputError(f"{option} must name a file (got {shown(name)}).")
+        raise InputError(f"--log must name a file (got {shown(name)}).")
     if expanded := _expansion(name):
-        raise InputError(f"{option} is read without a shell, which {expanded} needs: write its value.")
+        raise InputError(f"--log is read without a shell, which {expanded} needs: write its value.")
 
 
 def _scripts(words: Iterable[str]) -> set[str]:

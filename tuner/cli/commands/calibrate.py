@@ -102,5 +102,5 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
             print(f"{figures} {times} times the estimates (median): check their unit with tuner audit")
     if assumed := assumptions(learnt.table):
         print(assumed)
-    print_skipped(learnt.table, more="; list the reasons with --json")
+    print_skipped(learnt.table)
     print(f"wrote {output}; pass it to other commands with --calibration")

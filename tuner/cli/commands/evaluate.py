@@ -124,7 +124,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     print()
     if made.calibrated_on and len(made.calibrated_on) == len(made.guesses):
         print("no row is left to score: --calibrate-rows takes all rows of every group")
-        print_skipped(made.table, more="; list the reasons with --json")
+        print_skipped(made.table)
         return
     summaries = {"all": made.summary, **(made.groups if len(made.groups) > 1 else {})}
     time = ("Timed", "Median err", "Mean err", "Tau", "Regret", "Pairs", "In 80%")
@@ -134,7 +134,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
         left=("Group",),
         spare=("In 80%", "Pairs", "Regret"),
     )
-    print_skipped(made.table, more="; list the reasons with --json")
+    print_skipped(made.table)
 
 
 def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
