@@ -38,7 +38,7 @@ from tuner.launch.virtual.simulated import START_UP, SimulatedLauncher
 from tuner.report.style import BLUE, VERMILLION, figure, look
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import REPEAT_DEVIATION
-from tuner.search.reduced import ReducedSize, gap_covariance
+from tuner.search.extrapolation import ReducedSize, gap_covariance
 from tuner.space.build import space_for
 from tuner.study.ranking import DAY, INTERVAL
 from tuner.tables import read_table

@@ -13,8 +13,8 @@ import pytest
 
 from tests.audit.tables_of import evidence_of
 from tests.search.stand_in import surrogate_of
-from tests.search.test_reduced import SMALL as REDUCED
-from tests.search.test_reduced import pool
+from tests.search.test_extrapolation import SMALL as REDUCED
+from tests.search.test_extrapolation import pool
 from tuner.core.domain import MemoryKind
 from tuner.core.errors import InputError, MissingDependency, NothingUsable, StudyError, UnknownName
 from tuner.core.fidelity import Fidelity

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.audit.checks import audit
-from tuner.audit.logged import audit_run
+from tuner.audit.log_checks import audit_run
 from tuner.audit.measure import differences
 from tuner.audit.repair import Finding, fixed
 from tuner.audit.subject import subject_of

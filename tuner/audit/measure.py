@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tuner.audit.delivery import Delivery, delivered, mismatch, read_expected
-from tuner.audit.logged import Contradiction
+from tuner.audit.log_checks import Contradiction
 from tuner.audit.subject import Subject, subject_of
 from tuner.core.columns import Columns
 from tuner.core.outcomes import Measurement

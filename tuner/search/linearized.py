@@ -10,8 +10,8 @@ import numpy as np
 from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.residual_features import Features
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.search.extrapolation import ReducedRun, ReducedSize
 from tuner.search.observations import Observation
-from tuner.search.reduced import ReducedRun, ReducedSize
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

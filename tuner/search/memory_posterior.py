@@ -30,9 +30,9 @@ from tuner.search.constants import (
     SHOWN_MEMORY_DEVIATION,
     SURPRISED_MEMORY_WEIGHT,
 )
+from tuner.search.extrapolation import ReducedSize
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.observations import Observation
-from tuner.search.reduced import ReducedSize
 
 
 class MemoryPosterior:

@@ -26,9 +26,9 @@ from tuner.search.constants import (
     TRUST_STEP,
     UNSURE_CHANCES,
 )
+from tuner.search.extrapolation import gap_covariance
 from tuner.search.linearized import LinearizedModel
 from tuner.search.observations import Observation, Trust
-from tuner.search.reduced import gap_covariance
 from tuner.search.time_prior import TRENDS, TimePrior
 
 

@@ -19,7 +19,7 @@ from tuner.search.constants import (
     OUTLIER_DEVIATIONS,
     REPEAT_DEVIATION,
 )
-from tuner.search.reduced import ReducedRun, ReducedSize
+from tuner.search.extrapolation import ReducedRun, ReducedSize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

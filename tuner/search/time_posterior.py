@@ -21,11 +21,11 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.normal import truncated
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import OUTLIER_DEVIATIONS, RECORD_LENGTH, REPEAT_DEVIATION
+from tuner.search.extrapolation import ReducedRun, ReducedSize, gap_covariance
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.linearized import LinearizedModel
 from tuner.search.model_error import Record
 from tuner.search.observations import Jobs, Observation, Runs, Surprise
-from tuner.search.reduced import ReducedRun, ReducedSize, gap_covariance
 from tuner.search.time_prior import TimePrior, logarithms, moved, trends_of
 
 

@@ -13,8 +13,8 @@ from tuner.costmodel.calibration import Calibration, prior_deviations
 from tuner.costmodel.residual_features import SHARED_VARIANCE, SMOOTH, Features, covariance
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.search.constants import ELSEWHERE_DEVIATION, FORECAST_DEVIATION, OWN_DEVIATION
+from tuner.search.extrapolation import gap_covariance
 from tuner.search.observations import Jobs, Observation, Trust
-from tuner.search.reduced import gap_covariance
 
 TRENDS: Final = tuple(SMOOTH.index(name) for name in ("tp", "pp", "micro_batch"))
 """Columns of the smooth features along which the model's error may grow or shrink steadily."""

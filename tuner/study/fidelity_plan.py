@@ -18,8 +18,8 @@ from tuner.launch.contract import Job, Launcher
 from tuner.search.acquisition import Suggestion, improvement, net_saving
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import MAX_FIRST_RISK
+from tuner.search.extrapolation import ReducedSize
 from tuner.search.fidelities import fidelities
-from tuner.search.reduced import ReducedSize
 from tuner.search.time_posterior import revealed
 from tuner.study.job_costs import JobCosts
 from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS

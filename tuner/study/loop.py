@@ -22,6 +22,7 @@ from tuner.planning.memory_remedies import memory_remedy
 from tuner.search.candidates import CandidatePool
 from tuner.search.pruner import Referee
 from tuner.space.space import Tally
+from tuner.study.failure_streaks import Streaks
 from tuner.study.fidelity_plan import job_of, plan_of
 from tuner.study.limits import trust_for
 from tuner.study.ranking import DAY, noise
@@ -32,7 +33,6 @@ from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, released, this_worker
 from tuner.study.store.trial import Proposal, Trial, record_ending, retry_folder, write_job_file
 from tuner.study.store.trial_store import TrialStore
-from tuner.study.streaks import Streaks
 from tuner.study.watchdog import StopDecision, Watchdog, verdict
 
 MAX_POLL_INTERVAL: Final = 20.0

@@ -16,9 +16,9 @@ from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
 from tuner.search.acquisition import Suggestion, shortlist
 from tuner.search.candidates import CandidatePool
+from tuner.search.extrapolation import ReducedRun, ReducedSize
 from tuner.search.observations import Observation, Trust
 from tuner.search.parameter_space import ParameterSpace
-from tuner.search.reduced import ReducedRun, ReducedSize
 from tuner.search.samplers import Proposer, proposer
 from tuner.search.surrogate import Surrogate
 from tuner.search.time_posterior import revealed

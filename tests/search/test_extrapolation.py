@@ -24,9 +24,9 @@ from tuner.search.constants import (
     SURPRISED_MEMORY_WEIGHT,
     TERM_DEVIATIONS,
 )
+from tuner.search.extrapolation import ReducedRun, ReducedSize, _shares, gap_covariance
 from tuner.search.fidelities import fidelities
 from tuner.search.observations import Observation
-from tuner.search.reduced import ReducedRun, ReducedSize, _shares, gap_covariance
 from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 

@@ -8,7 +8,7 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult
 from tuner.logs.signature import NOT_A_NUMBER
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
-from tuner.study.streaks import Streaks
+from tuner.study.failure_streaks import Streaks
 
 MISSING, RAISED = "a dependency is missing", "an exception ended a rank"
 

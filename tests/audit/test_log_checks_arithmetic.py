@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tuner.audit.logged import Contradiction, audit_run
+from tuner.audit.log_checks import Contradiction, audit_run
 from tuner.audit.measure import _rows
 from tuner.logs import Iteration, LogRun
 from tuner.logs.choice import averaging, of_job
