@@ -5,7 +5,7 @@ Element-wise work is counted in bytes moved per token and column of hidden; see 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -124,30 +124,19 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     exposed = exposed_back = np.zeros_like(scores)
     if (columns.cp > 1).any():
         exposed, exposed_back = context_exchanges(columns, tokens, site, links, (scores, scores_back))
-    host = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1) * (framework.cuda_graph == "none")
     ahead = forward + scores + exposed + moved + cast + collectives
     back = (
         backward + scores_back + exposed_back + BACKWARD_TRAFFIC_RATIO * moved + cast_back + collectives_back + upkeep
     )
-    launches: tuple[Any, Any] = (host, host)
-    if beside is not None and framework.cuda_graph == "full":
-        nothing = np.zeros_like(ahead)
-        beside = replace(beside, host=(nothing, nothing), waits=nothing)
     if beside is not None:
         ahead, back = ahead + beside.forward, back + beside.backward
-        launches = (host + beside.host[0], host + beside.host[1])
-    own = HOST_SECONDS if framework.cuda_graph == "none" else (0.0, 0.0)
-    pace = host_pace(gpu, site)
-    waits = np.maximum(0, (own[0] + launches[0]) * pace - ahead)
-    if beside is not None:
-        waits = np.maximum(waits, beside.waits)
+    waits, waits_back = _waits(columns, site, (ahead, back), beside)
     again: Any = 0.0
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
             again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
         else:
             again = _again(columns, tokens, site, ffn, scores + exposed, beside)
-    waits_back = np.maximum(0, (own[1] + launches[1]) * pace - back)
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,
@@ -162,6 +151,22 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
             np.where(columns.granularity == SELECTIVE, again, 0.0),
         ),
     )
+
+
+def _waits(columns: Columns, site: SiteFactors, passes: Passes, beside: RoutedPart | None) -> Passes:
+    """Estimate the time in each pass in which the GPU waits for the host, which launches its kernels."""
+    graph, pace = terms_of(columns.workload).cuda_graph, host_pace(columns.cluster.gpu, site)
+    collectives = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1) * (graph == "none")
+    layer = HOST_SECONDS if graph == "none" else (0.0, 0.0)
+    routed: Any = (0.0, 0.0)
+    least: Any = 0.0
+    if beside is not None and graph != "full":
+        routed, least = beside.host, beside.waits
+    ahead, back = (
+        (own + (collectives + other)) * pace - seconds
+        for own, other, seconds in zip(layer, routed, passes, strict=True)
+    )
+    return np.maximum(least, ahead), np.maximum(0, back)
 
 
 def _again(
