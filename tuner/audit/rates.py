@@ -215,24 +215,19 @@ def _unexplained(evidence: Evidence, case: PrintedRow, unit: Unit, words: str) -
         printed_off = abs(math.log(case.seconds / expected.seconds))
         implied_off = abs(math.log(float(seconds) / expected.seconds))
         tolerance = max(0.05, 3 * expected.spread)
-        if printed_off < tolerance and implied_off > 2 * tolerance:
-            return about(
-                row,
-                check="tflops",
-                severity="error",
-                message=f"{words}; its seconds agree with similar rows",
-                suggestion=f"tflops={right}",
-                cells={"tflops": right},
-            )
-        if implied_off < tolerance and printed_off > 2 * tolerance:
-            return about(
-                row,
-                check="tflops",
-                severity="error",
-                message=f"{words}; its TFLOPs agree with similar rows",
-                suggestion=f"sec_per_iter={seconds}",
-                cells={"sec_per_iter": seconds},
-            )
+        for agreeing, off, other_off, column, repaired in (
+            ("seconds", printed_off, implied_off, "tflops", right),
+            ("TFLOPs", implied_off, printed_off, "sec_per_iter", seconds),
+        ):
+            if off < tolerance and other_off > 2 * tolerance:
+                return about(
+                    row,
+                    check="tflops",
+                    severity="error",
+                    message=f"{words}; its {agreeing} agree with similar rows",
+                    suggestion=f"{column}={repaired}",
+                    cells={column: repaired},
+                )
     return about(
         row,
         check="tflops",
