@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.export.megatron_namespace import parsed
-from tests.export.test_export import SITE, any_run, bloom
+from tests.export.test_export import SITE, any_run, bloom, exported
 from tuner.core.domain import Framework
 from tuner.core.frameworks import FRAMEWORKS, record_of
 from tuner.core.offload import Offload
@@ -22,8 +22,6 @@ from tuner.planning.plan import plan
 from tuner.space.build import space_for
 
 LLAMA: dict[str, Any] = {"model": "tests/data/huggingface/llama-3.1-8b.json", "gpu": "H100-80GB-SXM", "nodes": 2}
-BY_BRIDGE = "megatron-bridge"
-"""The format that does not support offload."""
 
 
 def offloading(offload: Offload, framework: Framework, **topology: Any) -> ProductionRun:
@@ -57,6 +55,15 @@ def test_megatrons_flags_offload_the_optimizer() -> None:
         assert found.optimizer_offload_fraction == share
 
 
+@pytest.mark.parametrize(("offload", "share"), [("none", None), ("optimizer", "1.0"), ("optimizer-25", "0.25")])
+def test_bridges_recipe_offloads_the_optimizer(offload: Any, share: str | None) -> None:
+    recipe = exported(offloading(offload, "megatron-core"), "megatron-bridge")["recipe.py"]
+    compile(recipe, "recipe.py", "exec")
+    assert ("config.optimizer.optimizer_cpu_offload = True" in recipe) is (share is not None)
+    assert (f"config.optimizer.optimizer_offload_fraction = {share}" in recipe) is (share is not None)
+    assert ("config.optimizer.use_precision_aware_optimizer = True" in recipe) is (share is not None)
+
+
 def test_megatron_deepspeeds_flags_follow_its_config() -> None:
     run = bloom("tp8-pp1-dp4-mbs1-z3")
     run = replace(
@@ -88,7 +95,7 @@ def test_fsdp_offloads_parameters_gradients_and_states_only_together() -> None:
 
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_ranked_topologies_with_offload_are_exported(framework: Framework) -> None:
-    """All formats of a framework support its first hundred topologies; Bridge's refuses offload of the optimizer."""
+    """All formats of a framework support its first hundred topologies."""
     space = space_for(
         **LLAMA, framework=framework, global_batch=512, settings=["offload=optimizer,optimizer+parameters"]
     )
@@ -97,8 +104,7 @@ def test_ranked_topologies_with_offload_are_exported(framework: Framework) -> No
     runs = [any_run(space.workload, space.cluster, row.topology) for row in plan(space, top=100).top]
     for name in record.formats:
         reasons = {reason for run in runs for reason in FORMATS[name].refusals(run, ExportOptions(site=SITE))}
-        about = {reason for reason in reasons if "offload" in reason}
-        assert about == ({"offload of the optimizer"} if name == BY_BRIDGE else set()), name
+        assert not {reason for reason in reasons if "offload" in reason}, name
 
 
 def test_replica_groups_divide_the_data_parallel_ranks() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from tests.conftest import Run
 from tests.export.megatron_namespace import parsed
-from tests.export.test_export import any_run
+from tests.export.test_export import any_run, exported
 from tests.launch.test_megatron_offload import MEGATRON_ARGUMENTS
 from tuner.core.columns import Columns
 from tuner.core.domain import Optimizer
@@ -109,6 +109,12 @@ def test_megatrons_flags_have_the_moments_in_bf16() -> None:
     assert (found.optimizer, found.exp_avg_dtype, found.exp_avg_sq_dtype) == ("adam", "bf16", "bf16")
     assert found.use_precision_aware_optimizer
     assert (found.adam_beta1, found.adam_beta2) == (0.9, 0.95)
+    recipe = exported(run, "megatron-bridge")["recipe.py"]
+    compile(recipe, "recipe.py", "exec")
+    assert "import torch\n" in recipe
+    assert "    config.optimizer.exp_avg_sq_dtype = torch.bfloat16\n" in recipe
+    assert "    config.optimizer.use_precision_aware_optimizer = True\n" in recipe
+    assert "    config.optimizer.optimizer = 'adam'\n" in recipe
     for change in ({"zero": 0}, {"offload": "optimizer"}):
         refused = replace(run, topology=replace(topology, **change))
         assert any("optimizer" in reason for reason in MEGATRON_CORE.refusals(refused, ExportOptions()))

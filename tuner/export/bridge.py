@@ -34,7 +34,7 @@ from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers.megatron_lm import core_exchange, stage_layout
+from tuner.launch.trainers.megatron_lm import core_exchange, offloading, stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -240,7 +240,12 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
     "micro_batch": expressed("`train.micro_batch_size`"),
     "tokens": expressed("`train.train_iters`"),
     "ramp": trains_only("none", lambda r: r.workload.ramp is None),
-    "optimizer": trains_only("adam", lambda r: r.workload.optimizer == "adam"),
+    "optimizer": expressed(
+        "`optimizer.optimizer`, `optimizer.use_precision_aware_optimizer`, `optimizer.exp_avg_dtype`, "
+        "`optimizer.exp_avg_sq_dtype`",
+        only="adam, or adam-bf16 with ZeRO 1 and without offload",
+        accepts=lambda r: r.workload.optimizer != "sgd" and _CORE["optimizer"].accepts(r),
+    ),
     "precision": expressed(
         "`mixed_precision`",
         only="bf16, fp16, fp4, and fp8 except rowwise scaling",
@@ -277,7 +282,12 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         accepts=_CORE["sequence_parallel"].accepts,
     ),
     "zero": expressed("`ddp.use_distributed_optimizer`", only="0, 1"),
-    "offload": trains_only("none", lambda r: r.topology.offload == "none"),
+    "offload": expressed(
+        "`optimizer.optimizer_cpu_offload`, `optimizer.optimizer_offload_fraction`, "
+        "`optimizer.overlap_cpu_optimizer_d2h_h2d`, `optimizer.use_precision_aware_optimizer`",
+        only=_CORE["offload"].only,
+        accepts=_CORE["offload"].accepts,
+    ),
     "recompute": _from_flags("recompute"),
     "moe_overlap": expressed("`comm_overlap.overlap_moe_expert_parallel_comm`"),
     "partition": expressed(
@@ -339,16 +349,29 @@ def _optimizer(run: ProductionRun) -> Settings:
     Megatron's scheduler sets the optimizer's weight decay in every step, from `start_weight_decay` and
     `end_weight_decay`.
     """
-    flags = flag_table("megatron-core").parsed([("--optimizer", run.workload.optimizer), *training_flags(run)])
-    decay = flags.weight_decay
+    flags = flag_table("megatron-core").parsed([("--optimizer", "adam"), *training_flags(run)])
+    decay, moments = flags.weight_decay, ("exp_avg_dtype", "exp_avg_sq_dtype")
+    in_bf16 = run.workload.optimizer == "adam-bf16"
     return [
         *((f"optimizer.{name}", repr(getattr(flags, name))) for name in _OPTIMIZER),
+        *([("optimizer.use_precision_aware_optimizer", "True")] * in_bf16),
+        *((f"optimizer.{name}", "torch.bfloat16") for name in moments if in_bf16),
         ("scheduler.start_weight_decay", repr(decay)),
         ("scheduler.end_weight_decay", repr(decay)),
         ("scheduler.lr_decay_style", repr(flags.lr_decay_style)),
         ("scheduler.lr_decay_iters", repr(run.iterations)),
         ("scheduler.lr_warmup_iters", repr(round(WARM_UP_SHARE * run.iterations))),
     ]
+
+
+def _offload(run: ProductionRun) -> Settings:
+    """Return the fields of the optimizer in main memory, which are named as Megatron-LM's arguments."""
+    flags = flag_table("megatron-core").parsed(offloading(run.topology))
+    names = (
+        *("optimizer_cpu_offload", "optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d"),
+        "use_precision_aware_optimizer",
+    )
+    return [(name, repr(getattr(flags, name))) for name in names] if run.topology.offload != "none" else []
 
 
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
@@ -363,6 +386,7 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             yarn=[one for one in settings if one[0].startswith(_YARN)],
             precision=precision,
             precision_fields=precision_fields(run),
+            offload=_offload(run),
             optimizer=_optimizer(run),
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
