@@ -325,9 +325,10 @@ def test_a_site_is_written_whole_or_not_at_all(learnt: Calibration, tmp_path: Pa
     """If a site file cannot be written, neither a partial nor a temporary file is left."""
     write_site(tmp_path / "site.toml", learnt, source="x")
     assert [path.name for path in tmp_path.iterdir()] == ["site.toml"]
-    with pytest.raises(InputError, match="cannot be written"):
-        write_site(tmp_path / "missing" / "site.toml", learnt, source="x")
+    with pytest.raises(InputError, match=r"site\.toml is no folder\.$"):
+        write_site(tmp_path / "site.toml" / "other.toml", learnt, source="x")
+    write_site(tmp_path / "new" / "site.toml", learnt, source="x")
     (tmp_path / "folder").mkdir()
     with pytest.raises(InputError, match="cannot be written"):
         write_site(tmp_path / "folder", learnt, source="x")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "site.toml"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["folder", "new", "site.toml"]

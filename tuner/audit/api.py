@@ -11,7 +11,7 @@ from tuner.audit.log_checks import audit_run
 from tuner.audit.measure import differences
 from tuner.audit.repair import Finding, fixed
 from tuner.audit.subject import subject_of
-from tuner.core.atomic_write import unwritten, write_whole
+from tuner.core.atomic_write import write_output
 from tuner.core.errors import InputError, TunerError
 from tuner.logs import Log, read_log
 from tuner.logs.files import log_lines
@@ -60,10 +60,7 @@ def audit_file(
         return FileAudit(name=str(file), findings=_of_log(found), runs=len(found.runs))
     findings = audit(found)
     if output is not None:
-        try:
-            write_whole(Path(output), fixed(found, findings))
-        except OSError as error:
-            raise unwritten(Path(output), error) from None
+        write_output(Path(output), fixed(found, findings))
     return FileAudit(name=found.name, findings=findings, rows=len(found.rows), unused_columns=unused_columns(found))
 
 

@@ -33,6 +33,15 @@ def write_whole(path: Path, content: str | bytes, *, mode: int | None = None) ->
         failed.pop_all()
 
 
+def write_output(path: Path, content: str | bytes) -> None:
+    """Write a file named by the user atomically, creating its folder; raise `InputError` or `DiskFull` if it fails."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, content)
+    except OSError as error:
+        raise unwritten(path, error) from None
+
+
 def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
     """Write all files into a folder, creating it, or none of them; make scripts executable.
 
@@ -67,7 +76,8 @@ def unwritten(path: Path, error: OSError, *, remedy: str = "") -> TunerError:
     """Return the error of a file that cannot be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedies = [*(["make room there"] if full else []), *([remedy] if remedy else [])]
-    text = f"{path} cannot be written: {error.strerror or error}" + (f"; {' or '.join(remedies)}." if remedies else ".")
+    reason = f"{error.filename} is no folder" if isinstance(error, FileExistsError) else error.strerror or error
+    text = f"{path} cannot be written: {reason}" + (f"; {' or '.join(remedies)}." if remedies else ".")
     return DiskFull(text) if full else InputError(text)
 
 

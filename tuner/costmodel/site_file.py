@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.atomic_write import unwritten, write_whole
+from tuner.core.atomic_write import write_output
 from tuner.core.catalog import read_toml, toml_of
 from tuner.core.domain import Cluster, Workload
 from tuner.core.errors import InputError, TunerWarning
@@ -32,10 +32,7 @@ _LARGEST_WHOLE: Final = 2.0**53
 
 def write_site(path: Path, calibration: Calibration, *, source: str) -> None:
     """Write the file whole or not at all."""
-    try:
-        write_whole(path, site_text(calibration, source=source))
-    except OSError as error:
-        raise unwritten(path, error) from None
+    write_output(path, site_text(calibration, source=source))
 
 
 def cost_model(calibration: str | Path | Calibration | None) -> CostModel:

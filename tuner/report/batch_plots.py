@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from tuner.core.atomic_write import unwritten, write_whole
+from tuner.core.atomic_write import write_output
 from tuner.core.errors import InputError
 from tuner.core.quantity import GIB
 from tuner.sizing.compare import Comparison
@@ -115,12 +115,9 @@ def _save(figure: Figure, path: Path) -> None:
     image = io.BytesIO()
     try:
         figure.savefig(image, dpi=110, format=path.suffix[1:] or "png")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, image.getvalue())
     except ValueError as error:
         raise InputError(f"cannot draw {path}: {error}.") from None
-    except OSError as error:
-        raise unwritten(path, error) from None
+    write_output(path, image.getvalue())
 
 
 def _memory(axis: Any, panel: Panel) -> None:

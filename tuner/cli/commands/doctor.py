@@ -69,7 +69,6 @@ def doctor(
         examined = examine(Path(runs), storage=storage, measure=measure)
     file = Path(output) if output else Path(runs) / "site.toml"
     if examined.calibration is not None:
-        file.parent.mkdir(parents=True, exist_ok=True)
         write_site(file, examined.calibration, source="tuner doctor --measure")
     if as_json:
         findings = [asdict(finding) for finding in (*examined.findings, *([job] if job else []))]
