@@ -55,6 +55,17 @@ def test_megatrons_flags_offload_the_optimizer() -> None:
         assert found.optimizer_offload_fraction == share
 
 
+def test_the_readme_names_the_main_memory_that_offload_takes() -> None:
+    """Weights, gradients and moments in fp32 of a node's shards: 8 billion parameters on two nodes, or half of them."""
+    text = exported(offloading("optimizer-50", "megatron-core"), "megatron-core")["README.md"]
+    share = offloading("optimizer", "megatron-core").workload.model.parameters / 2
+    assert (
+        f", offload of 50% of the optimizer, which takes {share * 16 / 2 / 2**30:,.0f} GiB of a node's main memory.\n"
+        in text
+    )
+    assert "main memory" not in exported(offloading("none", "megatron-core"), "megatron-core")["README.md"]
+
+
 @pytest.mark.parametrize(("offload", "share"), [("none", None), ("optimizer", "1.0"), ("optimizer-25", "0.25")])
 def test_bridges_recipe_offloads_the_optimizer(offload: Any, share: str | None) -> None:
     recipe = exported(offloading(offload, "megatron-core"), "megatron-bridge")["recipe.py"]

@@ -17,6 +17,7 @@ from typing import Final
 from tuner.core.domain import Topology
 from tuner.core.model import Model
 from tuner.core.precision import recipe_of
+from tuner.export.bridge_optimizer import offload_fields, optimizer_fields
 from tuner.export.bridge_precision import PRECISIONS, mixed_precision, precision_fields
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
@@ -28,13 +29,12 @@ from tuner.export.megatron_common import (
     is_rotary,
     is_windowed,
     position_type,
-    training_flags,
 )
 from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
-from tuner.export.production import WARM_UP_SHARE, ProductionRun
+from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers.megatron_lm import core_exchange, offloading, stage_layout
+from tuner.launch.trainers.megatron_lm import core_exchange, stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -335,43 +335,11 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
 }
 
 
-_OPTIMIZER: Final = ("optimizer", "lr", "min_lr", "weight_decay", "clip_grad", "adam_beta1", "adam_beta2", "adam_eps")
 _SWITCHED_ON: Final = (
     *("bias_dropout_fusion", "cross_entropy_loss_fusion", "masked_softmax_fusion", "persist_layer_norm"),
     "deallocate_pipeline_outputs",
 )
 """Fields that pretrain_gpt.py switches on and MLAModelProvider does not; they change memory, but not results."""
-
-
-def _optimizer(run: ProductionRun) -> Settings:
-    """Return the fields of optimizer and schedule, with the values of the Megatron-LM export.
-
-    Megatron's scheduler sets the optimizer's weight decay in every step, from `start_weight_decay` and
-    `end_weight_decay`.
-    """
-    flags = flag_table("megatron-core").parsed([("--optimizer", "adam"), *training_flags(run)])
-    decay, moments = flags.weight_decay, ("exp_avg_dtype", "exp_avg_sq_dtype")
-    in_bf16 = run.workload.optimizer == "adam-bf16"
-    return [
-        *((f"optimizer.{name}", repr(getattr(flags, name))) for name in _OPTIMIZER),
-        *([("optimizer.use_precision_aware_optimizer", "True")] * in_bf16),
-        *((f"optimizer.{name}", "torch.bfloat16") for name in moments if in_bf16),
-        ("scheduler.start_weight_decay", repr(decay)),
-        ("scheduler.end_weight_decay", repr(decay)),
-        ("scheduler.lr_decay_style", repr(flags.lr_decay_style)),
-        ("scheduler.lr_decay_iters", repr(run.iterations)),
-        ("scheduler.lr_warmup_iters", repr(round(WARM_UP_SHARE * run.iterations))),
-    ]
-
-
-def _offload(run: ProductionRun) -> Settings:
-    """Return the fields of the optimizer in main memory, which are named as Megatron-LM's arguments."""
-    flags = flag_table("megatron-core").parsed(offloading(run.topology))
-    names = (
-        *("optimizer_cpu_offload", "optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d"),
-        "use_precision_aware_optimizer",
-    )
-    return [(name, repr(getattr(flags, name))) for name in names] if run.topology.offload != "none" else []
 
 
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
@@ -386,8 +354,8 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             yarn=[one for one in settings if one[0].startswith(_YARN)],
             precision=precision,
             precision_fields=precision_fields(run),
-            offload=_offload(run),
-            optimizer=_optimizer(run),
+            offload=offload_fields(run),
+            optimizer=optimizer_fields(run),
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
     }

@@ -8,12 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from tuner.core.columns import Columns
 from tuner.core.documents import identity_document, model_notes, topology_document
 from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
+from tuner.core.offload import offload_words
 from tuner.core.quantity import GIB
 from tuner.core.text import token_count
 from tuner.launch.ds_config import LEARNING_RATE, Config, check, ds_config, with_trainer_values
 from tuner.launch.ds_config_file import based_on
+from tuner.space.rules.quantities import host_bytes
 
 if TYPE_CHECKING:
     from tuner.export.formats import ZeroPlusPlus
@@ -86,6 +89,14 @@ class ProductionRun:
     def iterations(self) -> int:
         """Return the number of optimizer steps in the whole training."""
         return math.ceil(self.samples / self.workload.global_batch)
+
+    @property
+    def offloaded(self) -> str:
+        """Return what is offloaded, and how much of a node's main memory it takes; empty for nothing."""
+        if self.topology.offload == "none":
+            return ""
+        taken = float(host_bytes(Columns.of([self.topology], self.workload, self.cluster))[0])
+        return f"{offload_words(self.topology.offload)}, which takes {taken / GIB:,.0f} GiB of a node's main memory"
 
     @property
     def segment(self) -> int:
