@@ -12,6 +12,7 @@ from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
 from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.space.nearest import distance
 from tuner.space.rules import RULES
@@ -138,3 +139,13 @@ def fitting_neighbours(space: Space, topology: Topology, model: CostModel) -> li
         ]
     nearest = np.array([point for _, _, point in sorted(found)[:FITTING_NEIGHBOURS]], dtype=np.int64)
     return costs(space.topologies(nearest), space.columns(nearest), model) if len(nearest) else []
+
+
+def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
+    """Return what rows are ranked by: seconds of training per FLOP of the model and token.
+
+    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
+    """
+    tokens = columns.global_batch * columns.workload.model.seq
+    own: FloatArray = training / (model_flops(columns) / tokens)
+    return own

@@ -17,8 +17,9 @@ from tuner.core.text import ResultTable, Tabular, column, either, four_digits, i
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import causal_flops, model_flops
 from tuner.costmodel.site_file import warn_of_mismatch
-from tuner.planning.cost import TopologyCost, costs
+from tuner.planning.cost import TopologyCost, costs, equal_compute
 from tuner.planning.memory_remedies import memory_remedy
+from tuner.planning.offload_hint import OffloadHint
 from tuner.space.relaxations import openings
 from tuner.space.rules import BY_NAME, frameworks_with_more
 from tuner.space.space import Space, Tally
@@ -97,13 +98,14 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
     started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or CostModel()
     points: IntArray = np.empty(0, dtype=np.int64)
     keys: FloatArray = np.empty((2, 0))
-    fitting = 0
+    fitting, offload = 0, OffloadHint(space)
     for block in space.blocks(tally):
         columns = space.columns(block)
         scores = known.score(columns)
         fitting += int(np.count_nonzero(scores.fits))
         points = np.concatenate([points, block])
         training = equal_compute(columns, scores.training)
+        offload.add(block, columns, scores, training)
         with np.errstate(divide="ignore"):
             expected = training / (1 - scores.out_of_memory)
         keys = np.concatenate([keys, np.stack([training, expected])], axis=1)
@@ -114,16 +116,19 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
         raise EmptySpace(why_empty(space, tally))
     if not top and tally.legal > MOST_ROWS:
         raise InputError(f"{tally.legal:,} rows are too many to list; limit them with --top, or pin axes with --set.")
-    points = points[np.lexsort((points, *keys))[:keep]]
+    first = np.lexsort((points, *keys))[:keep]
+    points, keys = points[first], keys[:, first]
     rows = costs(space.topologies(points), space.columns(points), known)
     remedy = "" if fitting else memory_remedy(space, known)
+    hints = [_overlap_hint(space, rows[0]), _masked_hint(space.columns(points[:1]), rows[0])]
+    hints += [offload.words(keys[0, 0], keys[1, 0], known)] if fitting else []
     return Plan(
         tally=tally,
         fitting=fitting,
         seconds=time.perf_counter() - started,
         top=tuple(rows),
         remedy=remedy,
-        hint=" ".join(filter(None, [_overlap_hint(space, rows[0]), _masked_hint(space.columns(points[:1]), rows[0])])),
+        hint=" ".join(filter(None, hints)),
     )
 
 
@@ -149,16 +154,6 @@ def _overlap_hint(space: Space, first: TopologyCost) -> str:
         f"The exchange of tokens takes {exchange:.0%} of the first row's time; --set moe_overlap=on,off also tries to "
         "overlap it."
     )
-
-
-def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
-    """Return what rows are ranked by: seconds of training per FLOP of the model and token.
-
-    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
-    """
-    tokens = columns.global_batch * columns.workload.model.seq
-    own: FloatArray = training / (model_flops(columns) / tokens)
-    return own
 
 
 def removal(rule: str, count: int, workload: Workload) -> str:

@@ -35,12 +35,17 @@ runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
 
 def host_bytes(columns: Columns) -> Any:
     """Return the bytes of a node's main memory that the offloaded states of its ranks take."""
-    model, ranks = columns.workload.model, columns.cluster.gpus_per_node
+    return OFFLOADED[columns.offload] * _HOST_BYTES * stepped(columns) * columns.cluster.gpus_per_node
+
+
+def stepped(columns: Columns) -> Any:
+    """Return the parameters whose states a rank has, of an average stage, if they are sharded."""
+    model = columns.workload.model
     tables = (1 if model.tied_embeddings else 2) * columns.padded_vocab * columns.hidden
     dense = columns.layers * columns.layer_matrices + tables
     share = (model.parameters - model.routed_parameters if model.experts else dense) / (columns.tp * columns.shards)
     share = share + model.routed_parameters / (columns.etp * columns.ep * columns.expert_shards)
-    return OFFLOADED[columns.offload] * _HOST_BYTES * share * ranks / columns.pp
+    return share / columns.pp
 
 
 def softmax_block(seq: int) -> int:
