@@ -55,7 +55,7 @@ def test_a_study_that_predates_nvlink_domains_continues_if_the_domain_is_the_nod
         assert len(loop.pool) == before
     wider = space_for(**described, allow=["tp-in-node"], nvlink_domain=16)
     with (
-        pytest.raises(StudyError, match=r"was started with cluster\.nvlink_domain none, not 16"),
+        pytest.raises(StudyError, match=r"was started with --nvlink-domain none, not 16"),
         open_loop(replace(settings, space=wider)),
     ):
         pass

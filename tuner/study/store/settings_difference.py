@@ -31,6 +31,32 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     return ""
 
 
+def as_options(difference: str) -> str:
+    """Return a difference with the option of the command line in place of the path of its setting, if it has one."""
+    path, _, values = difference.partition(" ")
+    section, _, name = path.rpartition(".")
+    if section == "axes":
+        return f"--set {name}={values}"
+    own = _OPTIONS.get(path) or (section in ("", "workload") and name in _NAMED_ALIKE and name)
+    return f"--{own.replace('_', '-')} {values}" if own else difference
+
+
+_NAMED_ALIKE: Final = frozenset(
+    {"launcher", "trainer", "command", "noise", "seed", "iterations", "drift", "global_batch", "precision", "attention"}
+    | {"tokens", "framework", "precision_recipe", "routing", "optimizer", "ramp"}
+)
+"""Settings with the name of their option."""
+_OPTIONS: Final[Mapping[str, str]] = {
+    "workload.model.name": "model",
+    "rules.allowed": "allow",
+    "cluster.nodes": "nodes",
+    "cluster.gpus_per_node": "gpus_per_node",
+    "cluster.nvlink_domain": "nvlink_domain",
+    "cluster.gpu.name": "gpu",
+}
+"""Options by the path of their setting, where the names differ."""
+
+
 def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the settings with present names of rules, without the policies at that time and what is unknown of the
     software.

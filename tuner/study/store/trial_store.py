@@ -30,7 +30,7 @@ from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import axis_value, shown
 from tuner.launch.contract import JobResult
 from tuner.study.store.outages import is_outage
-from tuner.study.store.settings_difference import OTHER_CONTENT, difference_of
+from tuner.study.store.settings_difference import OTHER_CONTENT, as_options, difference_of
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
 from tuner.study.store.trial import Proposal, Trial, lost, proposal_document, record_ending, result_document
@@ -98,9 +98,8 @@ class TrialStore:
             study._complete_creation(settings)
             difference = difference_of(study.settings, _as_stored(settings))
             if difference:
-                raise OtherStudy(
-                    f"study {name!r} was started with {difference}{_remedy(name, study.settings, difference)}."
-                )
+                remedy = _remedy(name, study.settings, difference)
+                raise OtherStudy(f"study {name!r} was started with {as_options(difference)}{remedy}.")
             refused.pop_all()
         return study
 
