@@ -34,3 +34,19 @@ def test_a_job_of_a_command_reports_its_steps_in_its_folder(tmp_path: Path) -> N
     found = program.prepare(job)
     assert found.environment["TUNER_STEPS"] == str(tmp_path / STEPS)
     assert (found.arguments, found.cwd, found.result) == (("train", "--mbs", "4", "1"), tmp_path, None)
+
+
+def test_ranks_have_the_threads_that_exported_scripts_give_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU those of the environment, or one; on a CPU one, because the ranks share its cores."""
+    job = Job(number=0, tag="t", folder=tmp_path, workload=WORKLOAD, cluster=catalog.cluster("bloom-48"), topology=ONE)
+    for stated, accelerator, threads in ((None, "cuda", "1"), ("12", "cuda", "12"), ("12", "cpu", "1")):
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        if stated:
+            monkeypatch.setenv("OMP_NUM_THREADS", stated)
+        program = WorkerProgram(
+            configure=lambda job: ds_config(job.workload, job.topology),
+            accelerator=accelerator,
+        )
+        assert program.prepare(job).environment["OMP_NUM_THREADS"] == threads

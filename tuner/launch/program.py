@@ -126,9 +126,8 @@ class WorkerProgram:
             timeout=self.timeout,
         )
         assignment.write(job.folder / "assignment.json")
-        environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1"}
-        if self.on_host:
-            environment["OMP_NUM_THREADS"] = "1"
+        threads = "1" if self.on_host else os.environ.get("OMP_NUM_THREADS", "1")  # as exported launch scripts set it
+        environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": threads}
         package_root = Path(__file__).resolve().parent.parent.parent
         return ProcessSpec(
             arguments=(
