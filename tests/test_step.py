@@ -89,7 +89,7 @@ with open(sys.argv[1], "w") as file:
 
 
 def test_a_study_is_measured_by_a_log_file(run: Run, tmp_path: Path) -> None:
-    """A study is measured by the trainer's log file; an existing file is renamed and not read."""
+    """A study is measured by the trainer's log file; one that a job of another study wrote is renamed and not read."""
     log = str(tmp_path / "logs/{key}/rank0.log")
     command = f"{trainer(WRITES)} {shlex.quote(log)}"
     words = ("--launcher", "local", "--command", command, "--log", log, "--runs", str(tmp_path / "runs"), *SMALL)

@@ -57,7 +57,7 @@ def test_a_file_that_no_job_wrote_is_left_alone(tmp_path: Path) -> None:
 
 def test_no_log_replaces_an_earlier_one(tmp_path: Path) -> None:
     """Those of earlier jobs, of another study too, stay under the first free name, and their links follow them."""
-    log, folders = tmp_path / "log", [tmp_path / "runs" / name for name in ("a/job0", "a/job1", "b/job0")]
+    log, folders = tmp_path / "log", [tmp_path / "runs" / name for name in ("a/jobs/0", "a/jobs/1", "b/jobs/0")]
     (tmp_path / "log.before-0001").write_text("the user's")
     for folder in folders:
         folder.mkdir(parents=True)

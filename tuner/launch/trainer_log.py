@@ -20,17 +20,23 @@ def link_log(folder: Path, log: Path) -> None:
             if not log.is_file():
                 raise LaunchError(f"--log {log} must name a file.")
             written = log.resolve()
-            earlier = [path for path in folder.parent.parent.glob(f"*/*/{TRAINER_LOG}") if path.resolve() == written]
+            earlier = [link for link in _links_beside(folder) if link.resolve() == written]
             if not earlier:
                 raise LaunchError(f"--log {log} exists, and no job wrote it; move it away, or name another file.")
             backups = (log.with_name(f"{log.name}.before-{number:04d}") for number in count())
             kept = log.rename(next(backup for backup in backups if not backup.exists())).resolve()
-            for other in earlier:
-                _point(other, kept)
+            for link in earlier:
+                _point(link, kept)
         log.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise LaunchError(f"--log {log} cannot be used: {error.strerror or error}.") from None
     _point(folder / TRAINER_LOG, log.resolve())
+
+
+def _links_beside(folder: Path) -> set[Path]:
+    """Return the links of all jobs of the study and of those beside it, whose jobs are in folders of one name."""
+    jobs = folder.parent
+    return {*jobs.glob(f"*/{TRAINER_LOG}"), *jobs.parent.parent.glob(f"*/{jobs.name}/*/{TRAINER_LOG}")}
 
 
 def _point(link: Path, target: Path) -> None:
