@@ -153,6 +153,24 @@ def test_without_the_precision_aware_optimizer_fp32_weights_stay_on_the_gpu() ->
     assert len({*terms["step"].tolist()}) == 1
 
 
+@pytest.mark.parametrize(
+    ("cell", "note", "offload"),
+    [
+        ("1", "optimizer offload fraction 1", "optimizer"),
+        ("1", "activation offload; CUDA graphs", "none"),
+        ("1", "", "none"),
+        ("0", "optimizer offload fraction 0", "none"),
+        ("0.25", "", "optimizer-25"),
+        ("optimizer", "", "optimizer"),
+    ],
+)
+def test_a_number_is_a_share_of_the_optimizer_but_one_may_be_a_switch(cell: str, note: str, offload: str) -> None:
+    """Tables of NVIDIA's recipes have 1 where activations are offloaded."""
+    (row,) = table_of(f"layers,hidden,sec_per_iter,offload,note\n4,1024,1.5,{cell},{note}\n", "one.csv").rows
+    assert row.run is not None
+    assert row.run.topology.offload == offload
+
+
 def test_a_published_offload_of_parts_takes_the_memory_and_the_time_that_it_took() -> None:
     """Megatron-Bridge's Qwen3-30B on 16 H100s, whose batch its table does not state: differences to no offload.
 

@@ -16,7 +16,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     of NeMo AutoModel round-robin
     mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
     recompute_modules of a selective recompute core_attn
-    offload none (a number is the share of the optimizer that is offloaded); hsdp_replicas 1
+    offload none (a number is the share of the optimizer that is offloaded; 1 is one only if the note names the
+    optimizer, else a switch of activation offload, which is not modeled); hsdp_replicas 1
     recompute full; attention the fastest kernel of the GPU; fused_norm 1; precision bf16 where the GPU has it
     precision_recipe as the framework has it; partition even or, of Megatron-Core with a remainder, layout
     parallel_loss 0 for gated models and plain layers, of Megatron-Core and torchtitan 1, else 1

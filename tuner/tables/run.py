@@ -210,8 +210,14 @@ def _recompute(cells: Mapping[str, str]) -> str:
 
 
 def _offload(cells: Mapping[str, str]) -> Offload:
-    """Return what is offloaded; a number is the share of the optimizer."""
+    """Return what is offloaded; a number is the share of the optimizer.
+
+    But 1 is also a switch, in published tables of activation offload, which is not modeled, unless the note names the
+    optimizer.
+    """
     named = cells.get("offload", "none").lower()
+    if named == "1" and "optimizer" not in cells.get("note", "").lower():
+        return "none"
     if re.fullmatch(r"\d*\.?\d+", named):
         named = next((known for known, share in OFFLOADED_SHARE.items() if share == float(named)), named)
     for known in OFFLOAD:
