@@ -40,6 +40,7 @@ FACTORY = "nemo llm pretrain --factory llama3_8b"
         ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=true", "does not search FSDP, which ddp.use_megatron_fsdp of"),
         ("nemo", f"{RECIPE} ++dist.use_torch_fsdp2=True", "does not search FSDP"),
         ("nemo", f"{RECIPE} --use_megatron_fsdp true", "does not search FSDP"),
+        ("megatron-deepspeed", f"deepspeed {LM[7:]} --optimizer-cpu-offload", "does not search offload"),
         ("nemo", f"{RECIPE} optimizer.optimizer_cpu_offload=true", "does not search offload"),
         ("nemo", f"{RECIPE} model.cpu_offloading=true", "does not search offload"),
         ("nemo", f"{FACTORY} trainer.strategy.fsdp=megatron", "does not search FSDP"),

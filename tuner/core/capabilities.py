@@ -145,19 +145,19 @@ class FrameworkRecord:
         }
         return [name for name, missing in lacks.items() if missing]
 
-    def missing_of_workload(self, workload: Workload) -> list[str]:
-        """Return the properties of a workload that the framework lacks, as words of a sentence."""
-        found = []
+    def missing_of_workload(self, workload: Workload) -> dict[str, str]:
+        """Return the properties of a workload that the framework lacks, by name, as words of a sentence."""
+        found = {}
         if workload.precision not in self.precision.value:
-            found.append(f"{workload.precision} training")
+            found["precision"] = f"{workload.precision} training"
         if workload.precision_recipe and workload.precision_recipe not in self.precision_recipe.value:
-            found.append(f"{workload.precision_recipe} recipe")
+            found["precision_recipe"] = f"{workload.precision_recipe} recipe"
         if workload.optimizer not in self.optimizer.value:
-            found.append(f"optimizer {workload.optimizer}")
+            found["optimizer"] = f"optimizer {workload.optimizer}"
         if workload.attention not in self.attention.value:
-            found.append(f"{workload.attention} attention")
+            found["attention"] = f"{workload.attention} attention"
         elif workload.attention not in self._kernels_for(workload.model):
-            found.append(f"{workload.attention} attention with ALiBi")
+            found["attention"] = f"{workload.attention} attention with ALiBi"
         return found
 
 

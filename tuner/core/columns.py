@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from tuner.core.domain import COUNTED, DISPATCHERS, PARTITION, Cluster, Topology, Workload
 from tuner.core.model import Shape
-from tuner.core.offload import OFFLOAD
+from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE
 from tuner.core.recompute import GRANULARITIES, MODULE_BITS, MODULES, RECOMPUTE, SELECTIVE
 
 IntArray = npt.NDArray[np.int64]
@@ -46,6 +46,7 @@ AXES: Final = (
 
 
 _MODULE_BITS: Final = np.array(MODULE_BITS)
+_OFFLOADED: Final = np.array([OFFLOADED_SHARE[offload] for offload in OFFLOAD])
 
 
 class Column:
@@ -192,6 +193,12 @@ class Columns:
         model = self.workload.model
         fixed = model.latent.key_size if model.latent else model.head_size
         return np.full(np.shape(self.heads), float(fixed)) if fixed else self.hidden / self.heads
+
+    @cached_property
+    def offloaded_share(self) -> FloatArray:
+        """The share of the optimizer's states and step that leaves the GPU."""
+        share: FloatArray = _OFFLOADED[self.offload]
+        return share
 
     @cached_property
     def query_width(self) -> FloatArray:

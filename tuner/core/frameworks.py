@@ -13,7 +13,7 @@ from tuner.core.capabilities import Capability, Fork, FrameworkRecord
 from tuner.core.domain import DISPATCHERS, EVEN_PARTITION, PARTITION, ContextExchange, Framework, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.model import Model
-from tuner.core.offload import OFFLOAD_WHOLE
+from tuner.core.offload import OFFLOAD_OF_OPTIMIZER, OFFLOAD_WHOLE
 from tuner.core.recompute import GRANULARITIES, MODULES
 from tuner.core.text import either, listed
 
@@ -99,7 +99,7 @@ _RECORDS: Final = (
             (*GRANULARITIES, *MODULES), _LM_ARGUMENTS + "--recompute-granularity full, selective; --recompute-modules"
         ),
         offload=Capability(
-            ("none", "optimizer", "optimizer-25", "optimizer-50", "optimizer-75"),
+            ("none", *OFFLOAD_OF_OPTIMIZER),
             _LM_ARGUMENTS
             + "--optimizer-cpu-offload with --use-precision-aware-optimizer, --optimizer-offload-fraction",
         ),
@@ -382,13 +382,13 @@ def check_supported(workload: Workload) -> None:
         return
     others = able(workload)
     remedies = [f"--framework {either(others)}"] if others else []
-    if any("attention" in one for one in missing):
+    if "attention" in missing:
         remedies.append(f"--attention {either(record.kernels(workload.model))}")
-    if any("optimizer" in one for one in missing):
+    if "optimizer" in missing:
         remedies.append(f"--optimizer {either(record.optimizer.value)}")
-    if not all("attention" in one or "optimizer" in one for one in missing):
+    if {"precision", "precision_recipe"} & missing.keys():
         recipes = [one for one in record.precision_recipe.value if scales(one) == workload.precision]
         precisions = record.precision.value
         keeps = workload.precision in precisions
         remedies.append(f"--precision-recipe {either(recipes)}" if keeps else f"--precision {either(precisions)}")
-    raise InputError(f"{record.name} has no {listed(missing, last='or')}; use {' or '.join(remedies)}.")
+    raise InputError(f"{record.name} has no {listed(missing.values(), last='or')}; use {' or '.join(remedies)}.")

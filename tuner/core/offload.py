@@ -10,6 +10,8 @@ Offload = Literal["none", "optimizer", "optimizer+parameters", "optimizer-25", "
 OFFLOAD: Final[tuple[Offload, ...]] = get_args(Offload)
 OFFLOAD_WHOLE: Final[tuple[Offload, ...]] = ("none", "optimizer", "optimizer+parameters")
 """The values that offload nothing or all of something."""
+OFFLOAD_OF_OPTIMIZER: Final[tuple[Offload, ...]] = ("optimizer", "optimizer-25", "optimizer-50", "optimizer-75")
+"""The values that offload nothing but the optimizer."""
 OFFLOADED_SHARE: Final[Mapping[Offload, float]] = {
     "none": 0.0,
     "optimizer": 1.0,
@@ -28,8 +30,8 @@ OFFLOAD_KEYS: Final[Mapping[Offload, str]] = {
 }
 """Parts of a topology's key."""
 OFFLOAD_ZERO: Final[Mapping[Offload, int]] = {
-    **dict.fromkeys(OFFLOAD, 1),
     "none": 0,
+    **dict.fromkeys(OFFLOAD_OF_OPTIMIZER, 1),
     "optimizer+parameters": 3,
 }
 """The lowest ZeRO stage that offloads so much."""

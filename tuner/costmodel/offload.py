@@ -7,12 +7,10 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
-from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE
-from tuner.costmodel.constants import STEP_LAYER_SECONDS, STEP_SECONDS
+from tuner.core.offload import OFFLOAD
 from tuner.costmodel.framework_terms import terms_of, waiting_gradients
-from tuner.costmodel.kernels import host_pace, size_of
+from tuner.costmodel.kernels import size_of
 from tuner.costmodel.offload_constants import CPU_ADAM_SECONDS, HOST_LINK_BANDWIDTH, MASTER_BYTES, TORCH_ADAM_SECONDS
-from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages
 
 HOST_LINK: Final = "host_link"
@@ -20,7 +18,6 @@ HOST_LINK: Final = "host_link"
 OFFLOAD_TERM: Final = "offload"
 """GPU memory of offloading; part of the terms of memory where some row offloads."""
 
-_SHARES: Final = np.array([OFFLOADED_SHARE[offload] for offload in OFFLOAD])
 _PARAMETERS: Final = OFFLOAD.index("optimizer+parameters")
 
 
@@ -31,16 +28,15 @@ def offloads_parameters(columns: Columns) -> BoolArray:
 
 
 def offloaded_step(
-    columns: Columns, site: SiteFactors, stage: Stages, terms: dict[str, FloatArray]
+    columns: Columns, stage: Stages, visits: FloatArray, terms: dict[str, FloatArray]
 ) -> dict[str, FloatArray]:
     """Return the terms of the optimizer's step and of copies, where the part that stays steps beside the other.
 
-    The shards of all ranks of a node share its CPUs.
+    The shards of all ranks of a node share its CPUs; `visits` is what a step takes besides.
     """
-    framework, share = terms_of(columns.workload), _SHARES[columns.offload]
+    framework, share = terms_of(columns.workload), columns.offloaded_share
     each = TORCH_ADAM_SECONDS if framework.torch_adam else CPU_ADAM_SECONDS
     on_cpus = each * columns.cluster.gpus_per_node * stage.elements(sharded=True)
-    visits = STEP_SECONDS + STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
     copies = share * _copies(columns, stage)
     if framework.overlap_offload:
         copies = np.maximum(0.0, copies - share * on_cpus)
@@ -76,7 +72,7 @@ def offloaded_memory(stage: Stages, terms: dict[str, FloatArray]) -> dict[str, F
     PyTorch's fully_shard only reduced gradients leave, not whole ones that wait for the last microbatch.
     """
     columns = stage.columns
-    framework, share, off = terms_of(columns.workload), _SHARES[columns.offload], columns.offload > 0
+    framework, share, off = terms_of(columns.workload), columns.offloaded_share, columns.offload > 0
     left = {name: (1 - share) * terms[name] for name in ("optimizer", "step")}
     if not framework.precision_aware_optimizer and size_of(columns.workload) < MASTER_BYTES:
         masters = MASTER_BYTES * stage.elements(sharded=True)

@@ -80,7 +80,7 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     terms |= _data_parallel(columns, site, fullest, layer_time, links)
     terms["optimizer"] = _step(columns, site, stage)
     if columns.offload.any():
-        terms |= offloaded_step(columns, site, stage, terms)
+        terms |= offloaded_step(columns, stage, _visits(columns, site, stage), terms)
     return terms
 
 
@@ -308,5 +308,12 @@ def _replicas(columns: Columns, parts: Any, size: FloatArray, links: Links) -> F
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     shard = stage.elements(columns.zero >= 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
-    step: FloatArray = moved + STEP_SECONDS + STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
+    step: FloatArray = moved + _visits(columns, site, stage)
     return step
+
+
+def _visits(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
+    """Estimate what a step takes besides its traffic: for the iteration, and for each layer that it visits."""
+    layers: Any = STEP_LAYER_SECONDS * host_pace(columns.cluster.gpu, site) * stage.layers
+    visits: FloatArray = STEP_SECONDS + layers
+    return visits

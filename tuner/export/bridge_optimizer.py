@@ -36,9 +36,11 @@ def optimizer_fields(run: ProductionRun) -> Settings:
 
 def offload_fields(run: ProductionRun) -> Settings:
     """Return the fields of the optimizer in main memory, which are named as Megatron-LM's arguments."""
+    if run.topology.offload == "none":
+        return []
     flags = flag_table("megatron-core").parsed(offloading(run.topology))
     names = (
         *("optimizer_cpu_offload", "optimizer_offload_fraction", "overlap_cpu_optimizer_d2h_h2d"),
         "use_precision_aware_optimizer",
     )
-    return [(name, repr(getattr(flags, name))) for name in names] if run.topology.offload != "none" else []
+    return [(name, repr(getattr(flags, name))) for name in names]

@@ -24,6 +24,7 @@ from typing import Final
 
 from tuner.core.domain import layout_chunks
 from tuner.core.model import Model
+from tuner.core.offload import OFFLOAD_OF_OPTIMIZER
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import (
@@ -350,7 +351,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
         lambda r: offloading(r.topology),
         only="none, or the optimizer or a part of it with ZeRO 1",
         accepts=lambda r: (
-            r.topology.offload == "none" or (r.topology.offload != "optimizer+parameters" and r.topology.zero == 1)
+            r.topology.offload == "none" or (r.topology.offload in OFFLOAD_OF_OPTIMIZER and r.topology.zero == 1)
         ),
     ),
     "recompute": expressed(

@@ -11,7 +11,7 @@ from tuner.core.domain import Attention, Framework, Optimizer, Partition, Precis
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
-from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE, Offload
+from tuner.core.offload import OFFLOAD_OF_OPTIMIZER, OFFLOADED_SHARE, Offload
 from tuner.core.recompute import MODULES, selecting
 from tuner.core.text import listed
 from tuner.logs.runs import LogRun
@@ -247,8 +247,7 @@ def _offload(arguments: _Arguments) -> Offload:
     if arguments.word("remote_device") == "cpu":
         return "optimizer+parameters"
     share = arguments.share("optimizer_offload_fraction")
-    parts = [offload for offload in OFFLOAD if offload not in ("none", "optimizer+parameters")]
-    return min(parts, key=lambda offload: abs(OFFLOADED_SHARE[offload] - share))
+    return min(OFFLOAD_OF_OPTIMIZER, key=lambda offload: abs(OFFLOADED_SHARE[offload] - share))
 
 
 def _partition(arguments: _Arguments) -> Partition:

@@ -31,9 +31,9 @@ class OffloadHint:
 
     def __init__(self, space: Space) -> None:
         record = record_of(space.workload)
-        able = record is not None and space.axes["offload"] == ("none",) and not space.cluster.gpu.is_host
+        known = () if record is None or space.cluster.gpu.is_host else record.offload.value
         self._space = space
-        self._values = [value for value in _VALUES if able and record and value in record.offload.value]
+        self._values = [value for value in _VALUES if value in known and space.axes["offload"] == ("none",)]
         self._points: IntArray = np.empty(0, dtype=np.int64)
         self._training: FloatArray = np.empty(0)
 
@@ -66,11 +66,11 @@ class OffloadHint:
         scores = model.score(columns)
         training = equal_compute(columns, scores.training)
         legal = ~np.any([rule.broken_rows(columns) for rule in space.rules.in_force(space.workload)], axis=0)
-        better = legal & scores.fits & (training < _WORTH * first)
-        risky = np.where(better, training / np.maximum(1e-9, 1 - scores.out_of_memory), np.inf)
-        best = int(np.argmin(risky))
-        if risky[best] > expected:
+        better = np.flatnonzero(legal & scores.fits & (training < _WORTH * first))
+        risky = training[better] / (1 - scores.out_of_memory[better])
+        if not np.any(risky <= expected):
             return ""
+        best = int(better[np.argmin(risky)])
         needed = float(host_bytes(columns)[best]) / GIB
         return (
             f"--set offload={','.join(('none', *self._values))} also tries to keep the optimizer in main memory: "

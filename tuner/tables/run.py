@@ -226,6 +226,12 @@ def _offload(cells: Mapping[str, str]) -> Offload:
     raise InputError(f"offload must be {either(OFFLOAD)}, or a multiple of 0.25 up to 1, not {shown(named)}.")
 
 
+_FLAGS: Final = (
+    *("fused_loss", "unsharded_gradients", "precision_aware_optimizer", "quantized_weights", "split_sends"),
+)
+"""Columns of the software that are on or off."""
+
+
 def _stack(cells: Mapping[str, str]) -> Stack | None:
     """Return the software settings in the cells other than the framework; None without any."""
     shares: Any = {
@@ -234,18 +240,13 @@ def _stack(cells: Mapping[str, str]) -> Stack | None:
     precisions: Any = {
         name: cells[name].lower() for name in ("grad_precision", "state_precision", "loss_precision") if name in cells
     }
+    flags: Any = {name: flag(cells, name) for name in _FLAGS if name in cells}
     stack = Stack(
         **shares,
         **precisions,
+        **flags,
         loss_chunks=whole(cells, "loss_chunks") if "loss_chunks" in cells else None,
-        fused_loss=flag(cells, "fused_loss") if "fused_loss" in cells else None,
-        unsharded_gradients=flag(cells, "unsharded_gradients") if "unsharded_gradients" in cells else None,
-        precision_aware_optimizer=flag(cells, "precision_aware_optimizer")
-        if "precision_aware_optimizer" in cells
-        else None,
-        quantized_weights=flag(cells, "quantized_weights") if "quantized_weights" in cells else None,
         bf16_layers=parse_bf16_layers(cells["bf16_layers"]) if "bf16_layers" in cells else None,
-        split_sends=flag(cells, "split_sends") if "split_sends" in cells else None,
         cuda_graph=_graph(cells["cuda_graph"]) if "cuda_graph" in cells else None,  # type: ignore[arg-type] # Stack checks it
         cp_comm=cells["cp_comm"].lower() if "cp_comm" in cells else None,  # type: ignore[arg-type]
         cudnn=cells.get("cudnn"),

@@ -25,8 +25,8 @@ _OVERRIDING: Final[Mapping[str, str]] = {
 _FSDP: Final = ("use_megatron_fsdp", "use_torch_fsdp2", "use_custom_fsdp", "trainer.strategy.fsdp")
 _OFFLOAD: Final = ("cpu_offloading", "cpu_offloading_num_layers", "fine_grained_activation_offloading")
 """Offload of activations."""
-_OF_OPTIMIZER: Final[Mapping[str, tuple[str, ...]]] = {"nemo": ("optimizer_cpu_offload",)}
-"""Offload of the optimizer, by the trainers whose jobs do not set it."""
+_OF_OPTIMIZER: Final = "optimizer_cpu_offload"
+"""Offload of the optimizer, which only the jobs of --trainer megatron-lm set."""
 CONDITIONAL: Final[Mapping[str, Callable[[Topology], bool]]] = {
     "--tp-comm-overlap": lambda topology: topology.tp > 1 and topology.sequence_parallel,
     "--distribute-saved-activations": lambda topology: (
@@ -50,7 +50,8 @@ def refuse_unsearched(trainer: str, flags: Flags) -> Flags:
         raise InputError(
             f"--trainer {trainer} cannot set the topology of a command with {found[0]}, {_OVERRIDING[found[0]]}."
         )
-    if found := _switched_on(flags, (*_FSDP, *_OFFLOAD, *_OF_OPTIMIZER.get(trainer, ()))):
+    unset = _OFFLOAD if trainer == "megatron-lm" else (*_OFFLOAD, _OF_OPTIMIZER)
+    if found := _switched_on(flags, (*_FSDP, *unset)):
         kind = "FSDP" if _switched_on(flags, _FSDP) else "offload"
         raise InputError(
             f"--trainer {trainer} does not search {kind}, which {listed(found)} of --command would use in each job; "

@@ -12,7 +12,7 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.domain import COUNTED, LAYOUT, Workload, layout_chunks
-from tuner.core.offload import OFFLOAD, OFFLOAD_ZERO, OFFLOADED_SHARE
+from tuner.core.offload import OFFLOAD, OFFLOAD_ZERO
 from tuner.core.text import counted, listed
 
 LONGEST_FUSED: Final = 4096
@@ -25,9 +25,6 @@ WIDEST_HEAD: Final = 256
 NEEDED_ZERO: Final = np.array([OFFLOAD_ZERO[offload] for offload in OFFLOAD])
 """The lowest ZeRO stage for each value of `OFFLOAD`."""
 
-OFFLOADED: Final = np.array([OFFLOADED_SHARE[offload] for offload in OFFLOAD])
-"""The share of the optimizer that leaves the GPU for each value of `OFFLOAD`."""
-
 _HOST_BYTES: Final = 16.0
 """Bytes of a node's main memory per offloaded parameter: weights, gradients and two moments in fp32 (DeepSpeed 0.19.8,
 runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
@@ -35,7 +32,7 @@ runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
 
 def host_bytes(columns: Columns) -> Any:
     """Return the bytes of a node's main memory that the offloaded states of its ranks take."""
-    return OFFLOADED[columns.offload] * _HOST_BYTES * stepped(columns) * columns.cluster.gpus_per_node
+    return columns.offloaded_share * _HOST_BYTES * stepped(columns) * columns.cluster.gpus_per_node
 
 
 def stepped(columns: Columns) -> Any:
