@@ -187,6 +187,16 @@ CASES: Final = (
     ),
     Case(name="experts in a node by DeepEP", key="tp1-pp2-dp16-mbs1-z1-vpp3-rnone-ep8-deepep", space=EXPERTS),
     Case(name="experts across nodes", key="tp2-pp1-dp16-mbs2-z1-sp-rsel-ep32", space=EXPERTS, site=SLOW_SITE),
+    Case(
+        name="experts sorted by PyTorch, delayed scaling",
+        key="tp2-pp2-dp8-mbs1-z1-vpp2-sp-rnone-ep8",
+        space={**EXPERTS, "precision": "fp8"},
+        workload={
+            "framework": "megatron-core",
+            "precision_recipe": "delayed",
+            "stack": Stack(fused_permutation=False),
+        },
+    ),
     Case(name="experts by all-gather, sharded", key="tp2-pp1-dp16-mbs1-z3-sp-ep2-etp2-allgather", space=EXPERTS),
     Case(
         name="experts in racks, natural routing",

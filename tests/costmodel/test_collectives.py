@@ -23,19 +23,24 @@ from tuner.space.build import space_for
 INNER, OUTER = 2e-6, 3e-3
 
 
-def columns(key: str, framework: Framework | Literal["any"] = "any", **link: float) -> Columns:
+def columns(
+    key: str, framework: Framework | Literal["any"] = "any", recipe: PrecisionRecipe | None = None, **link: float
+) -> Columns:
     """Return one topology on 4 nodes of 8 GPUs with a network of this bandwidth and latency."""
-    space = space_for(model="llama-3-8b", gpu="A100-80GB-SXM", nodes=4, global_batch=256, framework=framework)
+    card = "H100-80GB-SXM" if recipe else "A100-80GB-SXM"
+    space = space_for(model="llama-3-8b", gpu=card, nodes=4, global_batch=256, framework=framework)
     network = Link(bandwidth=link.get("bandwidth", 1e30), latency=link.get("latency", 0.0))
     cluster = replace(
         space.cluster, inter_node=network, intra_node=Link(bandwidth=1e30, latency=link.get("inner", 0.0))
     )
     workload = replace(space.workload, stack=Stack(overlap_grad=0.0, overlap_param=0.0))
+    if recipe:
+        workload = replace(workload, precision=scales(recipe), precision_recipe=recipe)
     return Columns.of([parse_key(key, workload=workload, cluster=cluster)], workload, cluster)
 
 
 def exchange(key: str, framework: Framework | Literal["any"] = "any", **link: float) -> float:
-    return float(time_terms(columns(key, framework, **link), SiteFactors())["data_parallel"][0])
+    return float(time_terms(columns(key, framework, None, **link), SiteFactors())["data_parallel"][0])
 
 
 @pytest.mark.parametrize(
@@ -142,3 +147,23 @@ def test_transformer_engine_gathers_what_it_has_cast(recipe: PrecisionRecipe, fo
     )
     assert tensor_exchange(recipe, "megatron-core", sequence=False) == pytest.approx(whole), "all-reduces in 16 bits"
     assert tensor_exchange(recipe, None, sequence=True) == pytest.approx(whole), "without Transformer Engine"
+
+
+@pytest.mark.parametrize(
+    ("key", "inside", "between"),
+    [
+        ("tp8-pp4-dp1-mbs1-z0", 3, 0),
+        ("tp8-pp4-dp1-mbs1-z0-vpp2", 3, 0),
+        ("tp8-pp2-dp2-mbs1-z0", 3, 1),
+        ("tp4-pp1-dp8-mbs2-z0", 3, 2),
+        ("tp1-pp8-dp4-mbs1-z0", 2, 0),
+    ],
+)
+def test_delayed_scaling_reduces_its_maxima_behind_each_pass(key: str, inside: int, between: int) -> None:
+    """A tree goes up and down through each stage's ranks, for both passes of each chunk of each microbatch."""
+    recipes: tuple[PrecisionRecipe, PrecisionRecipe] = ("delayed", "tensorwise")
+    scaled, others = (columns(key, "megatron-core", each, latency=OUTER, inner=INNER) for each in recipes)
+    up = inside * INNER * NODE_LATENCY_RATIO + between * OUTER * NETWORK_LATENCY_RATIO
+    passes = 2 * float((scaled.vpp * scaled.microbatches)[0])
+    exchanged = [time_terms(each, SiteFactors())["data_parallel"][0] for each in (scaled, others)]
+    assert exchanged[0] - exchanged[1] == pytest.approx(passes * 2 * up)

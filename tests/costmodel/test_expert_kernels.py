@@ -153,6 +153,23 @@ def test_copies_of_tokens_are_counted_by_dispatcher(dispatcher: str, ep: int, co
     assert layer(ep=ep, dispatcher=dispatcher).routing[0] == pytest.approx(float(router) + casts + scores + copies)
 
 
+@pytest.mark.parametrize(
+    ("dispatcher", "ep", "sources", "copies"),
+    [
+        ("alltoall", 1, 1, TOP_K),
+        ("alltoall", 8, 1, TOP_K),
+        ("deepep", 8, 8 * (1 - (7 / 8) ** TOP_K), TOP_K),
+        ("allgather", 1, (1 + 1) / 2, TOP_K),
+    ],
+)
+def test_pytorch_sorts_tokens_with_more_traffic(dispatcher: str, ep: int, sources: float, copies: float) -> None:
+    """In each pass, one kernel reads a token for each of its copies, and another reads and writes what it adds to."""
+    separate = layer(ep=ep, dispatcher=dispatcher, stack=Stack(fused_permutation=False))
+    more = (copies - sources) + 2 * copies
+    seconds = 2 * more * TOKENS * HIDDEN * 2 / traffic_rate(columns().cluster.gpu, SITE)
+    assert separate.routing[0] - layer(ep=ep, dispatcher=dispatcher).routing[0] == pytest.approx(seconds)
+
+
 def test_the_router_is_multiplied_in_16_bits_and_backward_in_fp32() -> None:
     """The router's product is not quantised, and its backward pass casts to fp32 under Transformer Engine alone."""
     own = layer(ep=8).routing[0]

@@ -33,6 +33,7 @@ STACK = Stack(
     fused_loss=True,
     unsharded_gradients=False,
     precision_aware_optimizer=False,
+    fused_permutation=False,
 )
 
 

@@ -196,6 +196,8 @@ class Stack:
     """Whether the weights of fp8 and fp4 layers are stored in that precision, instead of copied from bf16."""
     bf16_layers: tuple[int, int] | None = None
     """First and last layers that stay in 16 bits while all others are in fp8 or fp4."""
+    fused_permutation: bool | None = None
+    """Whether Megatron-Core sorts tokens by expert in Transformer Engine's kernels."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     cuda_graph: CudaGraph | None = None

@@ -239,7 +239,9 @@ def _routing(columns: Columns, site: SiteFactors) -> Passes:
     A permutation reads each token and writes it once for each of its experts. Behind an all-to-all the tokens of all
     ranks are sorted by expert once more, where a rank has several; a fused dispatcher delivers one copy of each token,
     which is read there and written for each of the rank's experts. Behind an all-gather each rank also writes a row for
-    every token of the group, and casts it to the router's fp32; the ranks' sum of these is scattered.
+    every token of the group, and casts it to the router's fp32; the ranks' sum of these is scattered. Without a fused
+    kernel, index_select reads a token for each of its copies, and scatter_add reads what it adds to (NVIDIA/Megatron-LM
+    at d98e8a64, megatron/core/transformer/moe/moe_utils.py: permute, unpermute).
     """
     experts, workload, gpu = experts_of(columns), columns.workload, columns.cluster.gpu
     tokens, size, rate = routed_tokens(columns), size_of(workload), traffic_rate(gpu, site)
@@ -256,6 +258,9 @@ def _routing(columns: Columns, site: SiteFactors) -> Passes:
     delivered = np.where(columns.dispatcher == _ALL_GATHER, (delivered + summed) / 2, delivered)
     copied = np.where(columns.dispatcher == _ALL_TO_ALL, sent, delivered + arriving)
     copies = 2 * copied * columns.hidden * size / rate
+    if not terms_of(workload).fused_permutation:
+        more = np.where(columns.dispatcher == _ALL_TO_ALL, tokens * (3 * experts.top_k - 1), 3 * arriving - delivered)
+        copies = copies + more * columns.hidden * size / rate
     return forward + scores + copies, backward + BACKWARD_TRAFFIC_RATIO * scores + copies
 
 

@@ -72,6 +72,9 @@ class FrameworkTerms:
     """Whether gradients and weights travel between GPU and main memory while the CPUs step, once per iteration."""
     precision_aware_optimizer: bool = True
     """Whether an offloaded optimizer leaves no fp32 weights on the GPU (--use-precision-aware-optimizer)."""
+    fused_permutation: bool = True
+    """Whether tokens are sorted by expert in one kernel (--moe-permute-fusion), instead of PyTorch's index_select and
+    scatter_add."""
     state_precision: FloatPrecision = "fp32"
     """Precision of the optimizer's weights and states."""
     loss_precision: FloatPrecision = "fp32"
@@ -167,7 +170,7 @@ _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends"),
     *("cuda_graph", "cudnn"),
     *("state_precision", "loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
-    "precision_aware_optimizer",
+    *("precision_aware_optimizer", "fused_permutation"),
 )
 
 
@@ -202,6 +205,7 @@ def described(workload: Workload) -> list[str]:
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
         "fused loss": terms.fused_loss,
+        "PyTorch's kernels sort tokens by expert": not terms.fused_permutation,
     }
     if workload.is_quantized and terms.transformer_engine:
         stored = terms.quantized_weights

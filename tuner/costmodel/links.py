@@ -102,6 +102,16 @@ class Links:
         return self._ring(columns.tp * columns.cp * columns.dp, rings=columns.tp)
 
     @cached_property
+    def stage(self) -> FloatArray:
+        """Seconds of an all-reduce of a few values over all ranks of a stage, by tree in a domain and between them."""
+        columns = self._columns
+        ranks = columns.tp * columns.cp * columns.dp
+        inside = np.ceil(np.log2(np.minimum(ranks, self._domain)))
+        between = np.ceil(np.log2(np.maximum(1, ranks / self._domain)))
+        seconds: FloatArray = 2.0 * (inside * self._inner_latency + between * self._node_latency)
+        return seconds
+
+    @cached_property
     def experts(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a rank in a collective of all that share a layer's experts."""
         columns = self._columns

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, distinct_rows
-from tuner.core.precision import bf16_layers
+from tuner.core.precision import bf16_layers, recipe_of
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     END_STAGE_SEND_SHARE,
@@ -78,6 +78,8 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
     terms["stragglers"] = _straggling(columns) * (sum(terms.values()) - terms["pipeline"])
     stage = Stages.middle(columns)
     terms |= _data_parallel(columns, site, fullest, layer_time, links)
+    if recipe_of(columns.workload) == "delayed" and terms_of(columns.workload).transformer_engine:
+        terms["data_parallel"] = np.add(terms["data_parallel"], _delayed_scales(columns, links))
     terms["optimizer"] = _step(columns, site, stage)
     if columns.offload.any():
         terms |= offloaded_step(columns, stage, _visits(columns, site, stage), terms)
@@ -258,6 +260,17 @@ def _data_parallel(
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
+
+
+def _delayed_scales(columns: Columns, links: Links) -> FloatArray:
+    """Estimate the exchange of the maxima that delayed scaling takes its scales from.
+
+    Behind each pass of a chunk, all ranks of a stage reduce them (NVIDIA/Megatron-LM at d98e8a64, megatron/core/
+    transformer/transformer_block.py: outer_quantization_context; parallel_state.py: get_amax_reduction_group;
+    NVIDIA/TransformerEngine, pytorch/quantization.py: reduce_and_update_fp8_tensors).
+    """
+    seconds: FloatArray = links.stage * 2 * columns.vpp * columns.microbatches
+    return seconds
 
 
 def _kept_for_the_next(columns: Columns) -> BoolArray:

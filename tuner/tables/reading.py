@@ -27,9 +27,9 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
     grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: one kernel), unsharded_gradients (of
     PyTorch's FSDP, 0: reduced after each microbatch), precision_aware_optimizer (of an offloaded one, 0: its fp32
-    weights stay on the GPU), overlap_grad, overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm,
-    quantized_weights (1: weights stored in fp8), bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such
-    as `1 4`) as the framework has them
+    weights stay on the GPU), fused_permutation (of Megatron-Core, 0: PyTorch sorts tokens by expert), overlap_grad,
+    overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),
+    bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such as `1 4`) as the framework has them
     cudnn (its version, such as 9.13) a recent one; release (of the stack, such as 25.11) the last: NVIDIA's of 2025
     have cuDNN 9.13
 

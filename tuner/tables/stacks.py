@@ -114,6 +114,7 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": _NVIDIA, "release": r"25\.", "precision_recipe": "mxfp8"}, {"overlap_param": "0"}),
     ({"framework": "mlperf-nemo"}, {"cudnn": "9.13", "fused_loss": "0"}),
     ({"framework": _NEMO, "release": r"25\.02"}, {"fused_loss": "0"}),
+    ({"framework": _NEMO, "model": r"grok-1|mixtral-"}, {"fused_permutation": "0"}),
     ({"framework": _NEMO, "gpu": "gb200", "model": r"gpt3-|grok-1|llama3-8b|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "b200", "model": r"llama3-|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "h100", "model": r"llama4-", "precision": "fp8"}, _GRAPHS),
@@ -128,9 +129,10 @@ NVFP4 set tp_comm_overlap to False (v0.2.0 to v0.4.0, scripts/performance/config
 examples/megatron_fsdp/sbatch_mfsdp_deepseek_v3.sh). NVIDIA's releases of 2025 have cuDNN 9.13 or earlier (Megatron-
 Bridge v0.2.0, docs/releases/software-versions.md) and gather parameters before the pass in mxfp8 (the same,
 scripts/performance/configs; NVIDIA/NeMo v2.4.0, scripts/performance/helpers.py). MLPerf's runs, of 2024 and 2025, use
-other scripts, and NeMo's before v2.3.0 set no cross_entropy_fusion_impl. NeMo's CUDA graphs: v2.3.0,
-scripts/performance/recommended_model_configs, and NVIDIA/dgxc-benchmarking at c5c765f, launch.sh of grok1, llama4 and
-nemotron. torchtitan computes its loss in chunks since April 2026 (pytorch/torchtitan at 786e26f8)."""
+other scripts, NeMo's before v2.3.0 set no cross_entropy_fusion_impl, and those of Mixtral (v2.2.0 to v2.4.0) and Grok-1
+(7a8f1cc7) no moe_permute_fusion. NeMo's CUDA graphs: v2.3.0, scripts/performance/recommended_model_configs, and
+NVIDIA/dgxc-benchmarking at c5c765f, launch.sh of grok1, llama4 and nemotron. torchtitan computes its loss in chunks
+since April 2026 (pytorch/torchtitan at 786e26f8)."""
 
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,
