@@ -199,7 +199,7 @@ def test_explain_names_the_framework_that_could_run_the_topology() -> None:
     topology = tuner.parse_key("tp2-pp2-mbs1-z1-cp2", workload=space.workload, cluster=space.cluster)
     messages = {verdict.rule: verdict.message for verdict in tuner.explain(space, topology).violations}
     assert messages["framework-cp"] == (
-        "deepspeed has no context parallelism, and cp is 2; megatron-core could run it (--framework)"
+        "deepspeed has no context parallelism, but cp is 2; megatron-core could run it (--framework)"
     )
     assert "framework-cp" not in {verdict.rule for verdict in tuner.explain(small("any"), topology).violations}
 

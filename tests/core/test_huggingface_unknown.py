@@ -25,12 +25,12 @@ def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, 
     document = json.loads(run("plan", "--json", "--top", "1", "--model", str(tmp_path)).out)
     assert [note.split(";")[0].split(":")[0] for note in document["notes"]] == [
         "The model's family is unknown",
-        "Properties of the model that tuner does not understand",
+        "tuner does not understand these properties of the model",
     ]
     assert "depth_scale and model_type='newcomer'" in document["notes"][1]
     assert document["model"]["identity"]["norm_epsilon"] == 1e-6
     assert (
-        "Properties of the model that tuner does not understand: depth_scale and model_type='newcomer'."
+        "tuner does not understand these properties of the model: depth_scale and model_type='newcomer'."
         in run("plan", "--top", "1", "--model", str(tmp_path)).out
     )
 

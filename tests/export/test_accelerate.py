@@ -50,7 +50,7 @@ def test_what_neither_the_config_nor_a_command_passes_is_noted(command: str | No
 
 def test_the_ranks_are_started_once() -> None:
     run = example("accelerate")
-    with pytest.raises(InputError, match="torchrun of --command would start them again"):
+    with pytest.raises(InputError, match="torchrun in --command would start them again"):
         exported(run, "accelerate", command="torchrun train.py {key}")
     assert "train.py" in exported(run, "accelerate", command="train.py {key}")["launch.sh"]
 

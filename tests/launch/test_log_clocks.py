@@ -44,7 +44,7 @@ def test_whole_second_time_stamps_are_averaged_or_refused(tmp_path: Path, steps:
     result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=StepSize())
     if seconds is None:
         assert result.outcome is Outcome.UNREADABLE
-        assert "its times can only be derived from time stamps, precise to about" in result.evidence
+        assert "its times can only be derived from timestamps, precise to about" in result.evidence
     else:
         assert result.seconds == pytest.approx(seconds, rel=0.08)
 

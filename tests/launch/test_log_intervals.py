@@ -108,7 +108,7 @@ def test_a_job_measured_without_its_step_pattern_says_so(tmp_path: Path) -> None
 
 
 def test_a_unit_that_contradicts_the_time_stamps_measures_nothing(tmp_path: Path) -> None:
-    """A pattern that reads seconds as milliseconds contradicts the time stamps and measures nothing."""
+    """A pattern that reads seconds as milliseconds contradicts the timestamps and measures nothing."""
     lines = [f"[2026-03-04 10:00:{2 * number:02d}] it {number} took 2.0\n" for number in (1, 2, 3)]
     (tmp_path / "stdout.log").write_text("".join(lines))
     results = [
@@ -117,7 +117,7 @@ def test_a_unit_that_contradicts_the_time_stamps_measures_nothing(tmp_path: Path
     ]
     assert (results[0].outcome, results[0].seconds) == (Outcome.MEASURED, 2.0)
     assert results[1].outcome is Outcome.UNREADABLE
-    assert "time stamps span 4 s: a unit or the size of a step is misread" in results[1].evidence
+    assert "timestamps span 4 s: a unit or the size of a step is misread" in results[1].evidence
 
 
 UNREADABLE = {

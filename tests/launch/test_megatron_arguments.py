@@ -40,7 +40,7 @@ def test_the_arguments_of_an_export_describe_the_exported_model(name: str) -> No
 
 
 def test_a_size_of_the_model_must_be_a_number() -> None:
-    with pytest.raises(InputError, match="--norm-epsilon 'small' of --command is not a number"):
+    with pytest.raises(InputError, match="--norm-epsilon 'small' in --command is not a number"):
         megatron_model(
             {
                 "--num-layers": "1",
@@ -152,7 +152,7 @@ def test_vocabularies_are_compared_as_padded(flag: str, size: str, refused: bool
     """NullTokenizer has one token more than its size; 128,256 is a multiple of 128."""
     model = hugging_face_run("llama-3-70b").workload.model
     flags = arguments_of("llama-3-70b", "--vocab-size", "--padded-vocab-size")
-    with pytest.raises(InputError, match=f"{flag} {size} of --command contradicts") if refused else nullcontext():
+    with pytest.raises(InputError, match=f"{flag} {size} in --command contradicts") if refused else nullcontext():
         MEGATRON_LM.check({**flags, flag: size}, model)
 
 
@@ -184,7 +184,7 @@ def test_a_ramp_of_the_command_is_that_of_the_study() -> None:
     trainer = TrainerCommand.parse("megatron-lm", "python pretrain_gpt.py --rampup-batch-size 32 16 1000")
     model = Model(layers=2, hidden=64, heads=4, vocab=100, seq=32)
     assert trainer.completed({"model": model})["ramp"] == "32,16"
-    with pytest.raises(InputError, match="--ramp 8,8 contradicts --rampup-batch-size 32 16 1000 of --command"):
+    with pytest.raises(InputError, match="--ramp 8,8 contradicts --rampup-batch-size 32 16 1000 in --command"):
         trainer.completed({"model": model, "ramp": "8,8"})
 
 

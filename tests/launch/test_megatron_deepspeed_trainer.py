@@ -109,7 +109,7 @@ def test_another_model_is_refused() -> None:
     trainer = TrainerCommand.parse("megatron-deepspeed", COMMAND)
     trainer.check(MODEL)
     with pytest.raises(
-        InputError, match="--num-key-value-heads 4 of --command contradicts the model, whose value is 8"
+        InputError, match="--num-key-value-heads 4 in --command contradicts the model, whose value is 8"
     ):
         trainer.check(replace(MODEL, kv_heads=8))
     with pytest.raises(InputError, match="--command lacks --num-experts, unlike the model 'qwen3-30b-a3b'"):

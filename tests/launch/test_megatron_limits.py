@@ -28,11 +28,11 @@ FACTORY = "nemo llm pretrain --factory llama3_8b"
         ("megatron-lm", f"{LM} --use-checkpoint-args --load x", "--use-checkpoint-args, with which a checkpoint"),
         ("megatron-deepspeed", f"{LM} --use-checkpoint-args", "write the checkpoint's arguments as flags"),
         ("megatron-lm", f"{LM} --use-mp-args-from-checkpoint-args", "with which a checkpoint replaces the parallel"),
-        ("megatron-lm", f"{LM} --use-torch-fsdp2", "does not search FSDP, which --use-torch-fsdp2 of --command would"),
+        ("megatron-lm", f"{LM} --use-torch-fsdp2", "does not search FSDP, which --use-torch-fsdp2 in --command would"),
         (
             "megatron-lm",
             f"{LM} --use-megatron-fsdp --data-parallel-sharding-strategy optim_grads_params",
-            "does not search FSDP, which --use-megatron-fsdp of --command",
+            "does not search FSDP, which --use-megatron-fsdp in --command",
         ),
         ("megatron-lm", f"{LM} --use-custom-fsdp", "FSDP"),
         ("megatron-lm", f"{LM} --cpu-offloading-num-layers 4", "does not search offload"),

@@ -42,26 +42,26 @@ def check(name: str, text: str, *without: str) -> None:
 @pytest.mark.parametrize(
     ("text", "flag"),
     [
-        ("--moe-layer-freq 2", "--moe-layer-freq 2 of --command contradicts the model, which has experts in other"),
+        ("--moe-layer-freq 2", "--moe-layer-freq 2 in --command contradicts the model, which has experts in other"),
         ("--moe-layer-freq ([0]*3+[1]*45)", "in other layers"),
         ("--moe-layer-freq 1+1", "is neither a number nor a list"),
         ("--moe-layer-freq [1]*99999", "is neither a number nor a list"),
-        ("--moe-router-score-function sigmoid", "--moe-router-score-function sigmoid of --command contradicts the"),
+        ("--moe-router-score-function sigmoid", "--moe-router-score-function sigmoid in --command contradicts the"),
         ("--moe-router-pre-softmax", "--command has --moe-router-pre-softmax, unlike the model"),
         ("--moe-router-topk-scaling-factor 2.5", "--moe-router-topk-scaling-factor 2.5 of .* whose value is 1;"),
-        ("--moe-router-num-groups 8 --moe-router-group-topk 4", "--moe-router-num-groups 8 of --command"),
+        ("--moe-router-num-groups 8 --moe-router-group-topk 4", "--moe-router-num-groups 8 in --command"),
         ("--moe-router-enable-expert-bias", "--command has --moe-router-enable-expert-bias, unlike"),
         ("--moe-apply-probs-on-input", "--command has --moe-apply-probs-on-input, unlike"),
         ("--moe-shared-expert-gate", "--command has --moe-shared-expert-gate, unlike"),
-        ("--moe-aux-loss-coeff 0.5", "--moe-aux-loss-coeff 0.5 of --command .* whose value is 0.001"),
-        ("--moe-router-load-balancing-type seq_aux_loss", "seq_aux_loss of --command .* whose value is aux_loss"),
+        ("--moe-aux-loss-coeff 0.5", "--moe-aux-loss-coeff 0.5 in --command .* whose value is 0.001"),
+        ("--moe-router-load-balancing-type seq_aux_loss", "seq_aux_loss in --command .* whose value is aux_loss"),
         ("--moe-latent-size 512", "--command has --moe-latent-size, which no field of the model .* expresses"),
         ("--experimental-attention-variant gated_delta_net --linear-attention-freq 4", "which no field of the model"),
         ("--attention-output-gate", "which no field of the model"),
         ("--qk-l2-norm", "which no field of the model"),
         ("--spec megatron.core.models.x y", "which no field of the model"),
-        ("--softmax-type learnable", "--softmax-type learnable of --command contradicts .* whose value is vanilla"),
-        ("--position-embedding-type yarn --rotary-scaling-factor 4", "yarn of --command .* whose value is rope"),
+        ("--softmax-type learnable", "--softmax-type learnable in --command contradicts .* whose value is vanilla"),
+        ("--position-embedding-type yarn --rotary-scaling-factor 4", "yarn in --command .* whose value is rope"),
         ("--mtp-num-layers 1", "--command has --mtp-num-layers, unlike"),
         ("--window-size 128,0 --window-attn-skip-freq 4", "--command has --window-size, unlike"),
         ("", ""),
@@ -72,7 +72,7 @@ def check(name: str, text: str, *without: str) -> None:
         ("--moe-router-num-groups 1 --moe-router-group-topk 1", ""),
         ("--moe-z-loss-coeff 1e-3 --moe-expert-capacity-factor 1.25", ""),
         ("--moe-router-load-balancing-type global_aux_loss", ""),
-        ("--moe-router-load-balancing-type none", "none of --command .* whose value is aux_loss"),
+        ("--moe-router-load-balancing-type none", "none in --command .* whose value is aux_loss"),
         ("--softmax-type vanilla --calculate-per-token-loss --moe-input-jitter-eps 0.1", ""),
     ],
 )
@@ -94,26 +94,26 @@ def test_a_command_has_the_experts_of_its_model(text: str, flag: str) -> None:
         ("deepseek-v3", "", "--moe-router-topk-scaling-factor", "lacks --moe-router-topk-scaling-factor, and .* 2.5"),
         ("deepseek-v3", "", "--moe-router-enable-expert-bias", "--command lacks --moe-router-enable-expert-bias"),
         ("deepseek-v3", "", "--moe-router-num-groups", "--command lacks --moe-router-num-groups, .* value is 8"),
-        ("deepseek-v3", "--moe-router-group-topk 2", "", "--moe-router-group-topk 2 of --command .* value is 4"),
+        ("deepseek-v3", "--moe-router-group-topk 2", "", "--moe-router-group-topk 2 in --command .* value is 4"),
         ("deepseek-v3", "--moe-layer-freq 1", "", "has experts in other layers"),
-        ("deepseek-v3", "--kv-lora-rank 256", "", "--kv-lora-rank 256 of --command .* value is 512"),
+        ("deepseek-v3", "--kv-lora-rank 256", "", "--kv-lora-rank 256 in --command .* value is 512"),
         ("deepseek-v3", "", "--kv-lora-rank", "--command lacks --kv-lora-rank, and Megatron-LM's --kv-lora-rank 32"),
         ("deepseek-v3", "", "--q-lora-rank", "--command lacks --q-lora-rank"),
-        ("deepseek-v3", "--qk-head-dim 64", "", "--qk-head-dim 64 of --command"),
-        ("deepseek-v3", "--qk-pos-emb-head-dim 32", "", "--qk-pos-emb-head-dim 32 of --command"),
-        ("deepseek-v3", "--v-head-dim 64", "", "--v-head-dim 64 of --command"),
-        ("deepseek-v3", "--rope-type rope", "", "--rope-type rope of --command .* value is yarn"),
-        ("deepseek-v3", "--rotary-scaling-factor 4", "", "--rotary-scaling-factor 4 of --command .* value is 40"),
-        ("deepseek-v3", "--mtp-num-layers 2", "", "--mtp-num-layers 2 of --command .* value is 1"),
+        ("deepseek-v3", "--qk-head-dim 64", "", "--qk-head-dim 64 in --command"),
+        ("deepseek-v3", "--qk-pos-emb-head-dim 32", "", "--qk-pos-emb-head-dim 32 in --command"),
+        ("deepseek-v3", "--v-head-dim 64", "", "--v-head-dim 64 in --command"),
+        ("deepseek-v3", "--rope-type rope", "", "--rope-type rope in --command .* value is yarn"),
+        ("deepseek-v3", "--rotary-scaling-factor 4", "", "--rotary-scaling-factor 4 in --command .* value is 40"),
+        ("deepseek-v3", "--mtp-num-layers 2", "", "--mtp-num-layers 2 in --command .* value is 1"),
         ("deepseek-v3", "", "--rope-type", ""),
         ("gpt-oss-120b", "", "--softmax-type", "--command lacks --softmax-type, .* vanilla without it .* learnable"),
-        ("gpt-oss-120b", "--position-embedding-type rope", "", "rope of --command .* value is yarn"),
+        ("gpt-oss-120b", "--position-embedding-type rope", "", "rope in --command .* value is yarn"),
         ("gpt-oss-120b", "--rotary-scaling-factor 8", "", "--rotary-scaling-factor 8 of .* value is 32"),
-        ("gpt-oss-120b", "--yarn-original-max-position-embeddings 8192", "", "8192 of --command .* value is 4096"),
+        ("gpt-oss-120b", "--yarn-original-max-position-embeddings 8192", "", "8192 in --command .* value is 4096"),
         ("gpt-oss-120b", "--yarn-beta-fast 16", "", "--yarn-beta-fast 16"),
         ("gpt-oss-120b", "--window-size 127,0", "", ""),
         ("gpt-oss-120b", "--window-size (127,0)", "", ""),
-        ("gpt-oss-120b", "--window-size 255,0", "", "--window-size 255,0 of --command .* value is 127,0"),
+        ("gpt-oss-120b", "--window-size 255,0", "", "--window-size 255,0 in --command .* value is 127,0"),
         ("gpt-oss-120b", "--window-attn-skip-freq 4", "", "which has windows in other layers"),
         ("gpt-oss-120b", "--window-attn-skip-freq ([1,0]*18)", "", ""),
         ("gpt-oss-120b", "", "--window-attn-skip-freq", "--command lacks --window-attn-skip-freq, and without it all"),
@@ -135,7 +135,7 @@ def test_latent_attention_without_scaling_is_yarn_by_one_or_plain() -> None:
     flags = arguments_of("deepseek-v3", "--rope-type", "--rotary-scaling-factor")
     for more in ("", "--rope-type rope", "--rope-type yarn", "--rope-type rope --rotary-scaling-factor 40"):
         MEGATRON_LM.check({**flags, **flags_of(more)}, model)
-    with pytest.raises(InputError, match=r"--rotary-scaling-factor 40 of --command contradicts the model, .* is 1"):
+    with pytest.raises(InputError, match=r"--rotary-scaling-factor 40 in --command contradicts the model, .* is 1"):
         MEGATRON_LM.check({**flags, "--rotary-scaling-factor": "40"}, model)
 
 
@@ -145,7 +145,7 @@ def test_a_linear_scaling_has_the_factor_of_its_model() -> None:
     model = replace(model, rotary_scaling=RotaryScaling(kind="linear", factor=4.0))
     flags = flags_of(f"{SHAPE} --position-embedding-type rope")
     MEGATRON_LM.check({**flags, "--rotary-seq-len-interpolation-factor": "4"}, model)
-    with pytest.raises(InputError, match=r"--rotary-seq-len-interpolation-factor 8 of --command .* value is 4"):
+    with pytest.raises(InputError, match=r"--rotary-seq-len-interpolation-factor 8 in --command .* value is 4"):
         MEGATRON_LM.check({**flags, "--rotary-seq-len-interpolation-factor": "8"}, model)
 
 

@@ -107,8 +107,8 @@ def test_overrides_of_the_user_are_replaced_or_kept() -> None:
     ("command", "given", "sentence"),
     [
         (f"{BRIDGE} train.global_batch_size=32", {"global_batch": 64}, "contradicts train.global_batch_size 32 of"),
-        (f"{BRIDGE} -gb 32", {"global_batch": 64}, "--global-batch 64 contradicts -gb 32 of --command"),
-        (f"{NEMO} data.seq_length=4096", {"seq": 8192}, "--seq 8192 contradicts data.seq_length 4096 of --command"),
+        (f"{BRIDGE} -gb 32", {"global_batch": 64}, "--global-batch 64 contradicts -gb 32 in --command"),
+        (f"{NEMO} data.seq_length=4096", {"seq": 8192}, "--seq 8192 contradicts data.seq_length 4096 in --command"),
         (f"{BRIDGE} mixed_precision=bf16_with_fp8_current_scaling_mixed", {"precision": "bf16"}, "flags mean fp8"),
         (f"{BRIDGE} mixed_precision=bf16_with_nvfp4_mixed", {"precision": "bf16"}, "flags mean fp4"),
         (BRIDGE, {"settings": ("offload=optimizer",)}, "--trainer nemo has no offload, and --set offload=optimizer"),
@@ -127,9 +127,9 @@ def test_contradictions_are_refused(command: str, given: dict[str, Any], sentenc
 def test_sizes_in_overrides_must_be_those_of_the_model() -> None:
     model = catalog.model("llama-3-8b")
     TrainerCommand.parse("nemo", f"{BRIDGE} model.num_layers=32 model.hidden_size=4096").check(model)
-    with pytest.raises(InputError, match=r"model\.num_layers 4 of --command contradicts the model, whose value is 32"):
+    with pytest.raises(InputError, match=r"model\.num_layers 4 in --command contradicts the model, whose value is 32"):
         TrainerCommand.parse("nemo", f"{BRIDGE} model.num_layers=4").check(model)
-    with pytest.raises(InputError, match=r"model\.config\.num_query_groups 4 of --command contradicts the model"):
+    with pytest.raises(InputError, match=r"model\.config\.num_query_groups 4 in --command contradicts the model"):
         TrainerCommand.parse("nemo", f"{NEMO} model.config.num_query_groups=4").check(model)
 
 

@@ -73,7 +73,7 @@ def test_the_optimizer_of_a_log_is_that_of_its_arguments(printed: dict[str, str]
 
 
 def test_another_optimizer_than_that_of_the_command_is_refused() -> None:
-    with pytest.raises(InputError, match="--optimizer adam8bit contradicts the flags of --command; leave it out"):
+    with pytest.raises(InputError, match="--optimizer adam8bit contradicts the flags in --command; leave it out"):
         settings_of("hf", f"{HF} --optim adafactor", optimizer="adam8bit")
     assert settings_of("hf", HF, optimizer="adam8bit").space.workload.optimizer == "adam8bit"
 

@@ -126,7 +126,7 @@ def test_fp16_keeps_the_loss_scaling_of_the_config(own: str) -> None:
             "offloads to nvme in zero_optimization.offload_param, which tuner does not model; set its device to cpu",
         ),
         ('{"tensor_parallel": {"autotp_size": 2}}', "has tensor_parallel.autotp_size 2, and tuner searches data"),
-        ('{"fp16": {"enabled": true}}', "config of --command enables fp16, and its flags mean bf16; correct one"),
+        ('{"fp16": {"enabled": true}}', "config in --command enables fp16, but its flags mean bf16; correct one"),
         ('{"bfloat16": {"enabled": true}}', ""),
         ('{"bf16": {"enabled": "auto"}, "fp16": {"enabled": false}}', ""),
         ('{"zero_optimization": true}', "field zero_optimization must be an object, not True"),
@@ -148,7 +148,7 @@ def test_a_config_from_which_no_topology_follows_is_refused(document: str, sente
 
 @pytest.mark.parametrize(
     ("named", "sentence"),
-    [("none.json", "'none.json' of --command cannot be read: No such file"), ("ds{zero}.json", "is not the name of")],
+    [("none.json", "'none.json' in --command cannot be read: No such file"), ("ds{zero}.json", "is not the name of")],
 )
 def test_a_missing_config_is_refused(named: str, sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):

@@ -143,7 +143,7 @@ def test_the_sequence_length_of_a_script_is_read(flag: str) -> None:
     """As with other trainers, the sequence length of the command is that of the model, and contradicts another."""
     assert workload_of("hf", f"{HF} {flag} 1024").model.seq == 1024
     assert workload_of("accelerate", f"{ACCELERATE} {flag}=1024").model.seq == 1024
-    with pytest.raises(InputError, match=r"--seq 4096 contradicts --[a-z_]* 1024 of --command; remove one of them"):
+    with pytest.raises(InputError, match=r"--seq 4096 contradicts --[a-z_]* 1024 in --command; remove one of them"):
         workload_of("hf", f"{HF} {flag} 1024", seq=4096)
 
 
@@ -154,5 +154,5 @@ def test_an_ambiguous_sequence_length_is_not_read(more: str) -> None:
 
 def test_torchtitans_context_length_is_the_sequence_length() -> None:
     assert workload_of("torchtitan", f"{TOKENS} --training.num_tokens_per_train_step 65536").model.seq == 4096
-    with pytest.raises(InputError, match=r"--seq 8192 contradicts --training\.max_context_length 4096 of --command"):
+    with pytest.raises(InputError, match=r"--seq 8192 contradicts --training\.max_context_length 4096 in --command"):
         workload_of("torchtitan", TOKENS, seq=8192)

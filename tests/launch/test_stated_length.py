@@ -93,7 +93,7 @@ def test_a_command_without_a_length_leaves_the_default(trainer: str, command: st
 
 def test_a_command_of_few_steps_is_a_test_run() -> None:
     """With so short a training no search would pay, and the study would end after its first jobs."""
-    note = "--train-iters 999 of --command, fewer than 1,000 steps, is taken for a test run; --tokens sets the length"
+    note = "--train-iters 999 in --command, fewer than 1,000 steps, is taken for a test run; --tokens sets the length"
     with pytest.warns(TunerWarning, match=note):
         found = settings_of("megatron-lm", f"{MEGATRON} --train-iters 999")
     assert (found.space.workload.tokens, found.tokens_from) == (0, None)
@@ -132,7 +132,7 @@ def local(folder: Path, more: str, **given: Any) -> StudySettings:
 
 def test_the_header_names_the_flag(tmp_path: Path) -> None:
     with open_loop(local(tmp_path, "--train-iters 1000")) as loop:
-        assert "training on 2.05M tokens (--train-iters 1000 of --command)" in opening(loop)
+        assert "training on 2.05M tokens (--train-iters 1000 in --command)" in opening(loop)
 
 
 def test_a_study_that_predates_the_length_of_commands_continues_with_the_default(tmp_path: Path) -> None:

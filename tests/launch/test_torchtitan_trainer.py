@@ -124,10 +124,10 @@ def test_the_job_config_describes_the_model_and_the_batch(toml: str) -> None:
 @pytest.mark.parametrize(
     ("more", "given", "sentence"),
     [
-        ("", {"global_batch": 32}, "--global-batch 32 contradicts --training.global_batch_size 64 of --command"),
+        ("", {"global_batch": 32}, "--global-batch 32 contradicts --training.global_batch_size 64 in --command"),
         ("", {"seq": 4096}, "--seq 4096 contradicts --training.seq_len 8192"),
         ("--model.flavor 9B", {}, "does not describe the model for --trainer torchtitan; add for example --model"),
-        ("--training.seq_len big", {}, "--training.seq_len 'big' of --command is not a whole number"),
+        ("--training.seq_len big", {}, "--training.seq_len 'big' in --command is not a whole number"),
         ("", {"precision": "fp8"}, "--precision fp8 contradicts --command, whose flags mean bf16"),
         ("--model.converters float8", {"precision": "bf16"}, "contradicts --command, whose flags mean fp8"),
         ("", {"settings": ("tp=1,2",)}, "shard the sequence wherever tp > 1, and --set tp=1,2 mixes both"),

@@ -105,12 +105,12 @@ def test_the_precision_of_a_registered_config_is_that_of_its_registry(more: str,
     [
         (
             "--model.converters float8 --quantize.linear.float8.recipe_name rowwise_with_gw_hp",
-            "--quantize.linear.float8.recipe_name 'rowwise_with_gw_hp' of --command is not modeled, only tensorwise",
+            "--quantize.linear.float8.recipe_name 'rowwise_with_gw_hp' in --command is not modeled, only tensorwise",
         ),
-        ("--model.converters mx --quantize.linear.mx.recipe_name mxfp4_cutlass", "'mxfp4_cutlass' of --command is not"),
+        ("--model.converters mx --quantize.linear.mx.recipe_name mxfp4_cutlass", "'mxfp4_cutlass' in --command is not"),
         (
             "--module llama3 --config llama3_8b_first_85_pct_layers_nvfp4",
-            "llama3_8b_first_85_pct_layers_nvfp4 of --command trains in NVFP4, which tuner does not model for",
+            "llama3_8b_first_85_pct_layers_nvfp4 in --command trains in NVFP4, which tuner does not model for",
         ),
     ],
 )
@@ -139,7 +139,7 @@ def test_the_recipe_in_nested_tables_of_a_job_config_is_read(tmp_path: Path) -> 
 
 def test_layers_in_bf16_other_than_those_of_the_command_are_refused() -> None:
     command = TrainerCommand.parse("nemo", "python x.py mixed_precision=bf16_with_nvfp4_mixed")
-    with pytest.raises(InputError, match="--bf16-layers 0,4 contradicts the flags of --command"):
+    with pytest.raises(InputError, match="--bf16-layers 0,4 contradicts the flags in --command"):
         command.completed({"model": "llama-3-8b", "bf16_layers": "0,4"})
 
 

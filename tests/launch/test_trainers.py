@@ -118,7 +118,7 @@ def test_the_arguments_describe_the_model(command: str) -> None:
     [
         ("--num-experts 8", "does not understand --num-experts; describe the model with --model"),
         ("--position-embedding-type yarn", "--position-embedding-type yarn is not understood"),
-        ("--hidden-size big", "--hidden-size big of --command is not a whole number|--hidden-size 'big'"),
+        ("--hidden-size big", "--hidden-size big in --command is not a whole number|--hidden-size 'big'"),
     ],
 )
 def test_unknown_arguments_are_refused_by_name(more: str, sentence: str, command: str) -> None:
@@ -140,13 +140,13 @@ def test_missing_arguments_are_named() -> None:
 
 def test_contradictions_are_refused(command: str) -> None:
     trainer = TrainerCommand.parse("megatron-lm", command)
-    with pytest.raises(InputError, match="--global-batch 512 contradicts --global-batch-size 256 of --command"):
+    with pytest.raises(InputError, match="--global-batch 512 contradicts --global-batch-size 256 in --command"):
         trainer.completed({"global_batch": 512})
     llama: dict[str, Any] = {"gated_mlp": True, "norm": "rmsnorm", "positions": "rotary", "tied_embeddings": False}
     llama |= dict.fromkeys(("qkv_bias", "attention_bias", "mlp_bias"), False)
     llama |= dict.fromkeys(("attention_dropout", "hidden_dropout"), 0.1)
     trainer.check(replace(workload().model, kv_heads=4, ffn=5440, **llama))
-    with pytest.raises(InputError, match="--num-query-groups 4 of --command contradicts the model, whose value is 16"):
+    with pytest.raises(InputError, match="--num-query-groups 4 in --command contradicts the model, whose value is 16"):
         trainer.check(workload().model)
     with pytest.raises(UnknownName):
         TrainerCommand.parse("megatron", "python x.py")
@@ -279,7 +279,7 @@ def test_megatrons_own_parser_reads_expert_parallelism(dispatcher: str, kind: st
     [
         ("qwen3-30b-a3b", "", "--command lacks --num-experts, unlike the model 'qwen3-30b-a3b'; correct"),
         ("llama-3-8b", MIXTURE, "--command has --num-experts, unlike the model 'llama-3-8b'; correct"),
-        ("qwen3-30b-a3b", f"{MIXTURE} --moe-router-topk 2", "--moe-router-topk 2 of --command contradicts the model"),
+        ("qwen3-30b-a3b", f"{MIXTURE} --moe-router-topk 2", "--moe-router-topk 2 in --command contradicts the model"),
         ("qwen3-30b-a3b", f"{MIXTURE} --mtp-num-layers 1", "--command has --mtp-num-layers, unlike the model"),
         ("deepseek-v3", " --num-experts 256 --mtp-num-layers 1", "--command lacks --multi-latent-attention, unlike"),
         ("qwen3-30b-a3b", MIXTURE, ""),
@@ -306,22 +306,22 @@ def test_a_command_must_train_the_experts_of_the_model(name: str, more: str, sen
             "megatron-lm",
             "--fp8-format e4m3 --fp8-recipe custom",
             {},
-            "--fp8-recipe 'custom' of --command is not modeled",
+            "--fp8-recipe 'custom' in --command is not modeled",
         ),
         (
             "megatron-lm",
             "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8",
             {"precision_recipe": "blockwise"},
-            "--precision-recipe blockwise contradicts the flags of --command",
+            "--precision-recipe blockwise contradicts the flags in --command",
         ),
         (
             "megatron-lm",
             "--fp8-format hybrid",
             {"fp8_weights": True},
-            "--fp8-weights contradicts the flags of --command",
+            "--fp8-weights contradicts the flags in --command",
         ),
         ("megatron-lm", "", {"framework": "deepspeed"}, "--trainer megatron-lm runs megatron-core, not deepspeed"),
-        ("megatron-lm", "@none.txt", {}, "the arguments file 'none.txt' of --command cannot be read: No such file"),
+        ("megatron-lm", "@none.txt", {}, "the arguments file 'none.txt' in --command cannot be read: No such file"),
     ],
 )
 def test_unsupported_options_of_a_trainer_are_refused(

@@ -51,7 +51,7 @@ def logged(*numbers: int, skipped: tuple[int, ...] = (), source: Source | None =
 
 
 def test_if_the_first_line_has_no_time_the_first_timed_line_is_the_second() -> None:
-    """With times from time stamps, iterations 2 to 10 are the second line of a log of 1, 10, 20."""
+    """With times from timestamps, iterations 2 to 10 are the second line of a log of 1, 10, 20."""
     assert second(logged(1, 10, 20), (10, 20)) == ((10,), "")
     assert second(logged(10, 20, 30), (10, 20, 30)) == ((20,), "")
 

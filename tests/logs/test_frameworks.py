@@ -272,11 +272,11 @@ MILLISECONDS = StepPattern.parse(r"it (?P<iteration>\d+) took (?P<ms>[\d.]+) s")
         (
             stamped(2.0, 2.0, 2.0, 2.0, wall=2.0),
             MILLISECONDS,
-            "3 lines add up to 0.006 s, and their time stamps span 6 s",
+            "3 lines add up to 0.006 s, but their timestamps span 6 s",
         ),
-        (stamped(2e3, 2e3, 2e3, wall=2.0), SECONDS, "2 lines add up to 4000 s, and their time stamps span 4 s"),
-        (stamped(2e3, 2e3, wall=2.0), SECONDS, "times of 1 line add up to 2000 s, and their time stamps span 2 s"),
-        (stamped(16.0, 16.0, 16.0, wall=2.0), SECONDS, "2 lines add up to 32 s, and their time stamps span 4 s"),
+        (stamped(2e3, 2e3, 2e3, wall=2.0), SECONDS, "2 lines add up to 4000 s, but their timestamps span 4 s"),
+        (stamped(2e3, 2e3, wall=2.0), SECONDS, "times of 1 line add up to 2000 s, but their timestamps span 2 s"),
+        (stamped(16.0, 16.0, 16.0, wall=2.0), SECONDS, "2 lines add up to 32 s, but their timestamps span 4 s"),
         (stamped(2.0, 2.0, 2.0, 2.0, wall=2.0, pause=600.0), SECONDS, ""),
         (stamped(0.2, 0.2, 0.2, wall=0.2), SECONDS, ""),
         (OWN_LINES, StepPattern.parse(OWN_PATTERN), ""),
@@ -304,7 +304,7 @@ def test_deepspeeds_timer_without_a_batch_is_measured_by_its_time_stamps() -> No
     (run,) = read_log(lines).runs
     without, with_batch = timed(run, StepSize()), timed(run, StepSize(global_batch=64))
     assert [(one.number, one.seconds) for one in without] == [(460, 2.5), (470, 2.5)]
-    assert precision(without) == "seconds are derived from time stamps, precise to about 0.01%"
+    assert precision(without) == "seconds are derived from timestamps, precise to about 0.01%"
     assert [one.seconds for one in with_batch] == [64 / 25.8] * 3
     old = [re.sub(r"epoch=0/micro_step=(\d+)/global_step=\d+", r"0/\1", line) for line in lines]
     assert timed(read_log(old).runs[0], StepSize()) == []  # of micro batches

@@ -101,7 +101,7 @@ def test_steps_that_do_not_increase_are_not_read() -> None:
 
 
 def test_a_time_that_only_grows_may_be_cumulative() -> None:
-    """Without time stamps, growing times are ambiguous; times that fall once are per step and assumed to be seconds."""
+    """Without timestamps, growing times are ambiguous; times that fall once are per step and assumed to be seconds."""
     grows = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 2.5), (2, 5.1), (3, 7.6))]
     assert read_log(grows).runs == ()
     lines = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 9.5), (2, 2.5), (3, 2.6))]
@@ -159,7 +159,7 @@ def test_a_printed_clock_may_start_at_any_time() -> None:
 
 
 def test_a_clock_is_read_in_its_unit() -> None:
-    """The lines are 4,010 ms apart; without a unit, time stamps distinguish milliseconds from seconds."""
+    """The lines are 4,010 ms apart; without a unit, timestamps distinguish milliseconds from seconds."""
     lines = [f"step {n} loss 3.2 elapsed_ms {4010 * n}" for n in range(1, 5)]
     assert times(*lines) == [4.01] * 3
     lines = [f"step {n} loss 3.2 elapsed {4000 * n}" for n in range(1, 5)]
@@ -170,7 +170,7 @@ def test_a_clock_is_read_in_its_unit() -> None:
 
 
 def test_a_running_mean_is_not_the_time_of_a_step() -> None:
-    """A running mean that starts with a slow step is read only with time stamps."""
+    """A running mean that starts with a slow step is read only with timestamps."""
     lines = [f"step {n} loss 3.2 avg step time {1 + 3 / n:.3f} s" for n in range(1, 6)]
     assert read_log(lines).runs == ()
     assert times(*(stamped(n, line) for n, line in enumerate(lines))) == [1.0] * 4

@@ -168,7 +168,7 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp4-mbs2-z2",
             "zero-without-pipeline",
-            "ZeRO 2 does not work with a pipeline, and pp is 12; with pp=12, zero may be 0 or 1",
+            "ZeRO 2 does not work with a pipeline, but pp is 12; with pp=12, zero may be 0 or 1",
         ),
         (
             "tp8-pp12-dp3-mbs1-z1",
@@ -188,7 +188,7 @@ def test_a_legal_topology_is_its_own_nearest(space: Space) -> None:
         (
             "tp8-pp12-dp5-mbs1-z1",
             "enough-nodes",
-            "it needs 60 nodes, and the cluster has 48; dp may be 1, 2, 3 or 4; "
+            "it needs 60 nodes, but the cluster has 48; dp may be 1, 2, 3 or 4; "
             "with dp=5, pp may be 1, 2, 3, 4, 6, 8 or 9",
         ),
     ],

@@ -114,7 +114,7 @@ def test_a_sequence_that_tp_does_not_divide_has_no_sequence_parallelism_by_defau
 
 
 def test_sequence_parallelism_without_tensor_parallelism_is_refused() -> None:
-    with pytest.raises(InputError, match="sequence parallelism splits work among tensor-parallel ranks, and tp is 1"):
+    with pytest.raises(InputError, match="sequence parallelism splits work among tensor-parallel ranks, but tp is 1"):
         tuner.compare(model="llama-3-8b", settings=["tp=1", "sequence_parallel=true"], **H100)
 
 

@@ -237,7 +237,7 @@ def test_axes_that_are_not_pinned_are_fully_sharded_on_all_gpus() -> None:
     (half,) = of("tp=2", "dp=3")
     assert (half.dp, half.nodes) == (3, 1)
     assert of("tp=2", "dp=5")[0].nodes == 2
-    with pytest.raises(InputError, match=r"= 18 GPUs, and the cluster has 16"):
+    with pytest.raises(InputError, match=r"= 18 GPUs, but the cluster has 16"):
         of("tp=2", "dp=9")
     space = space_for(model="gpt-1.3b", nodes=2, settings=("tp=2,4",), framework="any")
     with pytest.raises(InputError, match="pin tp and dp to one value"):

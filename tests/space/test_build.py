@@ -116,7 +116,7 @@ def test_fp8_weights_need_fp8_and_megatron_core(described: Any, reason: str) -> 
         ({"precision": "fp8", "framework": "torchtitan"}, "of Megatron-Core, not of torchtitan"),
         ({"precision": "fp8", "framework": "any"}, "of Megatron-Core, not of any framework"),
         ({"precision": "fp8"}, "not possible with delayed scaling"),
-        ({"precision": "fp4", "bf16_layers": "30,4"}, "names 34 layers, and the model has 32"),
+        ({"precision": "fp4", "bf16_layers": "30,4"}, "names 34 layers, but the model has 32"),
         ({"precision": "fp4", "bf16_layers": "4"}, "two numbers"),
     ],
 )

@@ -14,7 +14,7 @@ from tuner.space.rules import BY_NAME
 
 MESSAGES = {
     "fill-nodes": "tp(8) x pp(5) = 40 does not divide 384 GPUs",
-    "enough-nodes": "it needs 60 nodes, and the cluster has 48",
+    "enough-nodes": "it needs 60 nodes, but the cluster has 48",
     "heads-by-tp": "108 heads are not divisible by tp=8",
     "hidden-by-tp": "hidden 14340 is not divisible by tp=8",
     "ffn-by-tp": "the MLP's width 100 is not divisible by tp=8",
@@ -26,30 +26,30 @@ MESSAGES = {
     "layer-on-every-stage": "72 layers, embedding and head over pp x vpp = 74 x 1 leave a stage with the "
     "embedding alone",
     "one-partition": "72 layers are divisible by pp x vpp = 12 x 1 as they are, and that partition takes precedence",
-    "vpp-needs-pp": "vpp=2 interleaves a pipeline, and pp is 1",
+    "vpp-needs-pp": "vpp=2 interleaves a pipeline, but pp is 1",
     "layers-by-vpp": "72 layers are not divisible by pp x vpp = 12 x 4 = 48",
     "microbatches-by-pp": "512 microbatches are not divisible by pp=12, which vpp=2 needs",
     "batch-by-dp": "global batch 2048 is not divisible by micro_batch x dp = 1 x 12 = 12",
-    "zero-without-pipeline": "ZeRO 2 does not work with a pipeline, and pp is 12",
-    "sp-needs-tp": "sequence parallelism splits work among tensor-parallel ranks, and tp is 1",
+    "zero-without-pipeline": "ZeRO 2 does not work with a pipeline, but pp is 12",
+    "sp-needs-tp": "sequence parallelism splits work among tensor-parallel ranks, but tp is 1",
     "seq-by-tp": "sequence length 2052 is not divisible by tp x cp = 8 x 1 = 8",
     "seq-by-cp": "sequence length 2052 is not divisible by 2 x cp = 8",
-    "cp-needs-flash": "cp=2 needs flash attention, and this workload uses fused",
+    "cp-needs-flash": "cp=2 needs flash attention, but this workload uses fused",
     "cp-by-heads": "4 heads and 2 key/value heads over tp=1 are not divisible by cp=4, which the all-to-all exchange "
     "of this model requires",
     "cp-without-mask": "cp=2 would train this model without its sliding window of 16 tokens",
     "fp8-sizes": "72 (MLP) of a rank's columns at tp=2 are not divisible by 16, which fp8 needs",
     "fp8-expert-sizes": "24 (experts) of a rank's columns at etp=2 are not divisible by 16, which fp8 needs",
-    "fp8-weights-need-zero": "the distributed optimizer updates weights stored in fp8, and ZeRO is 0",
+    "fp8-weights-need-zero": "the distributed optimizer updates weights stored in fp8, but ZeRO is 0",
     "fp8-weights-without-offload": "with tensorwise scaling, weights stored in fp8 exclude offload optimizer",
     "bf16-moments-need-zero": "ZeRO 0 with offload none keeps no moments in bf16",
-    "bf16-layers-in-stage": "2 layers stay in bf16 at one end, and a stage of pp=4 has 1",
+    "bf16-layers-in-stage": "2 layers stay in bf16 at one end, but a stage of pp=4 has 1",
     "flash-precision": "precision fp32 is more than the kernel's 16 bits",
     "flash-head-size": "head size 448 is more than the kernel's 256",
-    "framework-pp": "fsdp2 has no pipeline, and pp is 12",
-    "framework-cp": "megatron-deepspeed has no context parallelism, and cp is 2; megatron-core could run it "
+    "framework-pp": "fsdp2 has no pipeline, but pp is 12",
+    "framework-cp": "megatron-deepspeed has no context parallelism, but cp is 2; megatron-core could run it "
     "(--framework)",
-    "framework-vpp": "megatron-deepspeed does not interleave a pipeline, and vpp is 2; megatron-core could run it "
+    "framework-vpp": "megatron-deepspeed does not interleave a pipeline, but vpp is 2; megatron-core could run it "
     "(--framework)",
     "framework-partition": "deepspeed gives the last of pp x vpp = 5 x 1 chunks no fewer layers by a layout; "
     "megatron-core could run it (--framework)",
@@ -60,8 +60,8 @@ MESSAGES = {
     "or deepspeed could run it (--framework)",
     "offload-needs-zero": "offload optimizer needs ZeRO 1 or more, not 0",
     "hsdp-by-dp": "dp=4 cannot be divided into hsdp=4 replica groups of two ranks or more",
-    "hsdp-needs-sharding": "hsdp=2 replicates the shards of ZeRO 2 or 3, and ZeRO is 1",
-    "framework-hsdp": "deepspeed has no hybrid sharding, and hsdp is 2; fsdp2 could run it (--framework)",
+    "hsdp-needs-sharding": "hsdp=2 replicates the shards of ZeRO 2 or 3, but ZeRO is 1",
+    "framework-hsdp": "deepspeed has no hybrid sharding, but hsdp is 2; fsdp2 could run it (--framework)",
     "host-memory": "offloaded states take 56 GiB of a node's main memory, which has 48",
     "framework-offload": "fsdp2 has offload none or optimizer+parameters, not optimizer; megatron-deepspeed or "
     "deepspeed could run it (--framework)",
@@ -86,7 +86,7 @@ MESSAGES = {
     "recompute-modules": "recompute selects moe_act, which none of the model's 72 layers has as a module",
     "recompute-delayed-fp8": "fp8 with delayed scaling excludes recompute of layernorm+moe_act",
     "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
-    "framework-etp": "deepspeed has no expert tensor parallelism, and etp is 2; megatron-core could run it "
+    "framework-etp": "deepspeed has no expert tensor parallelism, but etp is 2; megatron-core could run it "
     "(--framework)",
     "framework-zero-with-ep": "deepspeed has ZeRO 0, 1 and 2 with ep=4, not 3; torchtitan could run it (--framework)",
     "experts-on-stages": "the first of pp=48 stages has 0 layers, and only layer 1 has experts; ep=4 with "

@@ -54,7 +54,7 @@ def test_an_exact_name_counts_before_another_for_the_same_column() -> None:
 @pytest.mark.parametrize(
     ("cells", "why"),
     [
-        ("bf16_layers=3 3,precision=fp8,gpu=H100-80GB-SXM", "bf16_layers names 6 layers, and the model has 4."),
+        ("bf16_layers=3 3,precision=fp8,gpu=H100-80GB-SXM", "bf16_layers names 6 layers, but the model has 4."),
         (
             "precision_recipe=foo,precision=fp8,gpu=H100-80GB-SXM",
             f"precision_recipe must be {either(PRECISION_RECIPES)}, not 'foo'.",

@@ -91,9 +91,9 @@ def test_a_supported_job_is_accepted(job: Workload, axes: dict[str, Any]) -> Non
 
 LATENT = Latent(kv_rank=8, nope_size=8, rope_size=8, value_size=16)
 REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
-    (WORKLOAD, {"cp": 2}, "no context parallelism, and cp is 2"),
-    (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, and vpp is 2"),
-    (WORKLOAD, {"dp": 4, "zero": 2, "hsdp": 2}, "no replica groups, and hsdp is 2"),
+    (WORKLOAD, {"cp": 2}, "no context parallelism, but cp is 2"),
+    (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, but vpp is 2"),
+    (WORKLOAD, {"dp": 4, "zero": 2, "hsdp": 2}, "no replica groups, but hsdp is 2"),
     (
         replace(WORKLOAD, optimizer="adam-bf16"),
         {},
@@ -110,8 +110,8 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (replace(WORKLOAD, precision="fp8"), {}, "not in fp8"),
     (replace(WORKLOAD, attention="fused"), {}, "no fused attention"),
     (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
-    (of(norms_per_layer=4), {}, "2 norms where norm_placement is before, and the model has 4"),
-    (of(norms_per_layer=1), {}, "2 norms where norm_placement is before, and the model has 1"),
+    (of(norms_per_layer=4), {}, "2 norms where norm_placement is before, but the model has 4"),
+    (of(norms_per_layer=1), {}, "2 norms where norm_placement is before, but the model has 1"),
     (of(embedding_size=32), {}, "does not project embeddings .32 to hidden 64."),
     (of(head_bias=True), {}, "tied output layer has no bias"),
     (of(max_positions=31), {}, "31 learned positions are fewer than the sequence's 32"),
@@ -132,8 +132,8 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (replace(FLASH, attention="flash1", model=tiny(hidden=516)), {}, "head size 129 is more than the 128 of flash1"),
     (replace(FLASH, model=tiny(sliding_window=16)), {}, "flash kernel has no sliding_window .the model's: 16."),
     (replace(FLASH, model=tiny(attention_softcap=50.0)), {}, "flash kernel has no attention_softcap .the model's: 50."),
-    (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts, which ep=2 would spread"),
-    (MIXTURE, {"dp": 2, "etp": 2}, "has no expert tensor parallelism, and etp is 2"),
+    (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts to spread over ep=2 ranks"),
+    (MIXTURE, {"dp": 2, "etp": 2}, "has no expert tensor parallelism, but etp is 2"),
     (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "allgather"}, "no dispatcher allgather; use alltoall"),
     (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "ep=2. has no ZeRO 3; use ZeRO 0, 1 or 2"),
     (with_experts(count=6), {"dp": 4, "micro_batch": 2, "ep": 4}, "6 experts are not divisible by ep=4"),

@@ -56,7 +56,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "offload-needs-zero": (WORKLOAD, {"offload": "optimizer"}, "offload optimizer needs ZeRO 1 or more, not 0"),
     "hsdp-by-dp": (WORKLOAD, {"dp": 2, "zero": 2, "hsdp": 2}, "no replica groups"),
     "hsdp-needs-sharding": (WORKLOAD, {"dp": 4, "hsdp": 2}, "no replica groups"),
-    "experts-for-ep": (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts, which ep=2 would spread"),
+    "experts-for-ep": (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts to spread over ep=2 ranks"),
     "experts-by-ep": (
         replace(MIXTURE, model=mixture(count=6)),
         {"dp": 4, "ep": 4},
@@ -89,7 +89,7 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
     ),
     "seq-by-cp": (WORKLOAD, {"cp": 3}, "no context parallelism"),
     "cp-needs-flash": (WORKLOAD, {"cp": 2}, "no context parallelism"),
-    "flash-precision": (replace(WORKLOAD, attention="flash2"), {}, "computes in 16 bits, and the precision is fp32"),
+    "flash-precision": (replace(WORKLOAD, attention="flash2"), {}, "computes in 16 bits, but the precision is fp32"),
     "flash-head-size": (
         replace(FLASH, model=tiny(hidden=2048)),
         {},

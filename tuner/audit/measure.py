@@ -251,8 +251,8 @@ def _untimed(run: LogRun) -> str:
     if any(iteration.samples_per_second for iteration in run.iterations):
         return "the log has samples per second but no batch; pass --global-batch."
     if any(iteration.tokens_per_second or iteration.tokens_per_second_per_gpu for iteration in run.iterations):
-        return "the log has tokens per second but no size of a step; pass KEY, --global-batch and --seq."
-    return "the log has iterations but no times; pass a --step-pattern with the line that has one."
+        return "the log has tokens per second but no step size; pass KEY, --global-batch and --seq."
+    return "the log has iterations but no times; pass a --step-pattern for the lines that have them."
 
 
 def _rows(run: LogRun, subject: Subject | None, given: int | None) -> tuple[LogIteration, ...]:
@@ -336,7 +336,7 @@ def _notes(
     if means(run):
         notes.append(f"the log prints the mean of {run.interval} iterations per line.")
     if len(run.iterations) == 1 and run.source != "throughput timer":
-        notes.append("the log has a single iteration; if it is the first after a start, it is too slow.")
+        notes.append("the log has a single iteration; if it is the first after start-up, it includes warm-up.")
     if skipped := [row.iteration.number for row in rows if row.iteration.skipped]:
         notes.append(f"{spelt(skipped, run.interval or 1)} {SKIPPED}; such an iteration is too short to be measured.")
     if derived := precision([row.iteration for row in taken]):

@@ -187,7 +187,7 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--optimizer",
         type=OPTIMIZER,
-        help="Optimizer, whose states take memory; adam-bf16 has moments in bf16. [default: adam]",
+        help="Optimizer; sets the memory of its states. adam-bf16 keeps moments in bf16. [default: adam]",
     ),
     click.option(
         "--bf16-layers",

@@ -202,7 +202,7 @@ def framework_words(workload: Workload) -> str:
 def tokens_origin(workload: Workload, flag: str | None = None) -> str:
     """Return where the number of training tokens comes from: a flag of the command or a default; empty for --tokens."""
     if workload.tokens:
-        return f" ({flag} of --command)" if flag else ""
+        return f" ({flag} in --command)" if flag else ""
     return " (20 per parameter; set with --tokens)"
 
 

@@ -57,11 +57,11 @@ class Catalog:
         """Read another file; its entries replace those of the same name."""
         for section, entries in read_toml(path).items():
             if section not in (*_KINDS, "sheet"):
-                raise InputError(f"{path}: unknown table [{section}]; known are {listed(_KINDS)}.")
+                raise InputError(f"{path}: unknown table [{section}]; the tables are {listed(_KINDS)}.")
             if not isinstance(entries, dict) or (
                 section != "sheet" and not all(isinstance(entry, dict) for entry in entries.values())
             ):
-                raise InputError(f"{path}: [{section}] must hold tables such as [{section}.NAME].")
+                raise InputError(f"{path}: [{section}] must contain tables such as [{section}.NAME].")
             for name, entry in entries.items():
                 if section in ("gpu", "model"):
                     texts(entry.get("aliases", []), f"{path}: {section} {name!r}: aliases")

@@ -46,8 +46,8 @@ def model_notes(model: Model) -> list[str]:
     if model.not_understood:
         properties = listed(model.not_understood)
         notes.append(
-            f"Properties of the model that tuner does not understand: {properties}. "
-            "It can be planned, and exported for your own program."
+            f"tuner does not understand these properties of the model: {properties}. "
+            "You can plan it, and export it for your own program."
         )
     return notes
 

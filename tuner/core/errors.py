@@ -43,7 +43,7 @@ class UnknownName(InputError):
         begun = [folded for folded in by_folded if name and folded.startswith(name.casefold())]
         close = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.4)
         near = [by_folded[match] for match in dict.fromkeys([*begun, *close])][:3]
-        advice = f"did you mean {either(near)}?" if near else f"known are {listed(names, limit=12)}."
+        advice = f"did you mean {either(near)}?" if near else f"choose from {listed(names, limit=12)}."
         super().__init__(f"there is no {kind} called {name!r}; {advice}{' ' + remedy if remedy else ''}")
 
 

@@ -37,7 +37,7 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
     """Raise `InputError` if the GPU lacks the precision or its recipe."""
     if precision not in gpu.peak_flops:
         supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
-        raise InputError(f"{gpu.name} has no {precision}; it has {listed(supported)}.")
+        raise InputError(f"{gpu.name} does not support {precision}; it supports {listed(supported)}.")
     if precision == "fp4" and gpu.is_amd:
         raise InputError(
             f"{gpu.name} multiplies in fp4, but tuner does not model mxfp4, the recipe of ROCm's Transformer Engine; "
@@ -45,8 +45,8 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
         )
     if precision == "fp8" and recipe == "mxfp8" and "fp4" not in gpu.peak_flops:
         raise InputError(
-            f"{gpu.name} has no mxfp8, whose scales of 32 values the tensor cores of B200, MI350X and later GPUs "
-            "apply; use another --precision-recipe."
+            f"{gpu.name} does not support mxfp8, which needs the tensor cores of a B200, MI350X or later GPU; use "
+            "another --precision-recipe."
         )
     if precision == "fp8" and recipe == "blockwise" and (lack := _lacks_blockwise(gpu)):
         others = ("delayed", "tensorwise", *(("mxfp8",) if "fp4" in gpu.peak_flops else ()))
@@ -101,13 +101,13 @@ def check_bf16_layers(workload: Workload) -> None:
         raise InputError(f"--bf16-layers needs --precision fp8 or fp4, not {workload.precision}.")
     if workload.framework != "megatron-core":
         raise InputError(
-            "--bf16-layers is --first-last-layers-bf16 of Megatron-Core, not of "
+            "--bf16-layers is Megatron-Core's --first-last-layers-bf16 and does not apply to "
             f"{workload.framework or 'any framework'}; use --framework megatron-core."
         )
     if recipe_of(workload) == "delayed":
         raise InputError("--bf16-layers is not possible with delayed scaling; use another --precision-recipe.")
     if kept > workload.model.layers:
-        raise InputError(f"--bf16-layers names {kept} layers, and the model has {workload.model.layers}.")
+        raise InputError(f"--bf16-layers names {kept} layers, but the model has {workload.model.layers}.")
 
 
 def check_fp8_weights(workload: Workload) -> None:
@@ -116,6 +116,6 @@ def check_fp8_weights(workload: Workload) -> None:
         raise InputError(f"--fp8-weights needs --precision fp8, not {workload.precision}.")
     if workload.framework != "megatron-core":
         raise InputError(
-            f"--fp8-weights is --fp8-param-gather of Megatron-Core, not of {workload.framework or 'any framework'}; "
-            "use --framework megatron-core."
+            "--fp8-weights is Megatron-Core's --fp8-param-gather and does not apply to "
+            f"{workload.framework or 'any framework'}; use --framework megatron-core."
         )

@@ -81,13 +81,13 @@ Named = Iterator[tuple[str, str]]
 
 def _parts(workload: Workload, topology: Topology) -> Named:
     if topology.cp > 1:
-        yield "cp", f"the worker has no context parallelism, and cp is {topology.cp}; use cp=1."
+        yield "cp", f"the worker has no context parallelism, but cp is {topology.cp}; use cp=1."
     if topology.vpp > 1:
-        yield "vpp", f"the worker's pipeline does not interleave, and vpp is {topology.vpp}; use vpp=1."
+        yield "vpp", f"the worker's pipeline does not interleave, but vpp is {topology.vpp}; use vpp=1."
     if topology.hsdp > 1:
-        yield "hsdp", f"DeepSpeed's ZeRO has no replica groups, and hsdp is {topology.hsdp}; use hsdp=1."
+        yield "hsdp", f"DeepSpeed's ZeRO has no replica groups, but hsdp is {topology.hsdp}; use hsdp=1."
     if topology.etp > 1:
-        yield "etp", f"the worker has no expert tensor parallelism, and etp is {topology.etp}; use etp=1."
+        yield "etp", f"the worker has no expert tensor parallelism, but etp is {topology.etp}; use etp=1."
     if topology.dispatcher != "alltoall":
         yield "dispatcher", f"the worker has no dispatcher {topology.dispatcher}; use alltoall."
     if topology.moe_overlap:
@@ -108,7 +108,7 @@ def _parts(workload: Workload, topology: Topology) -> Named:
     if workload.plain_layers:
         yield (
             "plain_layers",
-            "the worker has Megatron's layers and no plain ones under autocast; leave plain_layers out.",
+            "the worker has Megatron's layers, not plain layers under autocast; leave plain_layers out.",
         )
 
 
@@ -132,7 +132,7 @@ def _identity(workload: Workload, topology: Topology) -> Named:
     if model.norm_placement not in NORM_PLACEMENTS:
         yield "norm_placement", f"the worker's norm_placement is {either(NORM_PLACEMENTS)}, not {model.norm_placement}."
     if model.qk_norm and model.norm == "layernorm":
-        yield "qk_norm", "the worker's qk_norm is an RMSNorm, and the model's norms are LayerNorms."
+        yield "qk_norm", "the worker's qk_norm is an RMSNorm, but the model's norms are LayerNorms."
     if model.qk_norm and model.qk_norm_span not in ("head", "width"):
         yield "qk_norm_span", f"the worker's qk_norm_span is head or width, not {model.qk_norm_span}."
     if model.qk_norm and model.qk_norm_span == "width" and topology.tp > 1:
@@ -162,7 +162,7 @@ def _features(workload: Workload) -> Named:
         yield (
             "norms_per_layer",
             f"the worker's layers have {either(str(count) for count in expected)} norms where norm_placement is "
-            f"{model.norm_placement}, and the model has {model.norms_per_layer}.",
+            f"{model.norm_placement}, but the model has {model.norms_per_layer}.",
         )
     if model.embedding_size != model.hidden:
         yield (
@@ -204,7 +204,7 @@ def _shards(model: Model, topology: Topology) -> Named:
     if model.kv_heads % tp and tp % model.kv_heads:
         yield "tp", f"neither {model.kv_heads} key/value heads nor tp={tp} divides the other."
     if topology.sequence_parallel and tp == 1:
-        yield "sequence_parallel", "sequence parallelism splits work among tensor-parallel ranks, and tp is 1."
+        yield "sequence_parallel", "sequence parallelism splits work among tensor-parallel ranks, but tp is 1."
     if topology.sequence_parallel and model.seq % tp:
         yield (
             "sequence_parallel",
@@ -220,7 +220,7 @@ def _experts(workload: Workload, topology: Topology) -> Named:
     model, experts, ep = workload.model, workload.model.experts, topology.ep
     if experts is None:
         if ep > 1:
-            yield "ep", f"{shown(model.name)} has no experts, which ep={ep} would spread; use ep=1."
+            yield "ep", f"{shown(model.name)} has no experts to spread over ep={ep} ranks; use ep=1."
         return
     for field in fields(experts):
         value = getattr(experts, field.name)
@@ -237,7 +237,10 @@ def _experts(workload: Workload, topology: Topology) -> Named:
     if ranks % ep:
         yield "ep", f"tp x dp = {topology.tp} x {topology.dp} = {ranks} ranks are not divisible by ep={ep}."
     if ep > 1 and topology.zero > MAX_ZERO_WITH_EP:
-        yield "zero", f"DeepSpeed's expert parallelism (ep={ep}) has no ZeRO {topology.zero}; use ZeRO 0, 1 or 2."
+        yield (
+            "zero",
+            f"DeepSpeed's expert parallelism (ep={ep}) does not support ZeRO {topology.zero}; use ZeRO 0, 1 or 2.",
+        )
     if experts.shared_ffn % topology.tp:
         yield "tp", f"the shared experts' width ({experts.shared_ffn}) is not divisible by tp={topology.tp}."
     first = topology.split_units(model.layers) // topology.pp - (topology.partition == "embedding")
@@ -245,8 +248,8 @@ def _experts(workload: Workload, topology: Topology) -> Named:
     if ep > 1 and topology.pp > 1 and topology.zero and first < needed:
         yield (
             "pp",
-            f"DeepSpeed's ZeRO {topology.zero} with ep={ep} hangs unless every stage has experts, and the first of "
-            f"pp={topology.pp} stages has {first} of the {needed} layers that it takes; use ZeRO 0 or fewer stages.",
+            f"DeepSpeed's ZeRO {topology.zero} with ep={ep} hangs unless every stage has experts, but the first of "
+            f"pp={topology.pp} stages has {first} layers and needs {needed} to have one; use ZeRO 0 or fewer stages.",
         )
     if topology.tp > 1 and not topology.sequence_parallel:
         yield "sequence_parallel", f"experts need sequence parallelism over tp={topology.tp} ranks."
@@ -257,7 +260,7 @@ def _attention(workload: Workload) -> Named:
         return
     size, maximum = workload.model.query_width // workload.model.heads, 256 if workload.attention == "flash2" else 128
     if workload.precision == "fp32":
-        yield "attention", f"{workload.attention} computes in 16 bits, and the precision is fp32; use eager attention."
+        yield "attention", f"{workload.attention} computes in 16 bits, but the precision is fp32; use eager attention."
     if size > maximum:
         yield "attention", f"head size {size} is more than the {maximum} of {workload.attention}; use eager attention."
 
@@ -284,12 +287,12 @@ def _schedule(workload: Workload, topology: Topology, ds_config: dict[str, Any])
     }
     for name, value in wanted.items():
         if ds_config.get(name) != value:
-            yield f"ds_config has {name} {ds_config.get(name)}, and {topology.key} means {value}."
+            yield f"ds_config has {name} {ds_config.get(name)}, but {topology.key} needs {value}."
     zero = ds_config.get("zero_optimization", {})
     stage = zero.get("stage", 0)
     if stage != topology.zero:
-        yield f"ds_config has ZeRO stage {stage}, and {topology.key} means {topology.zero}."
+        yield f"ds_config has ZeRO stage {stage}, but {topology.key} needs {topology.zero}."
     offloaded = [part for part in ("optimizer", "param") if zero.get(f"offload_{part}", {}).get("device") not in _KEPT]
     offload = "+".join(offloaded).replace("param", "parameters") or "none"
     if offload != topology.offload:
-        yield f"ds_config has offload {offload}, and {topology.key} means {topology.offload}."
+        yield f"ds_config has offload {offload}, but {topology.key} needs {topology.offload}."

@@ -67,8 +67,8 @@ def _render(run: ProductionRun, options: ExportOptions, _: Format) -> Mapping[st
     program = program_of_export(run, options)
     if program.starts_ranks:
         raise InputError(
-            f"--format accelerate starts the ranks with accelerate launch, and {program.words[0]} of --command would "
-            "start them again: give the training program alone, or choose another --format."
+            f"--format accelerate starts the ranks with accelerate launch, and {program.words[0]} in --command would "
+            "start them again: give only the training program, or choose another --format."
         )
     if not program.worker and program.reads_config:
         raise InputError(

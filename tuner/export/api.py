@@ -115,11 +115,11 @@ def check_program(
     """Raise `InputError` for options that a format ignores, and for a command of the study that lacks its flags."""
     if command is not None and not chosen.runs_command:
         raise InputError(
-            f"--format {chosen.name} starts {chosen.title} and not --command: leave it out, or choose --format "
+            f"--format {chosen.name} starts {chosen.title}, not --command: leave it out, or choose --format "
             f"{either(one.name for one in FORMATS.values() if one.runs_command)}."
         )
     if fork is not None and chosen.name != MEGATRON_DEEPSPEED.name:
-        raise InputError(f"--fork is Megatron-DeepSpeed's; --format {chosen.name} has none: leave it out.")
+        raise InputError(f"--fork applies only to Megatron-DeepSpeed, not to --format {chosen.name}: leave it out.")
     if command is None and chosen.runs_command and (fitted := _fitted(study)) is not None:
         job = fitted.job(run.workload, run.topology, Path("{ds_config}"))
         words = (word if _PLAIN.fullmatch(word) else shlex.quote(word) for word in job)

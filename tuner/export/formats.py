@@ -186,7 +186,7 @@ def _check_zero_plus_plus(format: Format, run: ProductionRun, parts: Collection[
     """Raise `InputError` unless format and topology support ZeRO++ (DeepSpeed 0.19.8, runtime/zero/config.py)."""
     topology = run.topology
     if not format.zero_plus_plus:
-        raise InputError(f"--zero-plus-plus is DeepSpeed's; --format {format.name} has none: leave it out.")
+        raise InputError(f"--zero-plus-plus needs DeepSpeed, which --format {format.name} does not use: leave it out.")
     if topology.zero != 3 or topology.nodes == 1:
         raise InputError(
             f"--zero-plus-plus needs ZeRO 3 on several nodes; {topology.key} has ZeRO {topology.zero} on "

@@ -191,7 +191,7 @@ def ds_config(workload: Workload, topology: Topology) -> Config:
     config: Config = json.loads(base_file(topology.zero).read_text())
     config.pop("bf16", None)
     if trained.precision not in _PRECISIONS:
-        raise InputError(f"DeepSpeed does not support precision {trained.precision}; it has fp32, bf16 and fp16.")
+        raise InputError(f"DeepSpeed does not support precision {trained.precision}; it supports fp32, bf16 and fp16.")
     if trained.optimizer not in _OPTIMIZERS:
         raise InputError(f"DeepSpeed has no optimizer {trained.optimizer}; it has adam, sgd and adafactor.")
     step = topology.step_batch

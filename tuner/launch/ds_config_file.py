@@ -26,18 +26,18 @@ def read_config(name: str) -> Config:
     """Return the config in a file that a command names; raise for one from which no topology can be derived."""
     if "{" in name:
         raise InputError(
-            f"the DeepSpeed config {shown(name)} of --command is not the name of one file; write the config into a "
-            "file and name it, and tuner derives that of each job."
+            f"the DeepSpeed config {shown(name)} in --command is not the name of one file; write the config to a "
+            "file and pass its name, and tuner derives each job's config from it."
         )
     try:
         config = json.loads(Path(name).read_text())
     except (OSError, UnicodeError) as error:
         raise InputError(
-            f"the DeepSpeed config {shown(name)} of --command cannot be read: "
+            f"the DeepSpeed config {shown(name)} in --command cannot be read: "
             f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
         ) from None
     except ValueError as error:
-        raise InputError(f"the DeepSpeed config {shown(name)} of --command is not JSON: {error}.") from None
+        raise InputError(f"the DeepSpeed config {shown(name)} in --command is not JSON: {error}.") from None
     if isinstance(config, dict) and "bfloat16" in config:  # DeepSpeed's former name
         config["bf16"] = config.pop("bfloat16")
     _check(config, name)
@@ -54,17 +54,17 @@ def _check(config: Any, name: str) -> None:
         if not isinstance(part, dict):
             field = where if where == "itself" else f"field {where}"
             raise InputError(
-                f"the DeepSpeed config {shown(name)} of --command: {field} must be an object, not {shown(part)}."
+                f"the DeepSpeed config {shown(name)} in --command: {field} must be an object, not {shown(part)}."
             )
         if part.get("device") == "nvme":
             raise InputError(
-                f"the DeepSpeed config {shown(name)} of --command offloads to nvme in {where}, which tuner does not "
+                f"the DeepSpeed config {shown(name)} in --command offloads to nvme in {where}, which tuner does not "
                 "model; set its device to cpu or none, and add --set offload=optimizer if jobs should offload."
             )
     if isinstance(ranks := config.get("tensor_parallel", {}).get("autotp_size", 0), int) and ranks > 1:
         raise InputError(
-            f"the DeepSpeed config {shown(name)} of --command has tensor_parallel.autotp_size {ranks}, and tuner "
-            "searches data parallelism only for this trainer; remove it."
+            f"the DeepSpeed config {shown(name)} in --command has tensor_parallel.autotp_size {ranks}, but for "
+            "this trainer tuner searches data parallelism only; remove it."
         )
 
 

@@ -60,7 +60,7 @@ TIMEOUT_EXIT_CODE: Final = 124
 
 
 _TOO_LONG: Final = (
-    "its measured iterations took {took:.4g} s, and the whole job only {elapsed:.4g} s: a unit or the size of a step "
+    "its measured iterations took {took:.4g} s, but the whole job only {elapsed:.4g} s: a unit or the size of a step "
     "is misread; give the unit with --step-pattern, or the right --global-batch"
 )
 
@@ -71,23 +71,22 @@ MAX_DERIVED_ERROR: Final = 0.2
 """Error of a time, as a share, above which it is not a measurement."""
 
 _STEP_OR_BATCH: Final = (
-    "a step of its bar may be an optimizer step or one of its {count} micro-batches; call step() of tuner.step after "
+    "a step of its bar may be an optimizer step or one of its {count} microbatches; call step() of tuner.step after "
     "each optimizer step"
 )
 
 _BEHIND: Final = (
-    "its first process exited after {elapsed:,.1f} s while others ran, which ended with it: run the trainer in the "
-    "foreground"
+    "its first process exited after {elapsed:,.1f} s, which ended the others: run the trainer in the foreground"
 )
 
 _ANOTHER_RUN: Final = (
-    "its log states {different}: the job did not run its trial; remove what overrides the trial's flags from "
-    "--command, or add them to it"
+    "its log states {different}: the job did not run its trial; from --command, remove whatever overrides the "
+    "trial's flags, or add the flags to it"
 )
 
 _IMPRECISE: Final = (
     "its times can only be derived from {source}, precise to about {error:.0%}; log the time of an iteration or finer "
-    "time stamps, let the job run for longer, or call tuner.step in the training loop"
+    "timestamps, let the job run for longer, or call tuner.step in the training loop"
 )
 
 
@@ -192,7 +191,7 @@ def _reported(ended: Mapping[str, Any]) -> Cause | None:
     if ended.get("why") == "cancelled":
         return Outcome.CANCELLED, "cancelled", CANCELLED
     if ended.get("why") == "abandoned":
-        return Outcome.CANCELLED, "abandoned", "the tuner exited, so its job was ended"
+        return Outcome.CANCELLED, "abandoned", "tuner exited, so its job was ended"
     if ended.get("why") == "not started":
         return Outcome.CRASHED, "it could not start", str(ended.get("said", ""))
     return None

@@ -22,7 +22,7 @@ NO_LINE: Final = (
 )
 
 ONE_LINE: Final = (
-    "of its output, only the line of iteration {number} has a time, and at least {count} are needed; train for longer, "
+    "of its output, only the line of iteration {number} has a time, but at least {count} are needed; train for longer, "
     "or log every iteration"
 )
 

@@ -3,7 +3,7 @@
 - The pipeline engine, `runtime/pipe/engine.py`: `steps: 2 loss: 5.5 iter time (s): 0.046 samples/sec: 87.5`; trainers
   on it print `step:     2 /   900 loss: ...`.
 - `ThroughputTimer`, `utils/timer.py`: `global_step=3, RunningAvgSamplesPerSec=..., CurrSamplesPerSec=...`, and in
-  older releases `0/3, SamplesPerSec=...`: no times, so that they need a batch, or time stamps, to become seconds.
+  older releases `0/3, SamplesPerSec=...`: no times, so that they need a batch, or timestamps, to become seconds.
 - `wall_clock_breakdown`, `runtime/engine.py`: `time (ms) | fwd: ... | bwd: ... | step: ...`, one line for each
   iteration and none that gives its number.
 - The flops profiler, `profiling/flops_profiler/profiler.py`: `iter latency: 27.32 ms`.
@@ -52,7 +52,7 @@ class DeepSpeed:
         self._profiled: int | None = None
         """The report of the FLOPs profiler."""
         self._stepped: tuple[int, float | None, float] | None = None
-        """The last optimizer step whose learning rates are logged, with its time stamp and the value of its digit."""
+        """The last optimizer step whose learning rates are logged, with its timestamp and the value of its digit."""
 
     def read(self, line: int, text: str) -> Iterator[LogRecord]:
         """Yield the iterations of a line; several if two ranks print to the same line."""

@@ -5,7 +5,7 @@
   "elapsed_time": "0:02:03", ...}`: the time since the beginning.
 - HF Trainer, `trainer.py`: `{'train_runtime': 12.3, ..., 'train_steps_per_second': 1.01, ...}` at the end.
   With `include_num_input_tokens_seen` each step has a `train_runtime`, and no steps per second.
-- Loops of one's own, behind a logger's time stamp: `2025-11-17 13:23:05,080 {'global_step': 20, 'loss': 9.5, ...}`.
+- Loops of one's own, behind a logger's timestamp: `2025-11-17 13:23:05,080 {'global_step': 20, 'loss': 9.5, ...}`.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def _summary(line: int, runtime: float | None, digit: float, steps_per_second: s
 
 
 def _stamped(line: int, text: str) -> Iterator[LogRecord]:
-    """Yield the iteration of a dictionary with a loss, at the time stamp of its line."""
+    """Yield the iteration of a dictionary with a loss, at the timestamp of its line."""
     found, loss = _STAMPED_STEP.search(text), _ANY_LOSS.search(text)
     if found and loss and "eval" not in text:
         clock, digit = stamp_of(text)

@@ -12,7 +12,7 @@ from tuner.logs.lines import without_stamps
 
 Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
 """How a figure gives the time of a step: as a time, seconds per step, steps per second, the time since some moment, or
-the line's time stamp.
+the line's timestamp.
 """
 
 MAX_TEXT: Final = 2048
@@ -139,7 +139,7 @@ class Figure:
     """As printed, in lower case; `/` for an unnamed fraction."""
     text: str
     start: int = 0
-    """Position of the number in the line without its time stamp."""
+    """Position of the number in the line without its timestamp."""
     total: int = 0
     """After a slash; 0 if there is none."""
     unit: str = ""

@@ -40,9 +40,9 @@ _STAMP: Final = re.compile(
 _SHORT_STAMP: Final = re.compile(
     r"^\W{0,3}(?:([0-9]{2})[-/]([0-9]{2}) )?([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]{1,6}))?(?![0-9:])"
 )
-"""A time stamp without a year or a date, at the beginning of a line."""
+"""A timestamp without a year or a date, at the beginning of a line."""
 _MAX_STAMP_AT: Final = 120
-"""Characters at the beginning of a line that are searched for a time stamp."""
+"""Characters at the beginning of a line that are searched for a timestamp."""
 
 
 def kind_of(text: str) -> str:
@@ -148,7 +148,7 @@ def label(text: str, start: int, after: int = 0) -> str:
 
 
 def stamp_of(text: str) -> tuple[float | None, float]:
-    """Return a line's time stamp in seconds since a fixed day, and the value of its last digit."""
+    """Return a line's timestamp in seconds since a fixed day, and the value of its last digit."""
     found = _STAMP.search(text[:_MAX_STAMP_AT])
     if found is None:
         return None, 0.0
@@ -158,7 +158,7 @@ def stamp_of(text: str) -> tuple[float | None, float]:
 
 
 def loose_stamp_of(text: str) -> tuple[float | None, float]:
-    """Return a line's time stamp as `stamp_of` does, but also without a year or a date."""
+    """Return a line's timestamp as `stamp_of` does, but also without a year or a date."""
     stamp, digit = stamp_of(text)
     if stamp is not None or (found := _SHORT_STAMP.match(text)) is None:
         return stamp, digit
@@ -179,7 +179,7 @@ def _seconds_at(days: int, found: re.Match[str], first: int) -> tuple[float, flo
 
 
 def without_stamps(text: str) -> str:
-    """Return a line with blanks in place of its time stamp."""
+    """Return a line with blanks in place of its timestamp."""
     for pattern, limit in ((_STAMP, _MAX_STAMP_AT), (_SHORT_STAMP, _MAX_STAMP_AT)):
         if found := pattern.search(text[:limit]):
             text = text[: found.start()] + " " * (found.end() - found.start()) + text[found.end() :]

@@ -37,7 +37,7 @@ _NOTHING: Final[Mapping[int, Iteration]] = {}
 _BARS: Final = frozenset(BAR_WORDS)
 """Lines with only these keywords can contain only the iterations of a progress bar."""
 _MAX_STAMPED: Final = 1024
-"""Lines whose time stamps are kept: a misread unit shows in the first ones."""
+"""Lines whose timestamps are kept: a misread unit shows in the first ones."""
 _MAX_KEPT_CHARS: Final = 1 << 20
 """Characters to read before deciding whether a terminal wrapped the lines, or how an unknown log is read."""
 _ACCUMULATED: Final = re.compile(r"\baccumulative_counts\s?=\s?([0-9]{1,6})\b")

@@ -2,10 +2,10 @@
 
 `step 2, loss: 10.56, time: 101.84 ms`, `iter=2 loss=1.35 dt=0.0203`, `Epoch [1][200/5005]  lr: 0.1, time: 0.196`,
 `global step 220, loss: 0.005, speed: 1.89 step/s`: a figure that grows by whole numbers and is called a step, and
-beside it the time of a step, a rate of steps, a clock, or at least the line's time stamp.
+beside it the time of a step, a rate of steps, a clock, or at least the line's timestamp.
 
 What a figure stands for shows in several lines: that a step grows, that a time is one step's and not the sum of all,
-and, where lines have time stamps, in which unit it is. `Interpretation.of` reads all lines of a log in one way, or none
+and, where lines have timestamps, in which unit it is. `Interpretation.of` reads all lines of a log in one way, or none
 of them.
 """
 
@@ -42,7 +42,7 @@ _NAMED: Final = 2
 _MOST_KEPT: Final = 256
 """Maximum number of lines of a running job that are kept until they can be interpreted."""
 _STAMPED: Final = 3
-"""The same if only time stamps determine the time."""
+"""The same if only timestamps determine the time."""
 _SAMPLES: Final = 8
 """Lines of a kind without a step after which the kind is ignored."""
 _MOST_KINDS: Final = 10_000
@@ -119,7 +119,7 @@ def _line(text: str) -> _Line | None:
 class _StepLines:
     """Finds the lines with a step, and skips kinds of lines that have none; lines of a kind differ only in digits.
 
-    Time stamps without a date continue after midnight.
+    Timestamps without a date continue after midnight.
     """
 
     def __init__(self) -> None:
@@ -367,7 +367,7 @@ def _falls_from_step_to_step(lines: Sequence[_Line], values: Sequence[float]) ->
 def _by_stamps(
     way: Interpretation, figure: Figure, values: Sequence[float], steps: Sequence[int], between: Sequence[float]
 ) -> Interpretation | None:
-    """Return the interpretation with which a figure agrees with the time stamps.
+    """Return the interpretation with which a figure agrees with the timestamps.
 
     The figure is the time of a step, of the steps since the previous line, or of all steps; without a unit, it is in
     seconds or milliseconds.

@@ -79,10 +79,10 @@ class Iteration:
     rate_digit: float = 0.0
     """Value of one unit of the last printed digit of the tokens per second, relative to them."""
     clock: float | None = None
-    """Seconds of a clock when the iteration ended: a time stamp, or the trainer's total time."""
+    """Seconds of a clock when the iteration ended: a timestamp, or the trainer's total time."""
     clock_digit: float = 0.0
     stamp: float | None = None
-    """Seconds of the line's time stamp, with which the printed time must agree."""
+    """Seconds of the line's timestamp, with which the printed time must agree."""
     stamp_digit: float = 0.0
     derived: str = ""
     """Figures from which the seconds are derived; empty if the line has them."""

@@ -60,12 +60,12 @@ def _timed(entry: Iteration, before: Iteration | None, size: StepSize) -> Iterat
         if steps > 0 and entry.clock > before.clock:
             digit = 2 * max(entry.clock_digit, before.clock_digit) / steps
             seconds = (entry.clock - before.clock) / steps
-            return replace(entry, seconds=seconds, seconds_digit=digit, derived=entry.derived or "time stamps")
+            return replace(entry, seconds=seconds, seconds_digit=digit, derived=entry.derived or "timestamps")
     return None
 
 
 def contradiction(timed: Sequence[Iteration]) -> str:
-    """Return how the printed times contradict the time stamps of their lines; empty if they agree.
+    """Return how the printed times contradict the timestamps of their lines; empty if they agree.
 
     An iteration cannot take longer than the time since the previous line. Evaluations and checkpoints extend that time
     between few lines only, so the median reveals a misread unit.
@@ -74,7 +74,7 @@ def contradiction(timed: Sequence[Iteration]) -> str:
         (after.seconds * (after.number - before.number), after.stamp - before.stamp, after.stamp_digit)
         for before, after in pairwise(timed)
         if after.seconds and after.stamp is not None and before.stamp is not None
-        if after.number > before.number and after.stamp >= before.stamp and after.derived != "time stamps"
+        if after.number > before.number and after.stamp >= before.stamp and after.derived != "timestamps"
     ]
     if not pairs:
         return ""
@@ -88,7 +88,7 @@ def contradiction(timed: Sequence[Iteration]) -> str:
     if not (is_long or is_short):
         return ""
     return (
-        f"the times of {counted(len(pairs), 'line')} add up to {printed:.4g} s, and their time stamps span "
+        f"the times of {counted(len(pairs), 'line')} add up to {printed:.4g} s, but their timestamps span "
         f"{between:.4g} s: a unit or the size of a step is misread; give the unit with --step-pattern, or the right "
         "--global-batch."
     )

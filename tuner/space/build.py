@@ -142,7 +142,7 @@ def space_for(
         axes["nodes"] = (machines.nodes,)
     if "heads" not in pinned and axes["heads"] == (described.heads,) and described.heads % described.kv_heads:
         raise InputError(
-            f"{described.name}: heads must be a multiple of kv_heads, but {described.heads} is no multiple of "
+            f"{described.name}: heads must be a multiple of kv_heads, but {described.heads} is not a multiple of "
             f"{described.kv_heads}."
         )
     return Space(

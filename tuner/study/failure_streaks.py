@@ -23,7 +23,7 @@ _STAMP: Final = re.compile(
     r"|\b[IWEF][0-9]{4}\b|\b0x[0-9a-f]+",
     re.IGNORECASE,
 )
-"""What differs between the same messages of two jobs: time stamps, process ids, addresses."""
+"""What differs between the same messages of two jobs: timestamps, process ids, addresses."""
 
 
 class Streaks:
@@ -65,7 +65,7 @@ class Streaks:
         """Return the reason for which other topologies would fail too; empty if one may not.
 
         An unknown failure counts where its message names nothing of the topology: it is the same in each job, but for
-        time stamps and process ids, and no job has been measured.
+        timestamps and process ids, and no job has been measured.
         """
         if result.outcome is not Outcome.CRASHED:
             return ""

@@ -169,11 +169,11 @@ class StudySettings:
     def fixed_size(self) -> str | None:
         """Why no trial can run at a reduced size, as a sentence that ends with the remedy; None if one can."""
         if self.launcher == "replay":
-            return "needs jobs to run, and a replay has rows: drop it."
+            return "needs jobs to run, but a replay reads rows of a table: drop it."
         if self.sampler != "guided":
             return f"needs the surrogate of --sampler guided, not {self.sampler}: drop one of the two."
         if self.command is not None and self.trainer is None and not passes_batch(self.command):
-            return "runs smaller batches, and --command passes none to its jobs: add {global_batch} or drop it."
+            return "runs smaller batches, but --command does not pass the batch: add {global_batch} or drop it."
         return None
 
     def _check_fidelity(self) -> None:

@@ -126,8 +126,7 @@ def _store_calibration(store: TrialStore, calibration: Calibration) -> None:
     store.set_attribute("site", text)
     if stored:
         warnings.warn(
-            f"study {store.name} continues with another calibration than before, which changes its estimates and the "
-            "ranking.",
+            f"study {store.name} continues with a different calibration, which changes its estimates and ranking.",
             TunerWarning,
             stacklevel=4,
         )

@@ -54,4 +54,4 @@ def notices(table: Table, period_column: str | None = None) -> Iterator[str]:
         yield f"columns not used: {listed(unknown)}."
     named = dict.fromkeys(row.understood["framework"] for row in table.rows if "framework" in row.understood)
     if frameworks := [shown(name) for name in named if not is_known(name)]:
-        yield f"unknown names in the column framework, which imply nothing: {listed(frameworks)}."
+        yield f"unknown frameworks, for which nothing is assumed: {listed(frameworks)}."

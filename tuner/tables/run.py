@@ -186,7 +186,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
     )
     check_precision(workload.precision, card, workload.precision_recipe)
     if (kept := sum(bf16_layers(workload))) > workload.model.layers:
-        raise InputError(f"bf16_layers names {kept} layers, and the model has {workload.model.layers}.")
+        raise InputError(f"bf16_layers names {kept} layers, but the model has {workload.model.layers}.")
     return workload
 
 

@@ -76,7 +76,7 @@ def _stages(recipe: Recipe, topology: Topology, maker: Maker) -> PipelineModule:
     )
     expected = stage_bounds(recipe.workload.model, topology)
     if module.parts != expected:
-        raise InputError(f"DeepSpeed cut the layers at {module.parts} and not at {expected}, as {topology.key} asks.")
+        raise InputError(f"DeepSpeed split the layers at {module.parts}, but {topology.key} needs {expected}.")
     for parameter in module.parameters():
         # Tied embeddings count on the first stage; their copy on the last stage does not.
         if parameter.ds_pipe_replicated:

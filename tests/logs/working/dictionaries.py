@@ -151,7 +151,7 @@ train          Epoch   2:  100%|████████████████
         2.0,
         1e-06,
     ),
-    "dictionaries behind a logger's time stamp": (
+    "dictionaries behind a logger's timestamp": (
         """\
 [rank=1] [2025-11-17 13:22:16,529] INFO:Begin epoch 0 at step 0
 [rank=1] [2025-11-17 13:22:55,472] INFO:{'global_step': 10, 'lr': 2.99e-05, 'running_loss': 10.07434, 'epoch': 0, 'tokens_per_s': 8448.1, 'time/total': 3878.7}

@@ -97,7 +97,7 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
         for number, text in reader.examples:
             print(f"  line {number}: {text}")
     if not found.readers:
-        print(f"no reader recognizes a line of {log}")
+        print(f"no reader recognizes any line of {log}")
         for number, text in found.likely:
             print(f"  likely line {number}: {text}")
         if found.pattern:

@@ -153,7 +153,7 @@ def _export(path: str, made: MemoryPlan) -> list[str]:
     fragments, chosen = made.fragments(), Path(path)
     if not fragments:
         raise InputError(
-            "--export writes batch sizes, and the activation memory of a sample is unknown: pass --sample."
+            "--export writes batch sizes, but the activation memory of a sample is unknown: pass --sample."
         )
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:

@@ -81,7 +81,9 @@ from tuner.cli.options import (
 )
 @click.option("--retry-hang-sync", is_flag=True, help="Retry a job that hangs with CUDA_LAUNCH_BLOCKING=1.")
 @click.option(
-    "--keep-going", is_flag=True, help="Continue after three jobs that fail in the same way, whatever the topology."
+    "--keep-going",
+    is_flag=True,
+    help="Do not stop when three jobs fail in the same way, independently of the topology.",
 )
 @click.option("--seed", type=int, default=0, metavar="N", help="Seed of the sampler and of the simulated cluster.")
 @click.option("--track", metavar="NAME", help="Log finished trials to mlflow or wandb. [default: none]")

@@ -75,13 +75,13 @@ class SlurmStepLauncher(BaseSlurmLauncher):
         number, count, cores = self._allocation.number, len(self._allocation.nodes), self._allocation.cores
         if self._max_nodes > count:
             raise InputError(
-                f"--nodes {self._max_nodes} is more than allocation {number} has, which is {counted(count, 'node')}; "
-                "leave --nodes out to use them all."
+                f"--nodes {self._max_nodes} exceeds the {counted(count, 'node')} of allocation {number}; leave --nodes "
+                "out to use them all."
             )
         if self._tracker.site.tasks == "once":
             raise InputError(
-                'tasks = "once" is for a command that calls srun itself, on nodes that other trials may have; with '
-                '--within-allocation use "ranks" or "nodes".'
+                'tasks = "once" is for a command that calls srun itself, which could use the nodes of other trials; '
+                'with --within-allocation, use "ranks" or "nodes".'
             )
         if not self._site_nodes:
             raise InputError(f"`exclude` in the site profile leaves no node of allocation {number}.")
@@ -130,7 +130,7 @@ class SlurmStepLauncher(BaseSlurmLauncher):
                 continue
             if job.node_count > self.nodes:
                 self._cancel(
-                    tracked, f"{NEVER_STARTS}it needs {counted(job.node_count, 'node')}, and {self.nodes} are left"
+                    tracked, f"{NEVER_STARTS}it needs {counted(job.node_count, 'node')}, but {self.nodes} are left"
                 )
                 continue
             busy = self._busy_nodes()

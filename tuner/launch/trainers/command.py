@@ -142,14 +142,14 @@ class TrainerCommand:
                 value = number(self.fixed, flag)
                 if found.get(option) not in (None, value):
                     raise InputError(
-                        f"--{option.replace('_', '-')} {found[option]} contradicts {flag} {value} of --command; "
+                        f"--{option.replace('_', '-')} {found[option]} contradicts {flag} {value} in --command; "
                         "remove one of them."
                     )
                 found[option] = value
         if ramp := self.fixed.get(_RAMP):
             start_and_step = ",".join(ramp.split()[:2])
             if found.get("ramp") not in (None, start_and_step):
-                raise InputError(f"--ramp {found['ramp']} contradicts {_RAMP} {ramp} of --command; remove one of them.")
+                raise InputError(f"--ramp {found['ramp']} contradicts {_RAMP} {ramp} in --command; remove one of them.")
             found["ramp"] = start_and_step
         if found.get("model") is None:
             found["model"] = kind.model(self.fixed)
@@ -168,7 +168,7 @@ class TrainerCommand:
         found["settings"] = self._settings(tuple(found.get("settings") or ()))
         if kind.max_nodes is not None and (found.get("nodes") or 1) > kind.max_nodes:
             raise InputError(
-                f"--trainer {kind.name} starts the ranks of {kind.max_nodes} node, and --nodes is {found['nodes']}; "
+                f"--trainer {kind.name} starts ranks on {kind.max_nodes} node only, but --nodes is {found['nodes']}; "
                 "write the launcher's flags for several nodes in --command, with fields and without --trainer."
             )
         return found
@@ -202,12 +202,10 @@ class TrainerCommand:
         wanted = {axis: values for axis, _, values in ("".join(one.split()).partition("=") for one in given)}
         for axis, value in {**self.kind.pinned(self.fixed), **self.kind.lacks}.items():
             if wanted.get(axis, value) != value:
-                raise InputError(
-                    f"--trainer {self.kind.name} has no {axis}, and --set {axis}={wanted[axis]} asks for it; remove it."
-                )
+                raise InputError(f"--trainer {self.kind.name} does not support --set {axis}={wanted[axis]}; remove it.")
         if named := [axis for axis in ("heads", "shape") if axis in wanted]:
             raise InputError(
-                f"--trainer {self.kind.name} does not change the model, and --set {named[0]} does; remove it."
+                f"--trainer {self.kind.name} cannot change the model, as --set {named[0]} does; remove it."
             )
         added = {**self.kind.pinned(self.fixed), **self.kind.cautious(self.fixed, wanted)}
         return (*given, *(f"{axis}={value}" for axis, value in added.items() if axis not in wanted))
@@ -217,7 +215,7 @@ class TrainerCommand:
         found, enabled = self.kind.precision(self.fixed), enabled_precision(self.own_config)
         if enabled is not None and found not in (None, enabled):
             raise InputError(
-                f"the DeepSpeed config of --command enables {enabled}, and its flags mean {found}; correct one of them."
+                f"the DeepSpeed config in --command enables {enabled}, but its flags mean {found}; correct one of them."
             )
         found = found or enabled
         usual = self.kind.usual_precision(self.fixed)
@@ -243,7 +241,7 @@ class TrainerCommand:
         for name, value in fixed.items():
             if given.get(name) not in (None, False, value):
                 words = f"{given[name]} " if given[name] is not True else ""
-                raise InputError(f"--{name.replace('_', '-')} {words}contradicts the flags of --command; leave it out.")
+                raise InputError(f"--{name.replace('_', '-')} {words}contradicts the flags in --command; leave it out.")
         return fixed
 
     def check(self, model: Model) -> None:
@@ -271,7 +269,7 @@ def _read_arguments(file: str) -> list[str]:
         return shlex.split(Path(file).read_text(), comments=True)
     except (OSError, UnicodeError) as error:
         raise InputError(
-            f"the arguments file {shown(file)} of --command cannot be read: "
+            f"the arguments file {shown(file)} in --command cannot be read: "
             f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
         ) from None
 

@@ -125,7 +125,7 @@ def number(flags: Flags, flag: str) -> int:
     """Return the integer value of a flag; 0 if it is missing."""
     text = flags.get(flag, "0")
     if not text.isdecimal():
-        raise InputError(f"{flag} {shown(text)} of --command is not a whole number.")
+        raise InputError(f"{flag} {shown(text)} in --command is not a whole number.")
     return int(text)
 
 
@@ -134,7 +134,7 @@ def real(flags: Flags, flag: str) -> float:
     try:
         return float(flags[flag])
     except ValueError:
-        raise InputError(f"{flag} {shown(flags[flag])} of --command is not a number.") from None
+        raise InputError(f"{flag} {shown(flags[flag])} in --command is not a number.") from None
 
 
 def has_fields(flags: Flags, names: Iterable[str]) -> bool:
@@ -160,7 +160,7 @@ def check_sizes(flags: Flags, sizes: Mapping[str, float]) -> None:
         read = number if isinstance(value, int) else real
         if flag in flags and read(flags, flag) != value:
             raise InputError(
-                f"{flag} {flags[flag]} of --command contradicts the model, whose value is {value}; "
+                f"{flag} {flags[flag]} in --command contradicts the model, whose value is {value}; "
                 "correct --model or the command."
             )
 

@@ -109,7 +109,7 @@ def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any]) -> Mo
     """
     needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
     if missing := [flag for flag in needed if flag not in flags]:
-        raise InputError(f"--command lacks {listed(missing)}; add what is missing, or describe the model with --model.")
+        raise InputError(f"--command lacks {listed(missing)}; add them, or describe the model with --model.")
     hidden, heads = number(flags, "--hidden-size"), number(flags, "--num-attention-heads")
     channels, padded = number(flags, "--kv-channels"), number(flags, "--padded-vocab-size")
     vocab = number(flags, "--vocab-size")
@@ -193,7 +193,7 @@ def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> No
         own = model.mlp_activation if field == "activation" else getattr(model, field)
         if field not in skipped and value != own:
             raise InputError(
-                f"the arguments of --command describe a model with {_words(field, value)}, and --model has "
+                f"the arguments in --command describe a model with {_words(field, value)}, and --model has "
                 f"{_words(field, own)}; correct --model or {_FLAGS_OF[field]}."
             )
     parts = {flag: has(model) for flag, has in _PARTS.items()}

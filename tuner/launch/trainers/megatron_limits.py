@@ -54,7 +54,7 @@ def refuse_unsearched(trainer: str, flags: Flags) -> Flags:
     if found := _switched_on(flags, (*_FSDP, *unset)):
         kind = "FSDP" if _switched_on(flags, _FSDP) else "offload"
         raise InputError(
-            f"--trainer {trainer} does not search {kind}, which {listed(found)} of --command would use in each job; "
+            f"--trainer {trainer} does not search {kind}, which {listed(found)} in --command would use in each job; "
             "remove it, or write a template with fields in --command, without --trainer."
         )
     return flags

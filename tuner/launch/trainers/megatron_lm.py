@@ -289,7 +289,7 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
         return {**layers}
     recipe = flags.get("--fp8-recipe", "delayed")
     if recipe not in _RECIPES:
-        raise InputError(f"--fp8-recipe {shown(recipe)} of --command is not modeled, only {listed(_RECIPES)}.")
+        raise InputError(f"--fp8-recipe {shown(recipe)} in --command is not modeled, only {listed(_RECIPES)}.")
     return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags, **layers}
 
 
@@ -316,7 +316,7 @@ def _check(flags: Flags, model: Model) -> None:
         if flag in sizes and default != sizes[flag]:
             lacking = "--group-query-attention" if flag in flags else flag
             raise InputError(
-                f"--command lacks {lacking}, and Megatron-LM's {flag} {default} without it contradicts the model, "
+                f"--command lacks {lacking}, and Megatron-LM's default of {flag} {default} contradicts the model, "
                 f"whose value is {sizes[flag]}; correct --model or the command."
             )
     if experts and model.dense_mlp_layers and describes_model(flags):

@@ -167,7 +167,7 @@ def _compare(flags: Flags, model: Model, flag: str, own: Value, default: Value) 
         check_parts(flags, model, {flag: own})
     elif flag not in flags and default != own:
         raise InputError(
-            f"--command lacks {flag}, and Megatron-LM's {flag} {_spelt(default)} without it contradicts the model, "
+            f"--command lacks {flag}, and Megatron-LM's default of {flag} {_spelt(default)} contradicts the model, "
             f"whose value is {_spelt(own)}; correct --model or the command."
         )
     elif flag in flags and own != (flags[flag] if isinstance(own, str) else real(flags, flag)):
@@ -177,7 +177,7 @@ def _compare(flags: Flags, model: Model, flag: str, own: Value, default: Value) 
 def _contradiction(flags: Flags, flag: str, own: Value) -> InputError:
     """Return the error for a flag with another value than the model."""
     return InputError(
-        f"{flag} {flags[flag]} of --command contradicts the model, whose value is {_spelt(own)}; "
+        f"{flag} {flags[flag]} in --command contradicts the model, whose value is {_spelt(own)}; "
         "correct --model or the command."
     )
 
@@ -192,7 +192,7 @@ def _check_layers(flags: Flags, model: Model) -> None:
     def compare(flag: str, parts: str, has: Callable[[int], bool], of_number: Callable[[int, int], bool]) -> None:
         if flag in flags and [*map(has, range(model.layers))] != _layers(flags, flag, model.layers, of_number):
             raise InputError(
-                f"{flag} {flags[flag]} of --command contradicts the model, which has {parts} in other layers; "
+                f"{flag} {flags[flag]} in --command contradicts the model, which has {parts} in other layers; "
                 "correct --model or the command."
             )
 
@@ -224,7 +224,7 @@ def _layers(flags: Flags, flag: str, layers: int, of_number: Callable[[int, int]
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         marks = None
     if not isinstance(marks, list):
-        raise InputError(f"{flag} {shown(text)} of --command is neither a number nor a list such as ([0]*3+[1]*45).")
+        raise InputError(f"{flag} {shown(text)} in --command is neither a number nor a list such as ([0]*3+[1]*45).")
     return [mark == 1 for mark in marks]
 
 

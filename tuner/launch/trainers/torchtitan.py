@@ -149,8 +149,8 @@ def _cautious(flags: Flags, wanted: Mapping[str, str]) -> Mapping[str, str]:
         return {"tp": "1", "sequence_parallel": "off"}
     if "1" in degrees or wanted.get("sequence_parallel", "on") not in ("on", "1", "true", "True"):
         raise InputError(
-            f"torchtitan's jobs in TOML shard the sequence wherever tp > 1, and --set tp={tp} mixes both; search "
-            "--set tp=1, or larger degrees with --set sequence_parallel=on."
+            f"with a TOML job config, torchtitan shards the sequence if tp > 1, so --set tp={tp} would mix both; "
+            "search --set tp=1, or larger degrees with --set sequence_parallel=on."
         )
     return {"sequence_parallel": "on"}
 
@@ -201,7 +201,7 @@ def _check(flags: Flags, model: Model) -> None:
     for name, value in {**flavor, **({"vocab": 128256} if flavor else {})}.items():
         if getattr(model, name) != value:
             raise InputError(
-                f"--command trains Llama 3 {_flavor(flags)}, whose {name} is {value}, and the model "
+                f"--command trains Llama 3 {_flavor(flags)}, whose {name} is {value}, but the model "
                 f"{shown(model.name)} has {getattr(model, name)}; correct --model or the command."
             )
 
@@ -246,7 +246,7 @@ def _recipe(flags: Flags) -> str | None:
         return named
     if named.startswith("mxfp8"):
         return "mxfp8"
-    raise InputError(f"{flag} {shown(named)} of --command is not modeled, only tensorwise, rowwise and mxfp8.")
+    raise InputError(f"{flag} {shown(named)} in --command is not modeled, only tensorwise, rowwise and mxfp8.")
 
 
 def _config(flags: Flags) -> str:
@@ -258,7 +258,7 @@ def _precision(flags: Flags) -> str | None:
     """Return the precision of the command; None for a config whose precision is not known."""
     if _config(flags) in _NVFP4_CONFIGS:
         raise InputError(
-            f"--config {flags['--config']} of --command trains in NVFP4, which tuner does not model for torchtitan; "
+            f"--config {flags['--config']} in --command trains in NVFP4, which tuner does not model for torchtitan; "
             "name a config in bf16 or fp8."
         )
     if _recipe(flags) is not None:

@@ -28,8 +28,8 @@ def with_length(command: TrainerCommand, space: Space) -> tuple[Space, str | Non
     if not workload.tokens and tokens < SHORTEST * workload.model.seq * workload.global_batch:
         warnings.warn(
             TunerWarning(
-                f"{flag} of --command, fewer than {SHORTEST:,} steps, is taken for a test run; --tokens sets the "
-                "length of the training."
+                f"{flag} in --command, fewer than {SHORTEST:,} steps, is taken for a test run; set the training "
+                "length with --tokens."
             ),
             stacklevel=3,
         )

@@ -72,7 +72,7 @@ def _degree_law(axis: str, sentence: str, lack: str) -> Rule:
         vary=(axis,),
         lacks=lambda record, _: lacks(record),
         broken=lambda columns, record: (getattr(columns, axis) > 1) & lacks(record),
-        numbers=lambda columns, record: f"{record.name} {lack}, and {axis} is {getattr(columns, axis)}",
+        numbers=lambda columns, record: f"{record.name} {lack}, but {axis} is {getattr(columns, axis)}",
     )
 
 
@@ -143,7 +143,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         lacks=lambda record, workload: not record.pipelines(workload.model),
         broken=lambda c, record: (c.pp > 1) & (not record.pipelines(c.workload.model)),
         numbers=lambda c, record: (
-            f"{record.name} has no pipeline{' with tied embeddings' if record.pp.value else ''}, and pp is {c.pp}"
+            f"{record.name} has no pipeline{' with tied embeddings' if record.pp.value else ''}, but pp is {c.pp}"
         ),
     ),
     _degree_law("cp", "the framework supports context parallelism (cp > 1)", "has no context parallelism"),
@@ -160,7 +160,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         lacks=lambda record, _: record.ep.value and set(record.zero_with_ep.value) != set(record.zero.value),
         broken=lambda c, record: (c.ep > 1) & record.ep.value & ~np.isin(c.zero, record.zero_with_ep.value),
         numbers=lambda c, record: (
-            f"{record.name} has ZeRO {listed(record.zero_with_ep.value)} with ep={c.ep}, not {c.zero}"
+            f"{record.name} supports ZeRO {listed(record.zero_with_ep.value)} with ep={c.ep}, not {c.zero}"
         ),
     ),
     _law(
@@ -180,7 +180,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _switch_law(
         "moe_overlap",
-        "the framework supports the overlap of the exchange of tokens",
+        "the framework can overlap the exchange of tokens",
         over="ep",
         lack="cannot overlap the exchange of tokens, here among",
     ),
@@ -192,7 +192,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         lacks=lambda record, _: "layout" not in record.partition.value,
         broken=lambda c, record: (c.partition == LAYOUT) & ("layout" not in record.partition.value),
         numbers=lambda c, record: (
-            f"{record.name} gives the last of pp x vpp = {c.pp} x {c.vpp} chunks no fewer layers by a layout"
+            f"{record.name} cannot give the last of pp x vpp = {c.pp} x {c.vpp} chunks fewer layers"
         ),
     ),
     _switch_law(
@@ -208,7 +208,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         vary=("zero",),
         lacks=lambda record, _: set(record.zero.value) != {0, 1, 2, 3},
         broken=lambda c, record: ~np.isin(c.zero, record.zero.value),
-        numbers=lambda c, record: f"{record.name} has ZeRO {listed(record.zero.value)}, not {c.zero}",
+        numbers=lambda c, record: f"{record.name} supports ZeRO {listed(record.zero.value)}, not {c.zero}",
     ),
     _law(
         "recompute",
@@ -233,7 +233,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             _not_among(c.offload, record.offload.value, OFFLOAD) | ((c.offload > 0) & _no_fork_offloads(c, record))
         ),
         numbers=lambda c, record: (
-            f"{record.name} has offload {either(record.offload.value)}, not {OFFLOAD[int(c.offload)]}"
+            f"{record.name} supports offload {either(record.offload.value)}, not {OFFLOAD[int(c.offload)]}"
             + (f", with {PARTITION[int(c.partition)]} partition, ZeRO {c.zero} and this model" if record.forks else "")
         ),
     ),
@@ -245,7 +245,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         reads=("zero",),
         vary=("zero",),
         broken=lambda c: c.zero < 1,
-        numbers=lambda c: f"the distributed optimizer updates weights stored in fp8, and ZeRO is {c.zero}",
+        numbers=lambda c: f"the distributed optimizer updates weights stored in fp8, but ZeRO is {c.zero}",
         binding=stores_fp8_weights,
     ),
     Rule(
@@ -270,20 +270,20 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         reads=("zero", "offload"),
         vary=("zero", "offload"),
         broken=lambda c: (c.zero < 1) | (c.offload > 0),
-        numbers=lambda c: f"ZeRO {c.zero} with offload {OFFLOAD[int(c.offload)]} keeps no moments in bf16",
+        numbers=lambda c: f"ZeRO {c.zero} with offload {OFFLOAD[int(c.offload)]} cannot keep moments in bf16",
         binding=lambda workload: workload.framework == "megatron-core" and workload.optimizer == "adam-bf16",
     ),
     Rule(
         name="bf16-layers-in-stage",
         level="law",
-        sentence="no more first or last layers stay in bf16 than a pipeline stage has",
+        sentence="at most as many first or last layers stay in bf16 as a pipeline stage has",
         source="NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/transformer_config.py: "
         "max_bf16_layers_per_pipeline_stage",
         reads=("layers", "pp"),
         vary=("pp",),
         broken=lambda c: c.layers // c.pp < max(bf16_layers(c.workload)),
         numbers=lambda c: (
-            f"{max(bf16_layers(c.workload))} layers stay in bf16 at one end, and a stage of pp={c.pp} has "
+            f"{max(bf16_layers(c.workload))} layers stay in bf16 at one end, but a stage of pp={c.pp} has "
             f"{c.layers // c.pp}"
         ),
         binding=lambda workload: workload.precision == "fp8" and any(bf16_layers(workload)),

@@ -55,7 +55,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         reads=("nodes",),
         vary=("dp", "pp", "tp", "nodes"),
         broken=lambda c: c.nodes > c.cluster.nodes,
-        numbers=lambda c: f"it needs {counted(c.nodes, 'node')}, and the cluster has {c.cluster.nodes}",
+        numbers=lambda c: f"it needs {counted(c.nodes, 'node')}, but the cluster has {c.cluster.nodes}",
     ),
     Rule(
         name="heads-by-tp",
@@ -184,7 +184,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         reads=("vpp", "pp"),
         vary=("vpp", "pp"),
         broken=lambda c: (c.vpp > 1) & (c.pp == 1),
-        numbers=lambda c: f"vpp={c.vpp} interleaves a pipeline, and pp is 1",
+        numbers=lambda c: f"vpp={c.vpp} interleaves a pipeline, but pp is 1",
     ),
     Rule(
         name="layers-by-vpp",
@@ -227,7 +227,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         reads=("zero", "pp"),
         vary=("zero", "pp"),
         broken=lambda c: (c.zero >= 2) & (c.pp > 1),
-        numbers=lambda c: f"ZeRO {c.zero} does not work with a pipeline, and pp is {c.pp}{elsewhere(c)}",
+        numbers=lambda c: f"ZeRO {c.zero} does not work with a pipeline, but pp is {c.pp}{elsewhere(c)}",
         binding=lambda workload: (record := record_of(workload)) is None or record.separates_sharding_and_pp,
     ),
     Rule(
@@ -260,7 +260,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         reads=("hsdp", "zero"),
         vary=("hsdp", "zero"),
         broken=lambda c: (c.hsdp > 1) & (c.zero < 2),
-        numbers=lambda c: f"hsdp={c.hsdp} replicates the shards of ZeRO 2 or 3, and ZeRO is {c.zero}",
+        numbers=lambda c: f"hsdp={c.hsdp} replicates the shards of ZeRO 2 or 3, but ZeRO is {c.zero}",
     ),
     Rule(
         name="host-memory",
@@ -283,7 +283,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         reads=("sequence_parallel", "tp"),
         vary=("sequence_parallel", "tp"),
         broken=lambda c: (c.sequence_parallel == 1) & (c.tp == 1),
-        numbers=lambda c: f"sequence parallelism splits work among tensor-parallel ranks, and tp is {c.tp}",
+        numbers=lambda c: f"sequence parallelism splits work among tensor-parallel ranks, but tp is {c.tp}",
     ),
     Rule(
         name="seq-by-tp",
@@ -315,7 +315,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         reads=("cp",),
         vary=("cp",),
         broken=lambda c: c.cp > 1,
-        numbers=lambda c: f"cp={c.cp} needs flash attention, and this workload uses {c.workload.attention}",
+        numbers=lambda c: f"cp={c.cp} needs flash attention, but this workload uses {c.workload.attention}",
         hint="or a flash kernel with --attention flash2",
         binding=lambda workload: workload.attention not in ("flash1", "flash2"),
     ),
@@ -338,7 +338,7 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="cp-without-mask",
         level="law",
-        sentence="context parallelism of accelerate drops attention masks: no sliding window, no ALiBi",
+        sentence="accelerate's context parallelism drops attention masks: no sliding window, no ALiBi",
         source="huggingface/accelerate at 16cb6eb8, src/accelerate/big_modeling.py: _attach_context_parallel_hooks",
         reads=("cp",),
         vary=("cp",),

@@ -47,7 +47,7 @@ def _unselectable(columns: Columns) -> Any:
 def _unselectable_words(columns: Columns) -> str:
     modules = modules_of(RECOMPUTE[int(columns.recompute)])
     if lacking := [module for module in modules if module in _lacking(columns.workload.model)]:
-        return f"recompute selects {listed(lacking)}, which none of the model's {columns.layers} layers has as a module"
+        return f"recompute selects {listed(lacking)}, but none of the model's {columns.layers} layers has it"
     return f"in {columns.layers} layers, moe already recomputes {listed(set(modules) & set(_WITHIN_MOE))}"
 
 
