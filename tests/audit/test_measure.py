@@ -247,7 +247,7 @@ def test_samples_a_second_become_seconds_by_the_batch(tmp_path: Path, run: Run) 
 )
 def test_tokens_a_second_need_the_size_of_a_step(line: str, arguments: Sequence[str], tmp_path: Path, run: Run) -> None:
     (tmp_path / "own.log").write_text("\n".join(line.format(step) for step in (1, 2, 3)) + "\n")
-    words = "the log has tokens per second but no size of a step; pass KEY, --global-batch and --seq."
+    words = "the log has tokens per second but no step size; pass KEY, --global-batch and --seq."
     assert words in run("measure", str(tmp_path / "own.log"), *arguments).err
 
 

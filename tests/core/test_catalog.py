@@ -327,7 +327,7 @@ RUBBISH = [
     ("[gpu.X]\naliases = [1]\n", "aliases must be a list of strings"),
     ("[family.f]\nvocab = 3\n", "lacks its field members."),
     ('[family.f]\nmembers = [4]\nlayers_per_4_heads = "x"\nhidden_per_head = 3\n', "must be whole numbers"),
-    ("[family]\nx = 3\n", "[family] must hold tables such as [family.NAME]."),
+    ("[family]\nx = 3\n", "[family] must contain tables such as [family.NAME]."),
     ("[rubbish]\n", "unknown table [rubbish]; the tables are gpu, cluster, model and family."),
     ("x = " + "[" * 3000, "is not valid TOML"),
     ("x = " + "1" * 5000, "is not valid TOML"),

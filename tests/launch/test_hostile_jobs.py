@@ -48,4 +48,4 @@ def test_a_trainer_in_the_background_ends_with_its_first_process_and_is_named(tm
     with launched(program, job(tmp_path)) as (launcher, handle):
         result = ended(launcher, handle)
     assert result.outcome is Outcome.UNREADABLE
-    assert "while others ran, which ended with it: run the trainer in the foreground" in result.evidence
+    assert "s, which ended the others: run the trainer in the foreground" in result.evidence

@@ -81,6 +81,6 @@ def test_a_step_of_a_bar_is_an_optimizer_step_or_a_batch(
     result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=size)
     if seconds is None:
         assert result.outcome is Outcome.UNREADABLE
-        assert "a step of its bar may be an optimizer step or one of its 4 micro-batches" in result.evidence
+        assert "a step of its bar may be an optimizer step or one of its 4 microbatches" in result.evidence
     else:
         assert result.seconds == pytest.approx(seconds, rel=0.05)

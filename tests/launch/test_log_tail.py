@@ -212,7 +212,7 @@ def test_a_result_must_be_finite_and_positive(tmp_path: Path, seconds: float, lo
     ("ended", "on_host", "outcome", "meaning", "evidence"),
     [
         ({"why": "cancelled"}, False, Outcome.CANCELLED, "cancelled", CANCELLED),
-        ({"why": "abandoned"}, False, Outcome.CANCELLED, "abandoned", "the tuner exited, so its job was ended"),
+        ({"why": "abandoned"}, False, Outcome.CANCELLED, "abandoned", "tuner exited, so its job was ended"),
         ({"why": "not started", "said": "no file"}, False, Outcome.CRASHED, "it could not start", "no file"),
         ({"why": "killed"}, False, Outcome.CRASHED, "killed from outside", "its supervisor was killed"),
         ({"exit": -9}, False, Outcome.CRASHED, "killed from outside", "ended by SIGKILL"),
@@ -259,7 +259,7 @@ def test_iterations_that_took_longer_than_the_job_are_misread(seconds: float, me
     ended = {"exit": 0, "began": 100.0, "ended": 130.0}
     found = outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True)
     assert found.outcome is (Outcome.MEASURED if measured else Outcome.UNREADABLE)
-    assert measured or "took 35.1 s, and the whole job only 30 s: a unit" in found.evidence
+    assert measured or "took 35.1 s, but the whole job only 30 s: a unit" in found.evidence
     if not measured:
         assert outcome_of(tmp_path, {"exit": 0}, (2,), on_host=False, by_log=True).outcome is Outcome.MEASURED
         (tmp_path / "stdout.log.before-1").touch()  # Slurm restarted it, and a log may have earlier iterations
@@ -276,7 +276,7 @@ def test_a_line_of_five_iterations_counts_five_times(seconds: float, measured: b
     ended, pattern = {"exit": 0, "began": 100.0, "ended": 130.0}, StepPattern.parse(FIVE_STEPS)
     found = outcome_of(tmp_path, ended, (2,), on_host=False, by_log=True, pattern=pattern)
     assert found.seconds == (seconds if measured else None)
-    assert measured or "took 35.5 s, and the whole job only 30 s: a unit" in found.evidence
+    assert measured or "took 35.5 s, but the whole job only 30 s: a unit" in found.evidence
 
 
 def test_a_line_with_the_time_of_its_last_iteration_counts_once(tmp_path: Path) -> None:

@@ -109,7 +109,7 @@ def test_the_width_of_an_mlp_that_no_layer_has_is_not_compared() -> None:
     MEGATRON_LM.check({**flags, "--ffn-hidden-size": "12288"}, model)
     NEMO.check({"model.ffn_hidden_size": "12288"}, model)
     del flags["--moe-ffn-hidden-size"]
-    with pytest.raises(InputError, match="--moe-ffn-hidden-size 12288 without it contradicts the model"):
+    with pytest.raises(InputError, match="default of --moe-ffn-hidden-size 12288 contradicts the model"):
         MEGATRON_LM.check({**flags, "--ffn-hidden-size": "12288"}, model)
 
 

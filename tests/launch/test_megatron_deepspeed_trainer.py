@@ -96,7 +96,7 @@ def test_the_arguments_describe_the_model() -> None:
         ("--num-experts 8", {}, "--trainer megatron-deepspeed does not understand --num-experts; describe the model"),
         ("--embed-layernorm", {}, "and --embed-layernorm belongs to BigScience's fork; write a template with fields"),
         ("", {"seq": 4096}, "--seq 4096 contradicts --seq-length 2048"),
-        ("", {"settings": ("partition=embedding",)}, "--trainer megatron-deepspeed has no partition, and --set"),
+        ("", {"settings": ("partition=embedding",)}, "--trainer megatron-deepspeed does not support --set"),
         ("", {"framework": "deepspeed"}, "--trainer megatron-deepspeed runs megatron-deepspeed, not deepspeed"),
     ],
 )

@@ -37,7 +37,7 @@ FACTORY = "nemo llm pretrain --factory llama3_8b"
         ("megatron-lm", f"{LM} --use-custom-fsdp", "FSDP"),
         ("megatron-lm", f"{LM} --cpu-offloading-num-layers 4", "does not search offload"),
         ("megatron-lm", f"{LM} --fine-grained-activation-offloading", "does not search offload"),
-        ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=true", "does not search FSDP, which ddp.use_megatron_fsdp of"),
+        ("nemo", f"{RECIPE} ddp.use_megatron_fsdp=true", "does not search FSDP, which ddp.use_megatron_fsdp in"),
         ("nemo", f"{RECIPE} ++dist.use_torch_fsdp2=True", "does not search FSDP"),
         ("nemo", f"{RECIPE} --use_megatron_fsdp true", "does not search FSDP"),
         ("megatron-deepspeed", f"deepspeed {LM[7:]} --optimizer-cpu-offload", "does not search offload"),

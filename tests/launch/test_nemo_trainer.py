@@ -106,12 +106,12 @@ def test_overrides_of_the_user_are_replaced_or_kept() -> None:
 @pytest.mark.parametrize(
     ("command", "given", "sentence"),
     [
-        (f"{BRIDGE} train.global_batch_size=32", {"global_batch": 64}, "contradicts train.global_batch_size 32 of"),
+        (f"{BRIDGE} train.global_batch_size=32", {"global_batch": 64}, "contradicts train.global_batch_size 32 in"),
         (f"{BRIDGE} -gb 32", {"global_batch": 64}, "--global-batch 64 contradicts -gb 32 in --command"),
         (f"{NEMO} data.seq_length=4096", {"seq": 8192}, "--seq 8192 contradicts data.seq_length 4096 in --command"),
         (f"{BRIDGE} mixed_precision=bf16_with_fp8_current_scaling_mixed", {"precision": "bf16"}, "flags mean fp8"),
         (f"{BRIDGE} mixed_precision=bf16_with_nvfp4_mixed", {"precision": "bf16"}, "flags mean fp4"),
-        (BRIDGE, {"settings": ("offload=optimizer",)}, "--trainer nemo has no offload, and --set offload=optimizer"),
+        (BRIDGE, {"settings": ("offload=optimizer",)}, "--trainer nemo does not support --set offload=optimizer"),
         (
             BRIDGE,
             {"model": None},

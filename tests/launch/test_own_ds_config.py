@@ -125,7 +125,7 @@ def test_fp16_keeps_the_loss_scaling_of_the_config(own: str) -> None:
             '{"zero_optimization": {"offload_param": {"device": "nvme", "nvme_path": "/x"}}}',
             "offloads to nvme in zero_optimization.offload_param, which tuner does not model; set its device to cpu",
         ),
-        ('{"tensor_parallel": {"autotp_size": 2}}', "has tensor_parallel.autotp_size 2, and tuner searches data"),
+        ('{"tensor_parallel": {"autotp_size": 2}}', "has tensor_parallel.autotp_size 2, but for this trainer"),
         ('{"fp16": {"enabled": true}}', "config in --command enables fp16, but its flags mean bf16; correct one"),
         ('{"bfloat16": {"enabled": true}}', ""),
         ('{"bf16": {"enabled": "auto"}, "fp16": {"enabled": false}}', ""),

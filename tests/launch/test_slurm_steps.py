@@ -349,7 +349,7 @@ def test_a_failed_node_is_excluded_and_the_trial_runs_elsewhere(cluster: SlurmCl
 def test_an_allocation_that_is_too_small_is_refused_with_the_numbers(stage: InAllocation) -> None:
     found = Allocation.current(inside(stage.cluster, stage.number), SlurmCommands())
     assert found == Allocation(number=stage.number, nodes=slurm_cluster.NODES, cores=8)
-    with pytest.raises(InputError, match=r"--nodes 5 is more than allocation \d+ has, which is 4 nodes"):
+    with pytest.raises(InputError, match=r"--nodes 5 exceeds the 4 nodes of allocation \d+"):
         SlurmStepLauncher(Acting(), allocation=found, nodes=5, site=BY_NODE).check()
     with pytest.raises(InputError, match="8 cores on a node for 9 ranks"):
         SlurmStepLauncher(Acting(), allocation=found, site=BY_NODE).check(9)

@@ -93,7 +93,7 @@ def test_a_command_without_a_length_leaves_the_default(trainer: str, command: st
 
 def test_a_command_of_few_steps_is_a_test_run() -> None:
     """With so short a training no search would pay, and the study would end after its first jobs."""
-    note = "--train-iters 999 in --command, fewer than 1,000 steps, is taken for a test run; --tokens sets the length"
+    note = "--train-iters 999 in --command, fewer than 1,000 steps, is taken for a test run; set the training length"
     with pytest.warns(TunerWarning, match=note):
         found = settings_of("megatron-lm", f"{MEGATRON} --train-iters 999")
     assert (found.space.workload.tokens, found.tokens_from) == (0, None)

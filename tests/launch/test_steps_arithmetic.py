@@ -128,7 +128,7 @@ def test_a_waiting_job_that_can_never_start_is_cancelled(inside: Callable[[], St
     made.launcher.poll([waiting])
     result = made.launcher.collect(waiting)
     assert (result.outcome, result.reason) == (Outcome.CANCELLED, "Slurm would never start it")
-    assert result.evidence == "it needs 4 nodes, and 3 are left"
+    assert result.evidence == "it needs 4 nodes, but 3 are left"
 
 
 def test_a_script_that_cannot_start_fails_only_its_submission(inside: Callable[[], Steps]) -> None:
@@ -270,7 +270,7 @@ def test_an_allocation_needs_a_core_per_rank(ranks: int, fits: bool, inside: Cal
     launcher._allocation = Allocation(number="7", nodes=("n1", "n2", "n3", "n4"), cores=None)
     launcher.check(ranks)
     launcher._max_nodes = 5
-    with pytest.raises(InputError, match="--nodes 5 is more than allocation 7 has, which is 4 nodes"):
+    with pytest.raises(InputError, match="--nodes 5 exceeds the 4 nodes of allocation 7"):
         launcher.check(ranks)
     launcher._max_nodes = 4
     launcher.excluded.update(dict.fromkeys(("n1", "n2", "n3", "n4"), "down"))

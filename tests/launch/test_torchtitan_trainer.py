@@ -130,9 +130,9 @@ def test_the_job_config_describes_the_model_and_the_batch(toml: str) -> None:
         ("--training.seq_len big", {}, "--training.seq_len 'big' in --command is not a whole number"),
         ("", {"precision": "fp8"}, "--precision fp8 contradicts --command, whose flags mean bf16"),
         ("--model.converters float8", {"precision": "bf16"}, "contradicts --command, whose flags mean fp8"),
-        ("", {"settings": ("tp=1,2",)}, "shard the sequence wherever tp > 1, and --set tp=1,2 mixes both"),
+        ("", {"settings": ("tp=1,2",)}, "shards the sequence if tp > 1, so --set tp=1,2 would mix both"),
         ("", {"settings": ("tp=2", "sequence_parallel=off")}, "search --set tp=1, or larger degrees"),
-        ("", {"settings": ("etp=2",)}, "--trainer torchtitan has no etp, and --set etp=2 asks for it"),
+        ("", {"settings": ("etp=2",)}, "--trainer torchtitan does not support --set etp=2"),
     ],
 )
 def test_contradictions_are_refused(toml: str, more: str, given: dict[str, Any], sentence: str) -> None:
@@ -143,7 +143,7 @@ def test_contradictions_are_refused(toml: str, more: str, given: dict[str, Any],
 def test_the_model_must_be_the_registered_size() -> None:
     trainer = TrainerCommand.parse("torchtitan", REGISTERED)
     trainer.check(workload().model)
-    with pytest.raises(InputError, match="trains Llama 3 8B, whose layers is 32, and the model 'llama-3-70b' has 80"):
+    with pytest.raises(InputError, match="trains Llama 3 8B, whose layers is 32, but the model 'llama-3-70b' has 80"):
         trainer.check(catalog.model("llama-3-70b"))
     TrainerCommand.parse("torchtitan", REGISTERED.replace("llama3", "qwen3")).check(catalog.model("llama-3-70b"))
 

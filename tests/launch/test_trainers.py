@@ -132,7 +132,7 @@ def test_help_names_every_trainer(run: Run) -> None:
 
 
 def test_missing_arguments_are_named() -> None:
-    with pytest.raises(InputError, match="--command lacks --seq-length and --vocab-size; add what is missing"):
+    with pytest.raises(InputError, match="--command lacks --seq-length and --vocab-size; add them"):
         TrainerCommand.parse(
             "megatron-lm", "python p.py --num-layers 2 --hidden-size 64 --num-attention-heads 4"
         ).completed({})
@@ -295,9 +295,9 @@ def test_a_command_must_train_the_experts_of_the_model(name: str, more: str, sen
 @pytest.mark.parametrize(
     ("name", "more", "given", "sentence"),
     [
-        ("hf", "", {"settings": ("tp = 2",)}, "--trainer hf has no tp, and --set tp=2 asks for it; remove it"),
-        ("hf", "", {"settings": ("heads=16,32",)}, "--trainer hf does not change the model, and --set heads does"),
-        ("hf", "", {"settings": ("ep=1,2",)}, "--trainer hf has no ep, and --set ep=1,2 asks for it"),
+        ("hf", "", {"settings": ("tp = 2",)}, "--trainer hf does not support --set tp=2; remove it"),
+        ("hf", "", {"settings": ("heads=16,32",)}, "--trainer hf cannot change the model, as --set heads does"),
+        ("hf", "", {"settings": ("ep=1,2",)}, "--trainer hf does not support --set ep=1,2"),
         ("hf", "--bf16 True", {"precision": "fp16"}, "--precision fp16 contradicts --command, whose flags mean bf16"),
         ("megatron-lm", "--bf16", {"precision": "fp32"}, "--precision fp32 contradicts --command, whose flags mean"),
         ("megatron-lm", "--bf16 --fp8-format e4m3", {"precision": "bf16"}, "whose flags mean fp8"),

@@ -73,7 +73,7 @@ def test_stated_positions_do_not_follow_the_sequence(
 
 def test_heads_must_be_a_multiple_of_key_value_heads() -> None:
     odd = tiny(heads=6, kv_heads=4, hidden=96)
-    with pytest.raises(InputError, match="tiny: heads must be a multiple of kv_heads, but 6 is no multiple of 4"):
+    with pytest.raises(InputError, match="tiny: heads must be a multiple of kv_heads, but 6 is not a multiple of 4"):
         space_for(model=odd, nodes=1)
     assert space_for(model=odd, nodes=1, settings=["heads=8"]).axes["heads"] == (8,)
 
@@ -100,8 +100,8 @@ def test_a_job_has_only_an_explicit_framework(given: Any, framework: str) -> Non
     ("described", "reason"),
     [
         ({"precision": "bf16"}, "--fp8-weights needs --precision fp8, not bf16"),
-        ({"precision": "fp8", "framework": "torchtitan"}, "of Megatron-Core, not of torchtitan"),
-        ({"precision": "fp8", "framework": "any"}, "of Megatron-Core, not of any framework"),
+        ({"precision": "fp8", "framework": "torchtitan"}, "does not apply to torchtitan"),
+        ({"precision": "fp8", "framework": "any"}, "does not apply to any framework"),
     ],
 )
 def test_fp8_weights_need_fp8_and_megatron_core(described: Any, reason: str) -> None:
@@ -113,8 +113,8 @@ def test_fp8_weights_need_fp8_and_megatron_core(described: Any, reason: str) -> 
     ("described", "reason"),
     [
         ({"precision": "bf16"}, "--bf16-layers needs --precision fp8 or fp4, not bf16"),
-        ({"precision": "fp8", "framework": "torchtitan"}, "of Megatron-Core, not of torchtitan"),
-        ({"precision": "fp8", "framework": "any"}, "of Megatron-Core, not of any framework"),
+        ({"precision": "fp8", "framework": "torchtitan"}, "does not apply to torchtitan"),
+        ({"precision": "fp8", "framework": "any"}, "does not apply to any framework"),
         ({"precision": "fp8"}, "not possible with delayed scaling"),
         ({"precision": "fp4", "bf16_layers": "30,4"}, "names 34 layers, but the model has 32"),
         ({"precision": "fp4", "bf16_layers": "4"}, "two numbers"),

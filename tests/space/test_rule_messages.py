@@ -42,7 +42,7 @@ MESSAGES = {
     "fp8-expert-sizes": "24 (experts) of a rank's columns at etp=2 are not divisible by 16, which fp8 needs",
     "fp8-weights-need-zero": "the distributed optimizer updates weights stored in fp8, but ZeRO is 0",
     "fp8-weights-without-offload": "with tensorwise scaling, weights stored in fp8 exclude offload optimizer",
-    "bf16-moments-need-zero": "ZeRO 0 with offload none keeps no moments in bf16",
+    "bf16-moments-need-zero": "ZeRO 0 with offload none cannot keep moments in bf16",
     "bf16-layers-in-stage": "2 layers stay in bf16 at one end, but a stage of pp=4 has 1",
     "flash-precision": "precision fp32 is more than the kernel's 16 bits",
     "flash-head-size": "head size 448 is more than the kernel's 256",
@@ -51,11 +51,11 @@ MESSAGES = {
     "(--framework)",
     "framework-vpp": "megatron-deepspeed does not interleave a pipeline, but vpp is 2; megatron-core could run it "
     "(--framework)",
-    "framework-partition": "deepspeed gives the last of pp x vpp = 5 x 1 chunks no fewer layers by a layout; "
+    "framework-partition": "deepspeed cannot give the last of pp x vpp = 5 x 1 chunks fewer layers; "
     "megatron-core could run it (--framework)",
     "framework-sequence-parallel": "megatron-deepspeed has no sequence parallelism over tp=8 ranks; "
     "megatron-core could run it (--framework)",
-    "framework-zero": "megatron-core has ZeRO 0 and 1, not 2; megatron-deepspeed could run it (--framework)",
+    "framework-zero": "megatron-core supports ZeRO 0 and 1, not 2; megatron-deepspeed could run it (--framework)",
     "framework-recompute": "fsdp2 recomputes none or full of its 72 layers, not selective; megatron-deepspeed "
     "or deepspeed could run it (--framework)",
     "offload-needs-zero": "offload optimizer needs ZeRO 1 or more, not 0",
@@ -63,7 +63,7 @@ MESSAGES = {
     "hsdp-needs-sharding": "hsdp=2 replicates the shards of ZeRO 2 or 3, but ZeRO is 1",
     "framework-hsdp": "deepspeed has no hybrid sharding, but hsdp is 2; fsdp2 could run it (--framework)",
     "host-memory": "offloaded states take 56 GiB of a node's main memory, which has 48",
-    "framework-offload": "fsdp2 has offload none or optimizer+parameters, not optimizer; megatron-deepspeed or "
+    "framework-offload": "fsdp2 supports offload none or optimizer+parameters, not optimizer; megatron-deepspeed or "
     "deepspeed could run it (--framework)",
     "framework-fork": "no fork of megatron-deepspeed (deepspeed and bloom) has embedding partition over pp=74, "
     "ZeRO 1 and selective recompute for this model with fused attention; megatron-core could run it (--framework)",
@@ -83,12 +83,13 @@ MESSAGES = {
     "not fit evenly into nodes of 8 GPUs",
     "hybridep-by-domain": "HybridEP's etp(6) x ep(16) = 96 ranks neither fit evenly into an NVLink domain of 72 GPUs "
     "nor are a multiple of it",
-    "recompute-modules": "recompute selects moe_act, which none of the model's 72 layers has as a module",
+    "recompute-modules": "recompute selects moe_act, but none of the model's 72 layers has it",
     "recompute-delayed-fp8": "fp8 with delayed scaling excludes recompute of layernorm+moe_act",
-    "framework-ep": "fsdp2 has no expert parallelism, and ep is 8; torchtitan could run it (--framework)",
+    "framework-ep": "fsdp2 has no expert parallelism, but ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed has no expert tensor parallelism, but etp is 2; megatron-core could run it "
     "(--framework)",
-    "framework-zero-with-ep": "deepspeed has ZeRO 0, 1 and 2 with ep=4, not 3; torchtitan could run it (--framework)",
+    "framework-zero-with-ep": "deepspeed supports ZeRO 0, 1 and 2 with ep=4, not 3; torchtitan could run it "
+    "(--framework)",
     "experts-on-stages": "the first of pp=48 stages has 0 layers, and only layer 1 has experts; ep=4 with "
     "ZeRO 1 needs experts on every stage",
     "framework-dispatcher": "torchtitan dispatches tokens by alltoall, deepep or hybridep, not allgather",
@@ -175,7 +176,7 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
         "framework-offload",
         "tp8-pp12-mbs1-z1-emb-offopt",
         {},
-        "megatron-deepspeed has offload none, optimizer or optimizer+parameters, not optimizer, with "
+        "megatron-deepspeed supports offload none, optimizer or optimizer+parameters, not optimizer, with "
         "embedding partition, ZeRO 1 and this model; megatron-core could run it (--framework)",
     ),
     ("batch-by-dp", "tp8-pp12-mbs3-z1", {}, "global batch 2048 is not divisible by micro_batch x dp = 3 x 4 = 12"),

@@ -89,7 +89,7 @@ def test_a_framework_is_known_by_whole_words(named: str, known: bool) -> None:
 def test_an_unknown_framework_is_named_once(tmp_path: Path) -> None:
     file = tmp_path / "t.csv"
     file.write_text("layers,hidden,tp,framework\n4,1024,1,homegrown\n4,1024,2,homegrown\n4,1024,2,internevo\n")
-    with pytest.warns(TunerWarning, match="unknown names in the column framework, which imply nothing: 'homegrown'"):
+    with pytest.warns(TunerWarning, match="unknown frameworks, for which nothing is assumed: 'homegrown'"):
         read_table(file)
 
 

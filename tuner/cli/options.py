@@ -187,7 +187,7 @@ _DESCRIBE: Final[tuple[Callable[[Command], Command], ...]] = (
     click.option(
         "--optimizer",
         type=OPTIMIZER,
-        help="Optimizer; sets the memory of its states. adam-bf16 keeps moments in bf16. [default: adam]",
+        help="Training optimizer; adam-bf16 keeps its moments in bf16. [default: adam]",
     ),
     click.option(
         "--bf16-layers",

@@ -77,7 +77,7 @@ def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[
             if replica * dp > space.cluster.gpus:
                 raise InputError(
                     f"tp({chosen['tp']}) x pp({chosen['pp']}) x cp({chosen['cp']}) x dp({dp}) = {replica * dp} GPUs, "
-                    f"and the cluster has {space.cluster.gpus}."
+                    f"but the cluster has {space.cluster.gpus}."
                 )
             partition = partition_for(space.workload.model.layers, chosen["pp"] * chosen["vpp"])
             nodes = -(-replica * dp // space.cluster.gpus_per_node)

@@ -68,10 +68,10 @@ if TYPE_CHECKING:
 @click.option("--plot", metavar="FILE", help="Plot memory against batch size, with fit and limit (PNG or SVG).")
 @as_json
 def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any) -> None:
-    """Find the largest micro-batch size that fits in memory in few trials, and the throughput of each batch tried.
+    """Find the largest micro-batch size that fits in memory, in few runs, and the throughput of each batch tried.
 
-    Trials are estimates, rows of a measured table, or real jobs. A failure other than out of memory ends the search,
-    because it gives no information about the limit.
+    Runs are estimates, rows of a measured table, or real jobs. A batch that fails twice for a reason other than memory
+    ends the search, because the limit is then unknown.
     """
     from tuner.cli.max_batch_output import print_answer, print_answer_json
     from tuner.core.errors import NothingUsable
