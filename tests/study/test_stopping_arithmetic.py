@@ -258,7 +258,10 @@ def test_a_study_measures_the_second_iteration_with_one_job_and_seed_0_by_defaul
         ({"fidelity": "auto", "sampler": "tpe", "trial_nodes": 2}, "--trial-nodes needs"),
         ({"fidelity": "full", "sampler": "tpe"}, ""),
         ({"sampler": "tpe"}, ""),
-        ({"fidelity": "auto", "launcher": "replay", "table": SimpleNamespace(name="t")}, "a replay has rows: drop it"),
+        (
+            {"fidelity": "auto", "launcher": "replay", "table": SimpleNamespace(name="t")},
+            "a replay reads rows of a table: drop it",
+        ),
         ({"launcher": "replay", "table": SimpleNamespace(name="t")}, ""),
         ({"fidelity": "auto", "command": "x {tp}", "launcher": "local"}, "add {global_batch} or drop it"),
         ({"trial_nodes": 1, "command": "x {tp}", "launcher": "local"}, "--trial-nodes runs smaller batches"),

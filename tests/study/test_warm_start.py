@@ -56,7 +56,7 @@ def test_a_study_keeps_its_calibration_until_it_is_given_another_one(tmp_path: P
         assert kept is not None
         assert kept.site == site_of(stored, "s").site
         assert opened(first)[0] == stored
-    with pytest.warns(TunerWarning, match="study s continues with another calibration than before"):
+    with pytest.warns(TunerWarning, match="study s continues with a different calibration"):
         assert opened(second)[0] != stored
 
 

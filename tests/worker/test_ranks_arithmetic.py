@@ -149,7 +149,7 @@ def test_stages_are_partitioned_by_the_topology(partition: Any, pattern: str, mo
     assert [parameter.tensor_model_parallel for parameter in made.parameters()] == [True, False]
     assert "beside" in made.given
     monkeypatch.setattr(Module, "parts", [0, 1, 8])
-    with pytest.raises(InputError, match=r"cut the layers at \[0, 1, 8\] and not at \[0, 4, 8\]|\[0, 3, 8\]"):
+    with pytest.raises(InputError, match=r"split the layers at \[0, 1, 8\], but .* needs \[0, 4, 8\]|\[0, 3, 8\]"):
         model.build(WORKLOAD, chosen, place(stages=2), seed=0, ds_config={}, groups=None)
 
 

@@ -109,7 +109,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"recompute": "core_attn+mlp"}, "recomputes none, selective or full, not core_attn.mlp"),
     (replace(WORKLOAD, precision="fp8"), {}, "not in fp8"),
     (replace(WORKLOAD, attention="fused"), {}, "no fused attention"),
-    (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
+    (replace(WORKLOAD, plain_layers=True), {}, "not plain layers under autocast"),
     (of(norms_per_layer=4), {}, "2 norms where norm_placement is before, but the model has 4"),
     (of(norms_per_layer=1), {}, "2 norms where norm_placement is before, but the model has 1"),
     (of(embedding_size=32), {}, "does not project embeddings .32 to hidden 64."),
@@ -123,7 +123,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (of(ffn=129), {"tp": 2}, "ffn .129. is not divisible by tp=2"),
     (of(vocab=127, vocab_multiple=0), {"tp": 2}, "the padded vocabulary .127. is not divisible by tp=2"),
     (of(hidden=48, heads=12, kv_heads=4), {"tp": 6}, "neither 4 key/value heads nor tp=6"),
-    (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
+    (WORKLOAD, {"sequence_parallel": True}, "but tp is 1"),
     (of(seq=33), {"tp": 2, "sequence_parallel": True}, "sequence length 33 is not divisible by tp=2"),
     (of(hidden=60, positions="rotary"), {}, "even head size, not 15"),
     (replace(WORKLOAD, attention="flash1"), {}, "flash1 computes in 16 bits"),
@@ -135,13 +135,13 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"dp": 2, "ep": 2}, "'tiny' has no experts to spread over ep=2 ranks"),
     (MIXTURE, {"dp": 2, "etp": 2}, "has no expert tensor parallelism, but etp is 2"),
     (MIXTURE, {"dp": 2, "ep": 2, "dispatcher": "allgather"}, "no dispatcher allgather; use alltoall"),
-    (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "ep=2. has no ZeRO 3; use ZeRO 0, 1 or 2"),
+    (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "ep=2. does not support ZeRO 3; use ZeRO 0, 1 or 2"),
     (with_experts(count=6), {"dp": 4, "micro_batch": 2, "ep": 4}, "6 experts are not divisible by ep=4"),
     (MIXTURE, {"dp": 2, "ep": 4}, "tp x dp = 1 x 2 = 2 ranks are not divisible by ep=4"),
     (with_experts(shared_ffn=33), {"tp": 2, "sequence_parallel": True}, "width .33. is not divisible by tp=2"),
     (MIXTURE, {"tp": 2}, "experts need sequence parallelism over tp=2 ranks"),
-    (MIXTURE, {"pp": 4, "dp": 2, "ep": 2, "zero": 1}, "first of pp=4 stages has 1 of the 2 layers"),
-    (with_experts(period=2), {"pp": 2, "dp": 2, "ep": 2, "zero": 1}, "pp=2 stages has 2 of the 3 layers"),
+    (MIXTURE, {"pp": 4, "dp": 2, "ep": 2, "zero": 1}, "first of pp=4 stages has 1 layer and needs 2"),
+    (with_experts(period=2), {"pp": 2, "dp": 2, "ep": 2, "zero": 1}, "pp=2 stages has 2 layers and needs 3"),
     (replace(MIXTURE, precision="fp16"), {}, "experts train in fp32 or bf16, not in fp16"),
     (with_experts(router="sigmoid"), {}, "have no router, which the model sets to 'sigmoid'"),
     (with_experts(router_bias=True), {}, "have no router_bias"),
@@ -170,18 +170,18 @@ def test_an_unsupported_job_is_refused_with_the_reason(job: Workload, axes: dict
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"train_batch_size": 16}, "train_batch_size 16, and .* means 8"),
-        ({"train_micro_batch_size_per_gpu": 1}, "train_micro_batch_size_per_gpu 1, and .* means 2"),
-        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 4, and .* means 2"),
-        ({"zero_optimization": {"stage": 1}}, "ZeRO stage 1, and .* means 2"),
-        ({"zero_optimization": {}}, "ZeRO stage 0, and .* means 2"),
+        ({"train_batch_size": 16}, "train_batch_size 16, but .* needs 8"),
+        ({"train_micro_batch_size_per_gpu": 1}, "train_micro_batch_size_per_gpu 1, but .* needs 2"),
+        ({"gradient_accumulation_steps": 4}, "gradient_accumulation_steps 4, but .* needs 2"),
+        ({"zero_optimization": {"stage": 1}}, "ZeRO stage 1, but .* needs 2"),
+        ({"zero_optimization": {}}, "ZeRO stage 0, but .* needs 2"),
         (
             {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}},
-            "offload optimizer, and .* means none",
+            "offload optimizer, but .* needs none",
         ),
         (
             {"zero_optimization": {"stage": 2, "offload_param": {"device": "nvme"}}},
-            "offload parameters, and .* means none",
+            "offload parameters, but .* needs none",
         ),
     ],
 )
@@ -195,7 +195,7 @@ def test_a_config_of_another_topology_is_refused(change: dict[str, Any], sentenc
 def test_an_offload_missing_in_the_config_is_refused() -> None:
     chosen = topology(dp=2, zero=2, offload="optimizer")
     lacking = config(WORKLOAD, chosen, zero_optimization={"stage": 2, "offload_optimizer": {"device": "none"}})
-    with pytest.raises(InputError, match=r"offload none, and .* means optimizer"):
+    with pytest.raises(InputError, match=r"offload none, but .* needs optimizer"):
         refuse(WORKLOAD, chosen, lacking)
 
 

@@ -80,8 +80,8 @@ ENFORCED: dict[str, tuple[Workload, dict[str, Any], str]] = {
         {"pp": 3, "partition": "layout"},
         "does not support partition layout",
     ),
-    "framework-zero-with-ep": (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "has no ZeRO 3"),
-    "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "and tp is 1"),
+    "framework-zero-with-ep": (MIXTURE, {"dp": 2, "ep": 2, "zero": 3}, "does not support ZeRO 3"),
+    "sp-needs-tp": (WORKLOAD, {"sequence_parallel": True}, "but tp is 1"),
     "seq-by-tp": (
         replace(WORKLOAD, model=tiny(seq=33)),
         {"tp": 2, "sequence_parallel": True},
@@ -163,8 +163,8 @@ def test_deepspeed_refuses_zero_2_and_3_in_a_pipeline(ranks: Ranks) -> None:
 UNBUILT: dict[str, tuple[Workload, dict[str, Any], str]] = {
     "fused attention": (replace(WORKLOAD, attention="fused"), {}, "no fused attention, which is Megatron's kernel"),
     "fp8": (replace(WORKLOAD, precision="fp8"), {}, "fp32, bf16 or fp16, not in fp8"),
-    "plain layers": (replace(WORKLOAD, plain_layers=True), {}, "no plain ones under autocast"),
-    "sandwich norms": (replace(WORKLOAD, model=tiny(norms_per_layer=4)), {}, "and the model has 4"),
+    "plain layers": (replace(WORKLOAD, plain_layers=True), {}, "not plain layers under autocast"),
+    "sandwich norms": (replace(WORKLOAD, model=tiny(norms_per_layer=4)), {}, "but the model has 4"),
     "projected embeddings": (replace(WORKLOAD, model=tiny(embedding_size=32)), {}, "does not project embeddings"),
     "a tied head's bias": (replace(WORKLOAD, model=tiny(head_bias=True)), {}, "tied output layer has no bias"),
     "few positions": (replace(WORKLOAD, model=tiny(max_positions=16)), {}, "16 learned positions are fewer"),

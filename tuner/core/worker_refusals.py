@@ -15,7 +15,7 @@ from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD_WHOLE, OFFLOAD_ZERO
 from tuner.core.recompute import GRANULARITIES
-from tuner.core.text import either, listed, shown
+from tuner.core.text import counted, either, listed, shown
 
 BUILT: Final = frozenset(
     {"name", "layers", "hidden", "heads", "vocab", "seq", "kv_heads", "ffn", "head_size", "gated_mlp"}
@@ -249,7 +249,8 @@ def _experts(workload: Workload, topology: Topology) -> Named:
         yield (
             "pp",
             f"DeepSpeed's ZeRO {topology.zero} with ep={ep} hangs unless every stage has experts, but the first of "
-            f"pp={topology.pp} stages has {first} layers and needs {needed} to have one; use ZeRO 0 or fewer stages.",
+            f"pp={topology.pp} stages has {counted(first, 'layer')} and needs {needed} to have one; use ZeRO 0 or "
+            "fewer stages.",
         )
     if topology.tp > 1 and not topology.sequence_parallel:
         yield "sequence_parallel", f"experts need sequence parallelism over tp={topology.tp} ranks."

@@ -45,7 +45,7 @@ def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     unit = headers(rows)[HEADERS.index("Days")]
     speed = ", at the cluster's latest speed" if study.speed_periods else ""
     return (
-        f"Sec/it: mean seconds per iteration, from the topology's own runs and what all other runs imply for it"
+        f"Sec/it: mean seconds per iteration, inferred from the runs of this topology and of all others"
         f"{speed}; measurements.csv lists each run as {measured_word(study)}. {unit}: time to train on "
         f"{token_count(study.workload.training_tokens)} tokens, or with equal compute for a model of another size. "
         "Mem: peak memory of the fullest GPU."

@@ -193,7 +193,7 @@ def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> No
         own = model.mlp_activation if field == "activation" else getattr(model, field)
         if field not in skipped and value != own:
             raise InputError(
-                f"the arguments in --command describe a model with {_words(field, value)}, and --model has "
+                f"the arguments in --command describe a model with {_words(field, value)}, but --model has "
                 f"{_words(field, own)}; correct --model or {_FLAGS_OF[field]}."
             )
     parts = {flag: has(model) for flag, has in _PARTS.items()}
