@@ -288,14 +288,8 @@ BAD_INPUT = [
         ("plan", "--set", "shape=14336"),
         "'14336' is neither hidden x layers nor similar; write shape=14336x72,13824x78.",
     ),
-    (
-        ("plan", "--gpu", "V100-32GB-SXM", "--precision", "bf16"),
-        "V100-32GB-SXM does not support bf16; it supports fp32 and fp16.",
-    ),
-    (
-        ("plan", "--gpu", "H200", "--precision", "fp4"),
-        "H200-141GB-SXM does not support fp4; it supports fp32, fp16, bf16 and fp8.",
-    ),
+    (("plan", "--gpu", "V100-32GB-SXM", "--precision", "bf16"), "V100-32GB-SXM supports fp32 and fp16, not bf16."),
+    (("plan", "--gpu", "H200", "--precision", "fp4"), "H200-141GB-SXM supports fp32, fp16, bf16 and fp8, not fp4."),
     (("plan", "--gpu", "MI355X", "--precision", "fp4"), "multiplies in fp4, but tuner does not model mxfp4"),
     (("plan", "--gpu", "V100-32GB-SXM", "--attention", "flash2"), "V100-32GB-SXM does not run flash2 attention"),
     (("plan", "--set", "dp=0"), "dp must be between 1 and 2,097,152, not 0."),

@@ -198,7 +198,7 @@ BAD_CELLS = [
     ("recompute", "some", "recompute must be none, selective or full, not 'some'."),
     ("gated_mlp", "maybe", "gated_mlp must be 0 or 1, not 'maybe'."),
     ("zero", "4", "zero must be between 0 and 3, not 4."),
-    ("precision", "fp8", "A100-80GB-SXM does not support fp8; it supports fp32, fp16 and bf16."),
+    ("precision", "fp8", "A100-80GB-SXM supports fp32, fp16 and bf16, not fp8."),
 ]
 
 

@@ -37,7 +37,7 @@ def check_precision(precision: str, gpu: Gpu, recipe: str | None = None) -> None
     """Raise `InputError` if the GPU lacks the precision or its recipe."""
     if precision not in gpu.peak_flops:
         supported = [known for known in gpu.peak_flops if known in get_args(Precision)]
-        raise InputError(f"{gpu.name} does not support {precision}; it supports {listed(supported)}.")
+        raise InputError(f"{gpu.name} supports {listed(supported)}, not {precision}.")
     if precision == "fp4" and gpu.is_amd:
         raise InputError(
             f"{gpu.name} multiplies in fp4, but tuner does not model mxfp4, the recipe of ROCm's Transformer Engine; "
