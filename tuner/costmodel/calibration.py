@@ -66,7 +66,7 @@ class Calibration:
     simulated: bool = False
     """Whether some of the runs were invented by the simulated cluster."""
     measured_on: frozenset[tuple[str, str]] = frozenset()
-    """GPU and framework of the runs, an unknown framework being empty; empty if they were not recorded."""
+    """GPU and framework of the runs, an unknown framework being empty; empty without any run."""
 
     def elsewhere(self, workload: Workload, cluster: Cluster) -> bool:
         """Return whether all runs were measured on another GPU or in another framework.

@@ -56,11 +56,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
         f"schema = {_text(SCHEMA)}",
         f"source = {_text(source)}",
         *(["simulated = true"] if calibration.simulated else []),
-        *(
-            [f"measured_on = [{', '.join(map(_pair, sorted(calibration.measured_on)))}]"]
-            if calibration.measured_on
-            else []
-        ),
+        f"measured_on = [{', '.join(map(_pair, sorted(calibration.measured_on)))}]",
         "",
         "# Factors for the cost model's constants.",
         "[factors]",
@@ -133,7 +129,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
         memory_deviation=_factor(table["memory"]["deviation"]),
         weighed=_count(table["memory"]["runs"]),
         simulated=table.get("simulated") is True,
-        measured_on=frozenset(map(_two_words, _list(table.get("measured_on", [])))),
+        measured_on=frozenset(map(_two_words, _list(table["measured_on"]))),
     )
     if not rows:
         return plain

@@ -48,7 +48,7 @@ def parts_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Clu
     """Return the workload and the cluster of each part of the pool that the study searches."""
     parts = [settings] if "workload" in settings else settings.get("parts", [])
     if not parts:
-        raise StudyError(f"study {name!r} has no settings; an older version of tuner started it.")
+        raise StudyError(f"the settings of study {name!r} cannot be read: they describe no workload.")
     try:
         return [(workload_of(part["workload"]), cluster_of(part["cluster"])) for part in parts]
     except (AttributeError, InputError, KeyError, TypeError) as error:
