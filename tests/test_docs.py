@@ -171,11 +171,19 @@ def test_a_page_begins_its_study_or_takes_that_of_the_search_page() -> None:
                 assert words[1] in begun, f"{page.name}: {command}"
 
 
+def _anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub derives them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PROSE, ids=lambda page: page.name)
-def test_every_link_to_a_file_leads_to_one(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text()):
+def test_every_link_to_a_file_leads_to_it_and_every_anchor_to_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#]*)#?([^)]*)\)", page.read_text()):
         if not target.startswith("http"):
-            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+            file = page.parent / target if target else page
+            assert file.exists(), f"{page.name} links to {target}"
+            assert not anchor or anchor in _anchors(file), f"{page.name} links to {target}#{anchor}"
 
 
 def test_every_picture_is_shown_somewhere_and_small() -> None:
@@ -225,6 +233,14 @@ def test_the_files_shown_in_the_catalog_page_can_be_used(tmp_path: Path, run: Ru
     mine, llama = catalog.model(str(tmp_path / "mine.toml")), catalog.model("llama-3.1-8b")
     sizes = ("name", "layers", "hidden", "heads", "ffn", "vocab", "seq", "max_positions", "embedding_size")
     assert replace(mine, **{size: getattr(llama, size) for size in sizes}) == llama
+
+
+def test_the_table_shown_on_the_page_about_tables_is_read_without_warnings(tmp_path: Path, run: Run) -> None:
+    (block,) = re.findall(r"```csv\n(.*?)```", (ROOT / "docs/tables.md").read_text(), re.DOTALL)
+    (tmp_path / "runs.csv").write_text(block)
+    said = run("evaluate", str(tmp_path / "runs.csv"))
+    assert (said.code, said.err) == (0, "")
+    assert "2 rows, 0 skipped" in said.out
 
 
 def test_every_rule_that_prose_names_exists() -> None:

@@ -12,7 +12,7 @@ from tests.conftest import ROOT
 def test_the_documentation_states_the_totals() -> None:
     good, failed = list(good_logs()), list(failures())
     stated = f"{right(good)} of {len(good)} good logs and {right(failed)} of {len(failed)} failures"
-    assert stated in " ".join((ROOT / "docs/trainers.md").read_text().split()), table(failed)
+    assert stated in " ".join((ROOT / "docs/benchmarks.md").read_text().split()), table(failed)
 
 
 def test_the_table_counts_every_case_and_names_misclassified_ones() -> None:
