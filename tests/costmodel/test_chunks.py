@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tuner.costmodel import estimate
+from tuner.core import columns as core_columns
 from tuner.costmodel.calibration import MeasuredRows, calibrate
 from tuner.costmodel.estimate import CostModel
 from tuner.space.space import Space
@@ -23,7 +23,7 @@ def test_chunks_score_as_the_whole_does(
     period = periods if of_each_row else "second"
     whole = model.score(columns, period)
     expected = whole.seconds.copy(), whole.memory.copy(), whole.out_of_memory.copy()
-    monkeypatch.setattr(estimate, "CHUNK", 5)
+    monkeypatch.setattr(core_columns, "CHUNK", 5)
     parts = model.score(columns, period)
     for part, figure in zip((parts.seconds, parts.memory, parts.out_of_memory), expected, strict=True):
         np.testing.assert_allclose(part, figure, rtol=1e-12)

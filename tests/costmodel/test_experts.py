@@ -35,8 +35,9 @@ from tuner.costmodel.expert_shapes import (
     reached,
     routed_weights,
 )
-from tuner.costmodel.expert_time import ExpertLayer, expert_layer_seconds
+from tuner.costmodel.expert_time import ExpertLayer, averaged, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, linear, product, product_rate, traffic_rate
+from tuner.costmodel.layer import layer_seconds
 from tuner.costmodel.links import Links
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
@@ -160,6 +161,18 @@ def test_overlap_depends_on_the_microbatches_of_each_row() -> None:
     assert together == pytest.approx([scored(row, **settings).time_terms["dispatch"][0] for row in rows])
 
 
+def test_pipelines_that_share_their_layers_take_what_each_takes_alone() -> None:
+    """Rows with other shares of dense layers share the estimates of a layer of either kind, to the last bit."""
+    rows = [{"ep": 8, "pp": pp, "dp": 32 // pp} for pp in (1, 2)]
+    together = scored(*rows, model=DEEPSEEK).time_terms
+    assert moe_share(columns(*rows, model=DEEPSEEK)).tolist() == [15 / 16, 1]
+    for index, row in enumerate(rows):
+        alone = scored(row, model=DEEPSEEK).time_terms
+        assert {name: seconds[index] for name, seconds in together.items()} == {
+            name: seconds[0] for name, seconds in alone.items()
+        }
+
+
 def test_one_microbatch_has_no_other_beside_it() -> None:
     single = {"ep": 8, "micro_batch": 16}
     assert overlapped(single, on=True).dispatch == overlapped(single, on=False).dispatch
@@ -167,7 +180,8 @@ def test_one_microbatch_has_no_other_beside_it() -> None:
 
 def recomputed(recompute: str, model: Model = QWEN3_30B) -> ExpertLayer:
     one = columns({"ep": 8, "recompute": recompute}, model=model)
-    return expert_layer_seconds(one, SITE, Links(one, SITE))
+    links = Links(one, SITE)
+    return averaged(one, expert_layer_seconds(one, SITE, links), layer_seconds(one, SITE, links))
 
 
 def test_selective_recomputation_repeats_the_modules_that_it_names() -> None:

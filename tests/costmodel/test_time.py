@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import alternatives, runs, sites
-from tuner.core.columns import Columns
+from tuner.core.columns import CHUNK, Columns
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.costmodel.estimate import CHUNK, CostModel
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.links import all_reduce, gather
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 from tuner.costmodel.time import TERMS, seconds, time_terms

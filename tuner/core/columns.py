@@ -45,6 +45,8 @@ AXES: Final = (
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
 
+CHUNK: Final = 8192
+"""Rows that are scored at once."""
 _MODULE_BITS: Final = np.array(MODULE_BITS)
 _OFFLOADED: Final = np.array([OFFLOADED_SHARE[offload] for offload in OFFLOAD])
 
@@ -310,6 +312,11 @@ def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
         "layers": workload_as_trained.model.layers,
         "global_batch": workload_as_trained.global_batch,
     }
+
+
+def chunks(rows: int) -> list[slice]:
+    """Return slices of so many rows, at least one, whose intermediate arrays stay in the processor's cache."""
+    return [slice(start, start + CHUNK) for start in range(0, max(1, rows), CHUNK)]
 
 
 def distinct_rows(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, chunks
 from tuner.core.domain import MemoryKind, MemoryStage
 from tuner.core.outcomes import Estimate, TermSum
 from tuner.costmodel.backing import unmeasured
@@ -19,14 +19,12 @@ from tuner.costmodel.expert_constants import EXPERT_MEMORY_DEVIATION
 from tuner.costmodel.flops import hardware_flops, model_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit, memory_terms, shown_bytes, worst_need
 from tuner.costmodel.memory_calibration import usual_deviation
+from tuner.costmodel.microbatch import MicrobatchTimes
 from tuner.costmodel.normal import below
 from tuner.costmodel.residual_features import Features, Likeness
 from tuner.costmodel.stack_constants import UNMEASURED_DEVIATION
 from tuner.costmodel.stages import Stages
 from tuner.costmodel.time import seconds, time_terms
-
-CHUNK: Final = 8192
-"""Rows that are scored at once, so that intermediate arrays stay in the processor's cache."""
 
 INTERVAL: Final = 1.2816
 """Standard deviations on either side of the mean that enclose 80% of a normal distribution."""
@@ -44,9 +42,16 @@ class _Ranking(NamedTuple):
 class Scores:
     """Time and memory of every row of `columns`. Each quantity is computed on first use and kept."""
 
-    def __init__(self, columns: Columns, calibration: Calibration, period: Sequence[str] | str | None = None) -> None:
+    def __init__(
+        self,
+        columns: Columns,
+        calibration: Calibration,
+        period: Sequence[str] | str | None = None,
+        times: MicrobatchTimes | None = None,
+    ) -> None:
         self.columns = columns
         self._calibration = calibration
+        self._times = times
         self._era = calibration.period if period is None else period
 
     @property
@@ -155,9 +160,10 @@ class Scores:
 
     @cached_property
     def _ranking(self) -> _Ranking:
-        rows = len(self.columns.tp)
-        if rows > CHUNK:
-            parts = [self._part(slice(start, start + CHUNK))._ranking for start in range(0, rows, CHUNK)]
+        pieces = chunks(len(self.columns.tp))
+        if len(pieces) > 1:
+            times = MicrobatchTimes.of(self.columns, self._calibration.site)
+            parts = [self._part(rows, times)._ranking for rows in pieces]
             return _Ranking(*map(np.concatenate, zip(*parts, strict=True)))
         need = worst_need(self.columns, self._calibration.site)
         beyond = np.log(need.total / limit(self.columns)) / memory_deviation(self.columns, self._calibration)
@@ -166,13 +172,13 @@ class Scores:
             seconds = seconds * self._calibration.correction(self._likeness)
         return _Ranking(seconds=seconds, memory=need.total, stage=need.stage, out_of_memory=below(beyond))
 
-    def _part(self, rows: slice) -> Scores:
+    def _part(self, rows: slice, times: MicrobatchTimes) -> Scores:
         period = self._era if isinstance(self._era, str) else self._era[rows]
-        return Scores(self.columns.rows(rows), self._calibration, period)
+        return Scores(self.columns.rows(rows), self._calibration, period, times.rows(rows))
 
     @cached_property
     def _modelled_terms(self) -> dict[str, FloatArray]:
-        return time_terms(self.columns, self._calibration.site)
+        return time_terms(self.columns, self._calibration.site, self._times)
 
     @cached_property
     def _modelled(self) -> FloatArray:

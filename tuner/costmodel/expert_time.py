@@ -81,7 +81,7 @@ _ALL_GATHER, _ALL_TO_ALL, _HYBRIDEP = (DISPATCHERS.index(name) for name in ("all
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertLayer(Layer):
-    """Seconds of one layer for one microbatch, averaged over layers with experts and without."""
+    """Seconds of one layer with experts for one microbatch."""
 
     experts: FloatArray
     """Grouped products of the routed experts and their activation."""
@@ -92,13 +92,12 @@ class ExpertLayer(Layer):
 
 
 def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> ExpertLayer:
-    """Estimate one layer of the stage that has most of the layers with experts."""
+    """Estimate one layer with experts: forward pass, backward pass and recomputation."""
     experts, routing, dispatch = _experts(columns, site), _routing(columns, site), _dispatch(columns, site, links)
     if columns.moe_overlap.any():
         exposed = _beside_another(columns, site, links, experts, routing, dispatch)
         dispatch = _chosen(columns.moe_overlap == 1, exposed, dispatch)
     parts = (experts, routing, dispatch)
-    shared, share = shared_ffn(columns), moe_share(columns)
     beside = RoutedPart(
         forward=sum((ahead for ahead, _ in parts), start=np.zeros_like(dispatch[0])),
         backward=sum((back for _, back in parts), start=np.zeros_like(dispatch[0])),
@@ -109,18 +108,17 @@ def expert_layer_seconds(columns: Columns, site: SiteFactors, links: Links) -> E
         waits=_waits(columns, site, experts[0]),
         collectives=2 if experts_of(columns).shared_ffn else 1,
     )
-    routed = layer_of(columns, site, links, shared, beside).terms()
-    if np.all(share == 1):
-        mixed = routed
-    else:
-        dense = layer_of(columns, site, links, columns.ffn).terms()
-        mixed = {name: share * seconds + (1 - share) * dense[name] for name, seconds in routed.items()}
-    return ExpertLayer(
-        **mixed,
-        experts=share * sum(experts),
-        routing=share * sum(routing),
-        dispatch=share * sum(dispatch),
-    )
+    around = layer_of(columns, site, links, shared_ffn(columns), beside)
+    named = {"experts": experts, "routing": routing, "dispatch": dispatch}
+    return ExpertLayer(**around.terms(), **{name: ahead + back for name, (ahead, back) in named.items()})
+
+
+def averaged(columns: Columns, mixture: ExpertLayer, dense: Layer) -> ExpertLayer:
+    """Return the average layer of the stage that has most of the layers with experts."""
+    share = moe_share(columns)
+    terms = {name: share * seconds for name, seconds in mixture.terms().items()}
+    terms |= {name: terms[name] + (1 - share) * seconds for name, seconds in dense.terms().items()}
+    return ExpertLayer(**terms)
 
 
 def _chosen(rows: BoolArray, passes: Passes, others: Passes) -> Passes:

@@ -11,12 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, distinct_rows
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, chunks
 from tuner.core.precision import bf16_layers, recipe_of
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     END_STAGE_SEND_SHARE,
-    LOSS_BYTES,
     OPTIMIZER_STEP_BYTES,
     OVERLAPPED_GATHER_SHARE,
     SHARDED_LAYER_HOST_SECONDS,
@@ -24,17 +23,16 @@ from tuner.costmodel.constants import (
     STEP_SECONDS,
 )
 from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
-from tuner.costmodel.expert_time import expert_layer_seconds
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
-from tuner.costmodel.kernels import beside_layers, gathered_weight_bytes, host_pace, linear, size_of, traffic_rate
-from tuner.costmodel.layer import Layer, layer_seconds
-from tuner.costmodel.links import Links, all_reduce, all_reduce_between, gather
+from tuner.costmodel.kernels import gathered_weight_bytes, host_pace, size_of, traffic_rate
+from tuner.costmodel.layer import Layer
+from tuner.costmodel.links import Links, all_reduce_between, gather
+from tuner.costmodel.microbatch import MicrobatchTimes
 from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.offload import offloaded_step
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     BACKWARD_SHARE,
-    FUSED_LOSS_BYTES,
     REDUCE_BUCKET,
     STRAGGLER_BASE,
     STRAGGLER_DEVIATION,
@@ -49,16 +47,17 @@ TERMS: Final = (
 embedding; `stragglers` what all ranks wait for the slowest GPU."""
 
 
-def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
-    """Estimate the seconds of one iteration by term; no term is negative."""
-    layer, head, embedding = _of_distinct(columns, site)
+def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | None = None) -> dict[str, FloatArray]:
+    """Estimate the seconds of one iteration by term, if need be from those of a microbatch; no term is negative."""
+    times = times or MicrobatchTimes.of(columns, site)
+    layer, head, embedding = times.layer(columns), times.head, times.embedding
     if mtp := columns.workload.model.mtp_layers:  # each a layer and a head of its own, on the last stage
         head = head + mtp * (layer.total + head)
     microbatches = columns.microbatches
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
     fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
-    more = _more_in_16_bits(columns, site, layer)
+    more = _more_in_16_bits(columns, times, layer)
     more_time = sum(more.values(), start=np.zeros_like(layer_time)) if more else None
     waits = sends
     if terms_of(columns.workload).overlap_sends:
@@ -88,7 +87,9 @@ def time_terms(columns: Columns, site: SiteFactors) -> dict[str, FloatArray]:
 
 def seconds(columns: Columns, site: SiteFactors) -> FloatArray:
     """Estimate the seconds of one iteration."""
-    total: FloatArray = sum(time_terms(columns, site).values(), start=np.zeros(len(columns.tp)))
+    times, total = MicrobatchTimes.of(columns, site), np.zeros(len(columns.tp))
+    for rows in chunks(len(total)):
+        total[rows] = sum(time_terms(columns.rows(rows), site, times.rows(rows)).values())
     return total
 
 
@@ -97,59 +98,6 @@ def _straggling(columns: Columns) -> FloatArray:
     gpus = np.maximum(STRAGGLER_BASE, columns.replica * columns.dp)
     extra = expected_maximum(gpus) - expected_maximum(np.array(STRAGGLER_BASE))
     return np.asarray(STRAGGLER_DEVIATION * extra, dtype=np.float64)
-
-
-def _of_distinct(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
-    """Estimate the seconds of a layer, the head and the embedding for one microbatch.
-
-    Rows that agree in all inputs of these estimates share one computation; most rows do.
-    """
-    more = (columns.microbatches > 1).astype(np.int64)
-    parts: tuple[IntArray, ...] = (
-        *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
-        *(columns.recompute, columns.heads, columns.hidden, more),
-    )
-    if experts := columns.workload.model.experts:
-        parts = (*parts, columns.ep, columns.etp, columns.dispatcher)
-        parts = (*parts, columns.pp, columns.layers) if experts.dense_layers or experts.period > 1 else parts
-        if columns.moe_overlap.any():
-            parts = (*parts, columns.moe_overlap, columns.pp, columns.microbatches)
-    first, back = distinct_rows(parts)
-    if len(first) * 2 > len(back):
-        return _of_each(columns, site)
-    layer, head, embedding = _of_each(columns.rows(first), site)
-    spread = type(layer)(**{name: values[back] for name, values in layer.terms().items()})
-    return spread, head[back], embedding[back]
-
-
-def _of_each(columns: Columns, site: SiteFactors) -> tuple[Layer, FloatArray, FloatArray]:
-    links = Links(columns, site)
-    layers = expert_layer_seconds if columns.workload.model.experts else layer_seconds
-    return layers(columns, site, links), _head(columns, site, links), _embedding(columns, site, links)
-
-
-def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
-    """Estimate the output layer and the loss of one microbatch."""
-    gpu = columns.cluster.gpu
-    workload = beside_layers(gpu, columns.workload)
-    tokens = columns.tokens
-    forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
-    bandwidth, latency = links.tensor
-    logits = tokens * columns.padded_vocab
-    shared = all_reduce(tokens * columns.hidden * size_of(workload), columns.tp, bandwidth, latency)
-    if workload.parallel_loss:
-        logits = logits / columns.tp
-    else:
-        shared = shared + gather(logits * size_of(workload), columns.tp, bandwidth, latency)
-    moved = FUSED_LOSS_BYTES if workload.parallel_loss and terms_of(workload).fused_loss else LOSS_BYTES
-    return forward + backward + logits * moved / traffic_rate(gpu, site) + shared
-
-
-def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
-    """Estimate the lookup and gradient update of one microbatch, and the all-reduce over the table's shards."""
-    size = columns.tokens * columns.hidden * size_of(columns.workload)
-    bandwidth, latency = links.tensor
-    return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
 
 
 def _sends(columns: Columns, links: Links) -> FloatArray:
@@ -167,13 +115,12 @@ def _sends(columns: Columns, links: Links) -> FloatArray:
     return np.where(columns.pp > 1, 2 * way * columns.vpp, 0.0)
 
 
-def _more_in_16_bits(columns: Columns, site: SiteFactors, layer: Layer) -> dict[str, FloatArray]:
+def _more_in_16_bits(columns: Columns, times: MicrobatchTimes, layer: Layer) -> dict[str, FloatArray]:
     """Return by how much the terms of a layer in 16 bits differ from those in fp8 or fp4; none if no layer is."""
-    if not any(bf16_layers(columns.workload)):
+    if times.in_16_bits is None:
         return {}
-    halves, _, _ = _of_distinct(columns.under(beside_layers(columns.cluster.gpu, columns.workload)), site)
     own = layer.terms()
-    return {name: seconds - own[name] for name, seconds in halves.terms().items()}
+    return {name: seconds - own[name] for name, seconds in times.in_16_bits.layer(columns).terms().items()}
 
 
 def _slowest(

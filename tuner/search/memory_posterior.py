@@ -12,12 +12,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, chunks
 from tuner.core.domain import EXPERT_AXES, MemoryKind
 from tuner.core.recompute import FULL
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import SHAPE_LENGTH_SCALE
-from tuner.costmodel.estimate import CHUNK, own_memory_deviation
+from tuner.costmodel.estimate import own_memory_deviation
 from tuner.costmodel.memory import shown_bytes, worst_need
 from tuner.costmodel.normal import below, truncated
 from tuner.costmodel.residual_features import Features, joined
@@ -228,4 +228,4 @@ def memory_covariance(left: Features, right: Features, common: float = 1.0) -> F
 
 def chunked(parts: Sequence[Columns]) -> list[Columns]:
     """Return the parts in chunks whose intermediate arrays stay in the processor's cache."""
-    return [part.rows(slice(start, start + CHUNK)) for part in parts for start in range(0, len(part.tp), CHUNK)]
+    return [part.rows(rows) for part in parts for rows in chunks(len(part.tp))]

@@ -10,11 +10,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import AXES, Columns, FloatArray, IntArray
+from tuner.core.columns import AXES, Columns, FloatArray, IntArray, chunks
 from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.estimate import CHUNK, memory_deviation
+from tuner.costmodel.estimate import memory_deviation
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.normal import FAR, below
@@ -70,7 +70,8 @@ def bound(columns: Columns, calibration: Calibration | None = None) -> FloatArra
     """
     known = calibration or Calibration()
     deviation = float(np.hypot(memory_deviation(columns, known), MEMORY_MARGIN[1]))
-    beyond = np.log(worst_need(columns, known.site).total / limit(columns)) + MEMORY_MARGIN[0]
+    needs = [worst_need(columns.rows(rows), known.site).total for rows in chunks(len(columns.tp))]
+    beyond = np.log(np.concatenate(needs) / limit(columns)) + MEMORY_MARGIN[0]
     beyond = beyond / deviation - OPTIMISM
     unlikely = np.maximum(0.0, beyond - FAR) - np.log(np.maximum(below(-beyond), _LEAST_CHANCE))
     longest: FloatArray = np.log(seconds(columns, known.site) / model_flops(columns)) + unlikely
@@ -96,13 +97,11 @@ def _joined(
     open_axes = {axis for axis in AXES if len(space.axes[axis]) > 1}
     names = [name for name in Columns.names if ("shape" if name in ("hidden", "layers") else name) in open_axes]
     for block in blocks:
-        for start in range(0, len(block), CHUNK):
-            chunk = block[start : start + CHUNK]
-            columns = space.columns(chunk)
-            scored.append((chunk, bound(columns, calibration), _region(columns)))
-            for name in names:
-                found = np.flatnonzero(np.bincount(columns.arrays[name]))
-                values[name] = np.union1d(values[name], found) if name in values else found
+        columns = space.columns(block)
+        scored.append((block, bound(columns, calibration), _region(columns)))
+        for name in names:
+            found = np.flatnonzero(np.bincount(columns.arrays[name]))
+            values[name] = np.union1d(values[name], found) if name in values else found
     points, bounds, regions = (np.concatenate(parts) for parts in zip(*scored, strict=True))
     return points, bounds, regions
 

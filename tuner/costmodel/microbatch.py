@@ -1,0 +1,128 @@
+"""Estimate the seconds of a layer, the head and the embedding for one microbatch, once for rows that agree in them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.core.columns import Columns, FloatArray, IntArray, chunks, distinct_rows
+from tuner.core.precision import bf16_layers
+from tuner.costmodel.constants import LOSS_BYTES
+from tuner.costmodel.expert_shapes import moe_share
+from tuner.costmodel.expert_time import ExpertLayer, averaged, expert_layer_seconds
+from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.kernels import beside_layers, linear, size_of, traffic_rate
+from tuner.costmodel.layer import Layer, layer_seconds
+from tuner.costmodel.links import Links, all_reduce, gather
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import FUSED_LOSS_BYTES
+
+_Terms = dict[str, FloatArray]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicrobatchTimes:
+    """Seconds of a layer, the head and the embedding for one microbatch.
+
+    Rows that agree in all inputs of these estimates share one computation; most rows of a space do.
+    """
+
+    distinct: IntArray
+    """The computation of each row."""
+    layers: _Terms
+    """Terms of a layer, by the computation; in a mixture, of one with experts."""
+    dense: _Terms
+    """Those of a layer without experts, in a mixture that has both."""
+    ends: _Terms
+    in_16_bits: MicrobatchTimes | None
+    """The same in 16 bits, where some layers are beside fp8 or fp4 ones."""
+
+    @classmethod
+    def of(cls, columns: Columns, site: SiteFactors) -> MicrobatchTimes:
+        """Estimate the seconds of all rows."""
+        workload = columns.workload
+        first, distinct = distinct_rows(_inputs(columns))
+        mixed = workload.model.experts is not None and bool((moe_share(columns) < 1).any())
+        computed = [_computed(columns.rows(first[rows]), site, mixed=mixed) for rows in chunks(len(first))]
+        layers, dense, ends = (
+            {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            for parts in zip(*computed, strict=True)
+        )
+        halves = None
+        if any(bf16_layers(workload)):
+            halves = cls.of(columns.under(beside_layers(columns.cluster.gpu, workload)), site)
+        return cls(distinct=distinct, layers=layers, dense=dense, ends=ends, in_16_bits=halves)
+
+    def rows(self, rows: slice) -> MicrobatchTimes:
+        """Return those of some rows."""
+        halves = None if self.in_16_bits is None else self.in_16_bits.rows(rows)
+        return replace(self, distinct=self.distinct[rows], in_16_bits=halves)
+
+    def layer(self, columns: Columns) -> Layer:
+        """Return a layer of each row; in a mixture, the average of the stage with most of the layers with experts."""
+        found = self._spread(self.layers)
+        if not columns.workload.model.experts:
+            return Layer(**found)
+        mixture = ExpertLayer(**found)
+        return averaged(columns, mixture, Layer(**self._spread(self.dense))) if self.dense else mixture
+
+    @property
+    def head(self) -> FloatArray:
+        """The output layer and the loss of each row."""
+        return self.ends["head"][self.distinct]
+
+    @property
+    def embedding(self) -> FloatArray:
+        """The lookup and the update of the embedding of each row."""
+        return self.ends["embedding"][self.distinct]
+
+    def _spread(self, terms: _Terms) -> _Terms:
+        return {name: seconds[self.distinct] for name, seconds in terms.items()}
+
+
+def _inputs(columns: Columns) -> tuple[IntArray, ...]:
+    """Return what the estimates of this module depend on."""
+    parts: tuple[IntArray, ...] = (
+        *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
+        *(columns.recompute, columns.heads, columns.hidden, (columns.microbatches > 1).astype(np.int64)),
+    )
+    if columns.workload.model.experts:
+        parts = (*parts, columns.ep, columns.etp, columns.dispatcher)
+        if columns.moe_overlap.any():
+            parts = (*parts, columns.moe_overlap, columns.pp, columns.microbatches)
+    return parts
+
+
+def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Terms, _Terms, _Terms]:
+    links = Links(columns, site)
+    layers = expert_layer_seconds if columns.workload.model.experts else layer_seconds
+    return (
+        layers(columns, site, links).terms(),
+        layer_seconds(columns, site, links).terms() if mixed else {},
+        {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)},
+    )
+
+
+def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
+    """Estimate the output layer and the loss of one microbatch."""
+    gpu = columns.cluster.gpu
+    workload = beside_layers(gpu, columns.workload)
+    tokens = columns.tokens
+    forward, backward = linear(gpu, workload, site, tokens, columns.padded_vocab / columns.tp, columns.hidden)
+    bandwidth, latency = links.tensor
+    logits = tokens * columns.padded_vocab
+    shared = all_reduce(tokens * columns.hidden * size_of(workload), columns.tp, bandwidth, latency)
+    if workload.parallel_loss:
+        logits = logits / columns.tp
+    else:
+        shared = shared + gather(logits * size_of(workload), columns.tp, bandwidth, latency)
+    moved = FUSED_LOSS_BYTES if workload.parallel_loss and terms_of(workload).fused_loss else LOSS_BYTES
+    return forward + backward + logits * moved / traffic_rate(gpu, site) + shared
+
+
+def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
+    """Estimate the lookup and gradient update of one microbatch, and the all-reduce over the table's shards."""
+    size = columns.tokens * columns.hidden * size_of(columns.workload)
+    bandwidth, latency = links.tensor
+    return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
