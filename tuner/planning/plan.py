@@ -109,15 +109,13 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
         with np.errstate(divide="ignore"):
             expected = training / (1 - scores.out_of_memory)
         keys = np.concatenate([keys, np.stack([training, expected])], axis=1)
-        if len(points) > 2 * keep:  # rarely, because sorting takes time
-            first = np.lexsort((points, *keys))[:keep]
-            points, keys = points[first], keys[:, first]
+        if len(points) > 2 * keep:
+            points, keys = _first_rows(points, keys, keep)
     if not tally.legal:
         raise EmptySpace(why_empty(space, tally))
     if not top and tally.legal > MOST_ROWS:
         raise InputError(f"{tally.legal:,} rows are too many to list; limit them with --top, or pin axes with --set.")
-    first = np.lexsort((points, *keys))[:keep]
-    points, keys = points[first], keys[:, first]
+    points, keys = _first_rows(points, keys, keep)
     rows = costs(space.topologies(points), space.columns(points), known)
     remedy = "" if fitting else memory_remedy(space, known)
     hints = [_overlap_hint(space, rows[0]), _masked_hint(space.columns(points[:1]), rows[0])]
@@ -130,6 +128,16 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
         remedy=remedy,
         hint=" ".join(filter(None, hints)),
     )
+
+
+def _first_rows(points: IntArray, keys: FloatArray, keep: int) -> tuple[IntArray, FloatArray]:
+    """Return the first points with their keys, in order of the last key; what comes behind them is not sorted."""
+    if len(points) > keep:
+        last = np.partition(keys[-1], keep - 1)[keep - 1]
+        near = keys[-1] <= last
+        points, keys = points[near], keys[:, near]
+    first = np.lexsort((points, *keys))[:keep]
+    return points[first], keys[:, first]
 
 
 def _masked_hint(first: Columns, row: TopologyCost) -> str:
