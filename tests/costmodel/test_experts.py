@@ -25,20 +25,12 @@ from tuner.costmodel.constants import (
 )
 from tuner.costmodel.estimate import CostModel, Scores
 from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE, WEIGHTED_BYTES
-from tuner.costmodel.expert_shapes import (
-    attention_weights,
-    distinct,
-    expert_load,
-    expert_tokens,
-    layer_weights,
-    moe_share,
-    reached,
-    routed_weights,
-)
+from tuner.costmodel.expert_shapes import distinct, expert_load, expert_tokens, moe_share, reached
 from tuner.costmodel.expert_time import ExpertLayer, averaged, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, linear, product, product_rate, traffic_rate
 from tuner.costmodel.layer import layer_seconds
 from tuner.costmodel.links import Links
+from tuner.costmodel.matrices import attention_weights, layer_weights, routed_weights
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages

@@ -19,9 +19,10 @@ from tuner.costmodel.constants import (
     WHOLE_NORM_BYTES,
 )
 from tuner.costmodel.expert_memory import expert_activations
-from tuner.costmodel.expert_shapes import attention_widths, expert_ffn, expert_tokens, shared_ffn
+from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, shared_ffn
 from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
+from tuner.costmodel.matrices import attention_widths
 from tuner.costmodel.stages import Stages
 
 

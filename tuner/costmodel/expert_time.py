@@ -53,7 +53,6 @@ from tuner.costmodel.expert_shapes import (
     moe_share,
     reached,
     routed_tokens,
-    routed_weights,
     shared_ffn,
 )
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of
@@ -73,6 +72,7 @@ from tuner.costmodel.kernels import (
 from tuner.costmodel.layer import Layer, RoutedPart, activation_bytes, layer_of
 from tuner.costmodel.layer_exchanges import Passes
 from tuner.costmodel.links import Links, gather
+from tuner.costmodel.matrices import routed_weights
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import BACKWARD_SHARE
 

@@ -20,17 +20,10 @@ from tuner.core.recompute import FULL, SELECTIVE
 from tuner.costmodel.activations import freed_by_selection, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
-from tuner.costmodel.expert_shapes import (
-    attention_widths,
-    expert_ffn,
-    expert_tokens,
-    experts_of,
-    routed_tokens,
-    routed_weights,
-    shared_ffn,
-)
+from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, experts_of, routed_tokens, shared_ffn
 from tuner.costmodel.framework_terms import gradient_bytes, state_bytes, terms_of, waiting_gradients
 from tuner.costmodel.kernels import size_of
+from tuner.costmodel.matrices import attention_widths, routed_weights
 from tuner.costmodel.offload import offloads_parameters
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stages import Stages

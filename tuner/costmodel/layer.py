@@ -32,7 +32,6 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_BYTES,
     UPKEEP_SECONDS,
 )
-from tuner.costmodel.expert_shapes import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import (
     beside_layers,
@@ -47,6 +46,7 @@ from tuner.costmodel.kernels import (
 )
 from tuner.costmodel.layer_exchanges import Passes, context_exchanges, tensor_exchanges
 from tuner.costmodel.links import Links
+from tuner.costmodel.matrices import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     FUSED_ROTARY_BYTES,

@@ -8,10 +8,10 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.frameworks import context_exchange
-from tuner.costmodel.expert_shapes import attention_widths
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import gathered_bytes, size_of, traffic_rate
 from tuner.costmodel.links import Links, all_reduce
+from tuner.costmodel.matrices import attention_widths
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import MERGE_BYTES
 

@@ -42,10 +42,10 @@ from tuner.costmodel.constants import (
     USABLE_SHARE,
 )
 from tuner.costmodel.expert_memory import dispatcher_buffers
-from tuner.costmodel.expert_shapes import routed_weights
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.fully_sharded import fully_sharded_terms
 from tuner.costmodel.kernels import beside_layers, quantized_weight_bytes, size_of, workspaces
+from tuner.costmodel.matrices import routed_weights
 from tuner.costmodel.offload import OFFLOAD_TERM, offloaded_memory, offloads_parameters
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, FUSED_LOGIT_BYTES, IN_PLACE_LOGIT_BYTES

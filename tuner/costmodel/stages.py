@@ -10,8 +10,8 @@ import numpy as np
 from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
 from tuner.core.domain import COUNTED, LAYOUT, layout_chunks
 from tuner.core.precision import bf16_layers
-from tuner.costmodel.expert_shapes import layer_weights, routed_weights
 from tuner.costmodel.framework_terms import terms_of
+from tuner.costmodel.matrices import layer_weights, routed_weights
 
 
 @dataclass(frozen=True)  # without slots, which cached_property does not support

@@ -22,11 +22,12 @@ from tuner.costmodel.constants import (
     STEP_LAYER_SECONDS,
     STEP_SECONDS,
 )
-from tuner.costmodel.expert_shapes import layer_weights, moe_share, routed_weights
+from tuner.costmodel.expert_shapes import moe_share
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
 from tuner.costmodel.kernels import gathered_weight_bytes, host_pace, size_of, traffic_rate
 from tuner.costmodel.layer import Layer
 from tuner.costmodel.links import Links, all_reduce_between, gather
+from tuner.costmodel.matrices import layer_weights, routed_weights
 from tuner.costmodel.microbatch import MicrobatchTimes
 from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.offload import offloaded_step
