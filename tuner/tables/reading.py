@@ -50,7 +50,7 @@ import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast, get_args
+from typing import Any, Final, get_args
 
 from tuner.core.catalog import catalog, read_text
 from tuner.core.domain import MemoryKind, MemoryStage
@@ -165,34 +165,19 @@ def _row(
     cells = {column: value for column, value in printed.items() if value}
     excluded = _EXCLUDED.match(cells.get("audit", ""))
     excluded_column = excluded[1].lower() if excluded and excluded[1] else None
-    filled = {
-        column: plain(column, value)
-        for column, value in cells.items()
-        if column != excluded_column or column not in MEASURED
-    }
-    filled = outcome_as_status(recipe_as_precision(filled))
+    filled = _filled(cells, excluded_column)
     given = {**defaults, **{column: value for column, value in filled.items() if value}}
     understood = completed(given)
-    seconds = tflops = memory = None
-    run, reason = None, None
-    status: Status = "OK"
-    kind: MemoryKind = "smi"
-    stage: MemoryStage = "first"
+    figures: dict[str, Any] = {"status": "OK", "run": None}
+    reason = None
     try:
         understood |= left_to_one(given)
         if report and not {"tp", "pp", "dp"} & given.keys():
             raise InputError("neither the row nor the text around it names a parallel degree.")
-        status = cast("Status", _one_of("status", understood["status"].upper(), get_args(Status)))
-        kind = cast("MemoryKind", _one_of("mem_kind", understood["mem_kind"].lower(), get_args(MemoryKind)))
-        stage = cast(
-            "MemoryStage", _one_of("mem_stage", understood.get("mem_stage", "first").lower(), get_args(MemoryStage))
-        )
-        seconds = _measured(understood, "sec_per_iter")
-        tflops = _measured(understood, "tflops")
-        memory = _measured(understood, "mem_gib")
-        run = run_of(understood)
+        figures.update(_figures(understood))  # as far as they can be read
     except TunerError as error:
         reason = str(error)
+    run: MeasuredRun | None = figures["run"]
     if run and (word := adapters_named(filled)):
         reason = f"it trains adapters ({word}), which the cost model does not describe."
     if excluded and not excluded_column:
@@ -203,17 +188,29 @@ def _row(
         cells=cells,
         understood=understood,
         group=understood.get("group", name),
-        status=status,
-        run=run,
-        seconds=seconds,
-        tflops=tflops * 1e12 if tflops else None,
-        memory=memory * GIB if memory else None,
-        memory_kind=kind,
-        memory_stage=stage,
         skipped=reason,
         assumed=_assumed(run, understood, given),
+        **figures,
     )
     return row if row.skipped else replace(row, skipped=row.overfull)
+
+
+def _filled(cells: Mapping[str, str], excluded: str | None) -> dict[str, str]:
+    """Return the cells in the format's own words, without the measured figure that an audit excludes."""
+    kept = {
+        column: plain(column, value) for column, value in cells.items() if column != excluded or column not in MEASURED
+    }
+    return outcome_as_status(recipe_as_precision(kept))
+
+
+def _figures(cells: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    """Yield the fields of `Row` that are read from cells; raise a `TunerError` at the first that cannot be."""
+    yield "status", _one_of("status", cells["status"].upper(), get_args(Status))
+    yield "memory_kind", _one_of("mem_kind", cells["mem_kind"].lower(), get_args(MemoryKind))
+    yield "memory_stage", _one_of("mem_stage", cells.get("mem_stage", "first").lower(), get_args(MemoryStage))
+    for field, column, unit in (("seconds", "sec_per_iter", 1), ("tflops", "tflops", 1e12), ("memory", "mem_gib", GIB)):
+        yield field, number_in(cells, column) * unit if column in cells else None
+    yield "run", run_of(cells)
 
 
 def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
@@ -234,10 +231,6 @@ def _one_of(column: str, value: str, choices: Iterable[str]) -> str:
     if value not in choices:
         raise InputError(f"{column} must be {either(choices)}, not {shown(value)}.")
     return value
-
-
-def _measured(cells: Mapping[str, str], column: str) -> float | None:
-    return number_in(cells, column) if column in cells else None
 
 
 def format_columns(columns: Iterable[str]) -> tuple[str, ...]:
