@@ -265,7 +265,6 @@ def as_stored(space: Space, document: Mapping[str, Any]) -> Space:
     """Return the space as it was when its document was stored.
 
     Policies that are newer than the document are disabled, and where it records no framework, none applies.
-    A training of the default length keeps it, also where a later version reads another one from the command.
     """
     stored = map(current_name, document["rules"].get("policies", FIRST_POLICIES))
     later = frozenset(POLICIES).difference(stored, space.rules.allowed)
@@ -273,6 +272,4 @@ def as_stored(space: Space, document: Mapping[str, Any]) -> Space:
         space = replace(space, rules=RuleSet(allowed=space.rules.allowed | later))
     if "framework" not in document["workload"] and space.workload.framework:
         space = replace(space, workload=replace(space.workload, framework=None))
-    if space.workload.tokens and not document["workload"].get("tokens"):
-        space = replace(space, workload=replace(space.workload, tokens=0.0))
     return space

@@ -7,7 +7,7 @@ import hashlib
 import os
 import shlex
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -38,12 +38,12 @@ from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.planning.plan import why_empty
 from tuner.search.candidates import CandidatePool
 from tuner.search.selection import selected
-from tuner.space.space import Tally, as_stored, space_document
+from tuner.space.space import Space, Tally, as_stored, space_document
 from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
 from tuner.study.store.recover import write_study_file
-from tuner.study.store.settings_difference import TOKENS_FROM, TRAINER_FILES
+from tuner.study.store.settings_difference import TOKENS_FROM, TRAINER_FILES, keeps_default_length
 from tuner.study.store.storage import refuse_lost, refuse_second, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
@@ -75,10 +75,10 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         opened.callback(store.close)
         if settings.launcher not in ("simulated", "replay"):
             store.keep_folder(settings.folder, moves=settings.storage is None)
-        if tally is not None and (space := as_stored(settings.space, store.settings)) is not settings.space:
+        if tally is not None and (space := _as_begun(settings.space, store.settings, identity)) is not settings.space:
             limits = replace(settings.limits, stop_when_unprofitable=bool(space.workload.tokens))
             settings = replace(settings, space=space, limits=limits)
-            pool = _legal(settings, tally)  # begun before policies, frameworks or a command's tokens were recorded
+            pool = _legal(settings, tally)
         if settings.calibration is not None:
             _store_calibration(store, settings.calibration)
         elif stored := store.attributes.get("site"):
@@ -98,6 +98,14 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
             refuse_second(settings.folder, settings.storage)  # which a process may have written meanwhile
             write_study_file(settings.folder, store, loop.state.space.distributions, storage=settings.storage)
         yield loop
+
+
+def _as_begun(space: Space, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> Space:
+    """Return the space of a study that began before policies, frameworks or a command's tokens were recorded."""
+    space = as_stored(space, begun)
+    if keeps_default_length(begun, asked):
+        space = replace(space, workload=replace(space.workload, tokens=0.0))
+    return space
 
 
 def _tracked(

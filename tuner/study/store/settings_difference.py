@@ -31,6 +31,12 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     return ""
 
 
+def keeps_default_length(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Return whether a study began with a training of the default length, and is resumed with a command that states
+    another."""
+    return TOKENS_FROM in asked and not begun.get("workload", {}).get("tokens")
+
+
 def as_options(difference: str) -> str:
     """Return a difference with the option of the command line in place of the path of its setting, if it has one."""
     path, _, values = difference.partition(" ")
@@ -89,7 +95,7 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
     known: dict[str, Any] = dict(asked)
     if TRAINER_FILES not in begun:
         known.pop(TRAINER_FILES, None)
-    if TOKENS_FROM in asked and not begun.get("workload", {}).get("tokens"):
+    if keeps_default_length(begun, asked):
         known["workload"] = {**asked["workload"], "tokens": 0.0}
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
