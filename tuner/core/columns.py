@@ -319,6 +319,11 @@ def chunks(rows: int) -> list[slice]:
     return [slice(start, start + CHUNK) for start in range(0, max(1, rows), CHUNK)]
 
 
+def chunked(parts: Iterable[Columns]) -> list[Columns]:
+    """Return the columns in such chunks."""
+    return [part.rows(rows) for part in parts for rows in chunks(len(part.tp))]
+
+
 def distinct_rows(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntArray]:
     """Return the first row of each group of equal rows, and the group of each row."""
     code: IntArray = np.zeros(len(parts[0]), dtype=np.int64)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, chunks
+from tuner.core.columns import BoolArray, FloatArray, chunked
 from tuner.core.domain import EXPERT_AXES, MemoryKind
 from tuner.core.recompute import FULL
 from tuner.costmodel.calibration import Calibration
@@ -224,8 +224,3 @@ def memory_covariance(left: Features, right: Features, common: float = 1.0) -> F
     near = np.exp(-0.5 * apart.sum(axis=2))
     together: FloatArray = (common + np.equal.outer(left.kernel, right.kernel) + near) / 3
     return together
-
-
-def chunked(parts: Sequence[Columns]) -> list[Columns]:
-    """Return the parts in chunks whose intermediate arrays stay in the processor's cache."""
-    return [part.rows(rows) for part in parts for rows in chunks(len(part.tp))]

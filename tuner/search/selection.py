@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import AXES, Columns, FloatArray, IntArray, chunks
+from tuner.core.columns import AXES, Columns, FloatArray, IntArray, chunked
 from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.calibration import Calibration
@@ -70,7 +70,7 @@ def bound(columns: Columns, calibration: Calibration | None = None) -> FloatArra
     """
     known = calibration or Calibration()
     deviation = float(np.hypot(memory_deviation(columns, known), MEMORY_MARGIN[1]))
-    needs = [worst_need(columns.rows(rows), known.site).total for rows in chunks(len(columns.tp))]
+    needs = [worst_need(chunk, known.site).total for chunk in chunked([columns])]
     beyond = np.log(np.concatenate(needs) / limit(columns)) + MEMORY_MARGIN[0]
     beyond = beyond / deviation - OPTIMISM
     unlikely = np.maximum(0.0, beyond - FAR) - np.log(np.maximum(below(-beyond), _LEAST_CHANCE))

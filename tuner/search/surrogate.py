@@ -13,14 +13,14 @@ from typing import Final
 
 import numpy as np
 
-from tuner.core.columns import IntArray
+from tuner.core.columns import IntArray, chunked
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import ACCIDENT_DEVIATION, MAX_FACTOR_MOVE, MIN_SHARED_RISK, RECORD_LENGTH, TRUST_STEP
 from tuner.search.linearized import LinearizedModel
-from tuner.search.memory_posterior import MemoryPosterior, chunked
+from tuner.search.memory_posterior import MemoryPosterior
 from tuner.search.model_error import Record, Sizes, averaged
 from tuner.search.observations import Observation, Runs, Trust
 from tuner.search.time_posterior import TimePosterior
@@ -182,7 +182,7 @@ class Surrogate:
 
     def _model(self, point: Point) -> LinearizedModel:
         """Return the cost model at a point; its slopes are those at the first."""
-        reference, parts = np.array(point), list(chunked(self.pool.parts))
+        reference, parts = np.array(point), chunked(self.pool.parts)
         site = moved(self._calibration.site, reference)
         features, group = self.pool.groups
         if self._models:
