@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tuner.core.text import column, interval, seconds
+from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.search.acquisition import improvement
 from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
@@ -31,9 +32,6 @@ NOISE_ROUNDS: Final = 5
 TIE_THRESHOLD: Final = 0.025
 """Probability of being faster than the leader above which a topology is statistically tied with it. The leader is known
 only afterwards, so either of two equal topologies may lead: both chances together are 5%."""
-
-INTERVAL: Final = 1.2816
-"""Standard deviations on either side that contain 80%."""
 
 DAY: Final = 86400.0
 

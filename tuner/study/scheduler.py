@@ -11,6 +11,7 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.text import counted, span
+from tuner.costmodel.estimate import INTERVAL
 from tuner.search.acquisition import Suggestion, improvement
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
@@ -18,7 +19,7 @@ from tuner.study.drift import periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
 from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, Limits
-from tuner.study.ranking import INTERVAL, rivals, values_of_repeats
+from tuner.study.ranking import rivals, values_of_repeats
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
 from tuner.study.store.trial import Proposal, ProposalKind, next_repeat
