@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple
 
@@ -144,11 +145,8 @@ class StudyState:
 
     def suggest(self) -> Suggestion | None:
         """Return the sampler's next suggestion, as if pending jobs had taken their predicted time."""
-        pending = self.pending
-        with self.surrogate.imagining(pending):
-            expected = self.surrogate.time.measured(pending)[0] + self.pool.work[pending]
-            known = [] if self.log_best is None else [self.log_best]
-            return self.proposer.next(self.open, min([*known, *expected.tolist()], default=None))
+        with self._as_if_ended() as best:
+            return self.proposer.next(self.open, best)
 
     def extrapolated(self, trial: Trial) -> float | None:
         """Return the seconds of the full size that a trial at a reduced one predicts."""
@@ -160,15 +158,19 @@ class StudyState:
 
         Before anything is measured, it is the one that `suggest` returns.
         """
-        best = self.log_best
-        if best is None:
+        if self.log_best is None:
             first = self.suggest()
             return [] if first is None else [first]
-        pending = self.pending
+        with self._as_if_ended() as best:
+            return [] if best is None else shortlist(self.surrogate, best=best, open_to=self.open, count=count)
+
+    @contextmanager
+    def _as_if_ended(self) -> Iterator[float | None]:
+        """Let pending jobs have taken their predicted time, and yield the soonest finish as `log_best` has it."""
+        pending, best = self.pending, self.log_best
         with self.surrogate.imagining(pending):
             expected = self.surrogate.time.measured(pending)[0] + self.pool.work[pending]
-            best = min([best, *expected.tolist()])
-            return shortlist(self.surrogate, best=best, open_to=self.open, count=count)
+            yield min([*([] if best is None else [best]), *expected.tolist()], default=None)
 
     @property
     def launched(self) -> int:
