@@ -126,21 +126,16 @@ class WorkerProgram:
             timeout=self.timeout,
         )
         assignment.write(job.folder / "assignment.json")
+        own = ("--job", str((job.folder / "assignment.json").resolve()))
         threads = "1" if self.on_host else os.environ.get("OMP_NUM_THREADS", "1")  # as exported launch scripts set it
         environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": threads}
         package_root = Path(__file__).resolve().parent.parent.parent
         return ProcessSpec(
-            arguments=(
-                *(sys.executable, "-m", "tuner.worker.ranks"),
-                *("--job", str((job.folder / "assignment.json").resolve())),
-            ),
+            arguments=(sys.executable, "-m", "tuner.worker.ranks", *own),
             environment={**environment, "PYTHONPATH": _python_path(package_root)},
             cwd=job.folder.resolve(),
             result=(job.folder / "result.json").resolve(),
-            each_rank=(
-                *(sys.executable, "-m", "tuner.worker"),
-                *("--job", str((job.folder / "assignment.json").resolve())),
-            ),
+            each_rank=(sys.executable, "-m", "tuner.worker", *own),
         )
 
     def dumps_on_signal(self, pid: int) -> bool:
