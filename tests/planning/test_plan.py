@@ -20,7 +20,7 @@ from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
 from tuner.core.model import Shape
 from tuner.planning.explain import changes, explain
-from tuner.planning.plan import plan
+from tuner.planning.plan import _first_rows, plan
 from tuner.space.axes import searched
 from tuner.space.build import space_for
 from tuner.space.nearest import distance, nearest
@@ -57,6 +57,16 @@ def test_rows_are_listed_in_the_documented_order(default_space: Space) -> None:
     assert len(hopeless) > 1
     assert all(a <= b * (1 + 1e-9) for a, b in pairwise(hopeless))
     assert made.fitting == sum(row.out_of_memory < 0.5 for row in made.top)
+
+
+@pytest.mark.parametrize("keep", [1, 2, 3, 4, 5, 9])
+def test_the_first_rows_are_those_of_a_full_sort(keep: int) -> None:
+    """Equal last keys are ordered by the first, and equal rows by their points, also where all are infinite."""
+    points, training = np.array([4, 1, 3, 0, 2, 5]), np.array([2.0, 1.0, 2.0, 2.0, 9.0, 1.0])
+    expected = np.array([3.0, np.inf, 3.0, 1.0, np.inf, 3.0])
+    found, keys = _first_rows(points, np.stack([training, expected]), keep)
+    assert found.tolist() == [0, 5, 3, 4, 1, 2][:keep]
+    assert keys.T.tolist() == [[2.0, 1.0], [1.0, 3.0], [2.0, 3.0], [2.0, 3.0], [1.0, np.inf], [9.0, np.inf]][:keep]
 
 
 def test_a_topology_that_may_not_fit_comes_behind_one_that_does_and_is_a_little_slower() -> None:
