@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,6 +114,7 @@ def test_a_suggestion_must_beat_the_expectation_of_running_jobs(
         ),
         proposer=SimpleNamespace(next=lambda candidates, best: (candidates, best, list(imagined))),
     )
+    state._as_if_ended = partial(StudyState._as_if_ended, state)
     suggested: Any = StudyState.suggest(state)
     assert suggested == ("open", best, [pending])
     assert imagined == [pending, "over"]
@@ -128,6 +130,7 @@ def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkey
     state: Any = SimpleNamespace(
         pending=pending, log_best=4.0, open="open", pool=SimpleNamespace(work=np.array([9.0, 0.5])), surrogate=surrogate
     )
+    state._as_if_ended = partial(StudyState._as_if_ended, state)
     listed: Any = StudyState.shortlist(state, 6)
     assert listed == (surrogate, {"best": best, "open_to": "open", "count": 6})
     for first, found in ((None, []), ("first", ["first"])):
