@@ -13,6 +13,7 @@ import pytest
 from tests.search.stand_in import surrogate_of
 from tests.study.test_arithmetic import trial
 from tuner.core.outcomes import Measurement, Outcome
+from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion
@@ -20,7 +21,7 @@ from tuner.space.build import space_for
 from tuner.study import drift
 from tuner.study.drift import SpeedPeriod, slowdowns
 from tuner.study.limits import Limits
-from tuner.study.ranking import DAY, INTERVAL, RankedTrial, rank, rank_by_own_runs
+from tuner.study.ranking import DAY, RankedTrial, rank, rank_by_own_runs
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
