@@ -119,6 +119,9 @@ def test_any_value_fits_into_a_sentence(value: object, text: str) -> None:
     assert shown(value) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(60.9, "60.90"), (110.4, "110.4"), (1234.4, "1234"), (0.5, "0.5000")])
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(60.9, "60.90"), (110.4, "110.4"), (1234.4, "1,234"), (12345.0, "12,345"), (0.5, "0.5000"), (0.036421, "0.03642")],
+)
 def test_four_digits_include_zeros(value: float, text: str) -> None:
     assert four_digits(value) == text

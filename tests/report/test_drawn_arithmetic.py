@@ -77,7 +77,7 @@ def test_memory_is_drawn_with_its_fit_the_limit_and_failures(drawn: Any) -> None
     assert (label.get_text(), label.xy, label.xycoords) == ("limit", (0.02, 40.0), ("axes fraction", "data"))
     assert (label.get_fontsize(), label.get_va()) == (8, "bottom")
     (legend,) = figure.legends
-    assert {text.get_fontsize() for text in legend.get_texts()} == {7}
+    assert {text.get_fontsize() for text in legend.get_texts()} == {8}
     assert memory.title.get_fontsize() == 10
     assert [text.get_text() for text in legend.get_texts()] == [
         "a",
@@ -132,7 +132,7 @@ def test_the_map_has_a_cell_per_tp_and_pp_and_frames_the_fastest(monkeypatch: py
     assert axes.patches[0].get_edgecolor()[:3] == pytest.approx(mpl.colors.to_rgb(GREY))
     assert [patch.get_linestyle() for patch in axes.patches] == ["-", "-", "-", "-", "--"]
     assert [text.get_position() for text in axes.texts] == [(0, 0), (0, 1), (1, 1), (1, 0)]
-    assert [text.get_text() for text in axes.texts][:3] == ["10\n3 tried", "12\n3 tried", "30\n3 tried"]
+    assert [text.get_text() for text in axes.texts][:3] == ["10.00\n3 tried", "12.00\n3 tried", "30.00\n3 tried"]
     assert axes.texts[3].get_text().endswith("\n3 tried")
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "4"]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["1", "2"]
@@ -150,7 +150,7 @@ def test_an_extrapolated_cell_of_the_map_is_not_a_measurement(monkeypatch: pytes
     made = maps.degree_map(SimpleNamespace(), [])  # type: ignore[arg-type]
     assert made is not None
     axes: Any = made.figure.axes[0]
-    assert [text.get_text() for text in axes.texts] == ["10\n3 tried", "~9\n3 tried"]
+    assert [text.get_text() for text in axes.texts] == ["10.00\n3 tried", "~9.000\n3 tried"]
     assert [patch.get_linestyle() for patch in axes.patches] == ["-", "-", "--"]
     assert "has tp 1 and pp 1" in made.alt
     assert axes.get_title().endswith("darker is faster; ~: extrapolated")
@@ -160,8 +160,9 @@ def test_an_extrapolated_cell_of_the_map_is_not_a_measurement(monkeypatch: pytes
 
 
 def test_ticks_that_would_overlap_are_omitted() -> None:
-    """A tick is kept if its ratio to the previous one is above 1.09."""
-    assert maps._spaced([100, 109, 110, 119, 120]) == [100, 110, 120]
+    """A tick is kept if it is more than 7% of the axis beyond the previous one."""
+    assert maps._spaced([32, 64, 104, 112, 120, 128]) == [32, 64, 104, 120]
+    assert maps._spaced([12288, 13824, 14336]) == [12288, 13824, 14336]
     assert maps._spaced([]) == []
 
 
@@ -198,18 +199,22 @@ def test_the_speed_of_the_cluster_is_drawn_with_repeats_as_separate_points(monke
 def test_an_axis_of_the_model_has_the_prediction_and_all_measurements(
     axis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(maps, "measured_word", lambda _: "measured")
+    monkeypatch.setattr(maps, "ranked_word", lambda _: "measured")
     monkeypatch.setattr(maps, "days_label", lambda *_: "days")
     series = SimpleNamespace(axis=axis, predicted=[(16, 12.0), (32, 10.0)], measured=[(16, 13.0), (32, 11.0)])
     made = maps.model_axis_plot(SimpleNamespace(), series)  # type: ignore[arg-type]
+    assert made is not None
     axes: Any = made.figure.axes[0]
     predicted, measured = axes.get_lines()[:2]
     assert points(predicted) == [(16, 12.0), (32, 10.0)]
     assert points(measured) == [(16, 13.0), (32, 11.0)]
     assert axes.get_xlabel() == ("attention heads" if axis == "heads" else "hidden size")
-    assert made.title == ("Attention heads" if axis == "heads" else "Hidden size")
+    assert made.title == f"Training time by {axes.get_xlabel()}"
     assert ("32 heads" if axis == "heads" else "hidden size 32") in made.alt
-    assert (axes.get_xscale() == "log") == (axis == "heads")
+    assert axes.get_xscale() == "log"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["16", "32"]
+    series.predicted, series.measured = [(16, 12.0)], [(16, 13.0)]
+    assert maps.model_axis_plot(SimpleNamespace(), series) is None  # type: ignore[arg-type]
 
 
 def attempt(batch: int, memory: float | None, *, fits: bool = True, too_large: bool = False) -> Any:

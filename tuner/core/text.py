@@ -184,14 +184,18 @@ def span(days: float) -> str:
 def interval(low: float, high: float, *, decimals: int | None = None) -> str:
     """Return an interval, `69.46 to 93.10`: by default with four digits in the upper end."""
     if decimals is None:
-        magnitude = floor(log10(high)) if 0 < high < inf else 0
-        decimals = max(0, 3 - magnitude)
+        decimals = _decimals(high)
     return f"{low:,.{decimals}f} to {high:,.{decimals}f}"
 
 
 def four_digits(value: float) -> str:
-    """Return a number with four significant digits, zeros included: `60.90`."""
-    return f"{value:#.4g}".removesuffix(".")
+    """Return a number with at least four significant digits, zeros included: `60.90`, `12,345`."""
+    return f"{value:,.{_decimals(value)}f}"
+
+
+def _decimals(value: float) -> int:
+    """Return the decimals with which a number has four significant digits."""
+    return max(0, 3 - floor(log10(value))) if 0 < value < inf else 3
 
 
 def between(days: float, low: float, high: float) -> str:

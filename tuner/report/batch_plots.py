@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +18,13 @@ from tuner.sizing.max_batch import MaxBatchResult
 if TYPE_CHECKING:
     from tuner.report.canvas import Figure
 
-_COLOURS: Final = ("#1f5fa8", "#c4561b", "#2b7a3f", "#7a4b9d")
-_MARKS: Final = ("o", "s", "^", "D")
+MODELS_ACROSS: Final = 3
+"""Models side by side; further ones are drawn below them."""
+
+_LEGEND: Final = 0.5
+"""Inches of a legend for which the figure has room."""
+
+_MARKS: Final = ("o", "s", "D", "v", "P", "*", "p", "h")
 """Distinguish the curves in grey prints."""
 
 
@@ -89,26 +95,49 @@ def draw(panels: Sequence[Panel], path: Path, *, axis: str = "micro-batch size")
 
 def _figure(panels: Sequence[Panel], axis: str) -> Figure:
     """Return the panels as one figure."""
-    from tuner.report.canvas import Figure
+    from tuner.report.canvas import Figure, MaxNLocator
+    from tuner.report.style import legend_below, plain_numbers
 
     figure = Figure(layout="constrained")
     timed = any(own.rates for panel in panels for own in panel.curves)
-    rows = 2 if timed else 1
-    figure.set_size_inches(max(5.0, 3.1 * len(panels)), 3.2 * rows + 0.4)
-    axes = figure.subplots(rows, len(panels), squeeze=False, sharex="col")
-    for index, panel in enumerate(panels):
-        _memory(axes[0][index], panel)
+    rows, across = 2 if timed else 1, min(MODELS_ACROSS, len(panels))
+    blocks = math.ceil(len(panels) / across)
+    height = 3.2 * rows * blocks + 0.4
+    figure.set_size_inches(max(5.0, 3.1 * across), height)
+    axes = figure.subplots(rows * blocks, across, squeeze=False)
+    marks: dict[str, Any] = {}
+    for index in range(blocks * across):
+        block, column = divmod(index, across)
+        first, last = axes[block * rows][column], axes[block * rows + rows - 1][column]
+        if index >= len(panels):
+            first.remove()
+            if timed:
+                last.remove()
+            continue
         if timed:
-            _rates(axes[1][index], panel)
-        axes[rows - 1][index].set_xlabel(axis)
-        axes[0][index].set_title(panel.title, fontsize=10)
-    axes[0][0].set_ylabel("GiB per GPU")
-    if timed:
-        axes[1][0].set_ylabel("thousand tokens per second")
-    labelled = [pair for own in axes[0] for pair in zip(*own.get_legend_handles_labels(), strict=True)]
-    marks = {label: mark for mark, label in labelled}
-    figure.legend(marks.values(), marks.keys(), fontsize=7, loc="outside lower center", ncols=len(panels))
+            last.sharex(first)
+            first.tick_params(labelbottom=False)
+            _rates(last, panels[index])
+        _memory(first, panels[index])
+        last.set_xlabel(axis)
+        last.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        plain_numbers(last.xaxis)
+        plain_numbers(last.yaxis)
+        first.set_title(panels[index].title, fontsize=10)
+        if column == 0:
+            last.set_ylabel("thousand tokens per second")
+            first.set_ylabel("GiB per GPU")
+        marks |= {label: mark for mark, label in zip(*first.get_legend_handles_labels(), strict=True)}
+    legend = legend_below(figure, across, list(marks.values()), list(marks), fontsize=8)
+    figure.set_figheight(height + max(0.0, legend - _LEGEND))
     return figure
+
+
+def _looks(panel: Panel) -> list[tuple[Curve, str, str]]:
+    """Return each curve with its colour and mark, the same in each panel."""
+    from tuner.report.style import COLOURS
+
+    return [(own, COLOURS[index % len(COLOURS)], _MARKS[index % len(_MARKS)]) for index, own in enumerate(panel.curves)]
 
 
 def _save(figure: Figure, path: Path) -> None:
@@ -124,7 +153,7 @@ def _memory(axis: Any, panel: Panel) -> None:
     last = max((batch for own in panel.curves for batch in (*own.failed, *(b for b, _ in own.points))), default=1)
     axis.axhline(panel.usable, color="black", linewidth=1.0, linestyle="--")
     axis.annotate("limit", (0.02, panel.usable), xycoords=("axes fraction", "data"), va="bottom", fontsize=8)
-    for own, colour, mark in zip(panel.curves, _COLOURS, _MARKS, strict=False):
+    for own, colour, mark in _looks(panel):
         if own.line:
             at_zero, slope = own.line
             axis.plot([0, last], [at_zero, at_zero + slope * last], color=colour, linewidth=1.0, alpha=0.6)
@@ -147,7 +176,7 @@ def _memory(axis: Any, panel: Panel) -> None:
 
 
 def _rates(axis: Any, panel: Panel) -> None:
-    for own, colour, mark in zip(panel.curves, _COLOURS, _MARKS, strict=False):
+    for own, colour, mark in _looks(panel):
         batches, rates = _unzip(own.rates)
         axis.plot(batches, [rate / 1e3 for rate in rates], f"{mark}-", color=colour, markersize=4, linewidth=1.0)
     axis.set_ylim(0, 1.08e-3 * max((rate for own in panel.curves for _, rate in own.rates), default=1e3))

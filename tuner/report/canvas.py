@@ -40,6 +40,7 @@ with _without_user_settings():
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.patches import Rectangle
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+    from matplotlib.transforms import ScaledTranslation
 
 if _FIRST:
     with suppress(Exception):  # whatever a settings file of the user contains
@@ -60,6 +61,7 @@ __all__ = [
     "MaxNLocator",
     "NullLocator",
     "Rectangle",
+    "ScaledTranslation",
     "drawing",
 ]
 

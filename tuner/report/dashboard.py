@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -11,8 +10,8 @@ from typing import Any, Final
 from tuner.core.quantity import GIB
 from tuner.core.text import markdown_text, seconds, span
 from tuner.report import plot_data
-from tuner.report.style import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, VERMILLION
-from tuner.report.summary import days_label, measured_word, simulated_label, summary, term_label
+from tuner.report.style import BLACK, BLUE, COLOURS, GREEN, GREY, ORANGE, VERMILLION, wrapped
+from tuner.report.summary import days_label, measured_word, memory_label, simulated_label, summary, term_label
 from tuner.report.tables import footnote, pipe_lines
 from tuner.study.leaderboard import LeaderboardRow, rows_of
 from tuner.study.result import StudyResult
@@ -22,6 +21,9 @@ from tuner.study.store.trial_store import TrialStore
 
 MAX_NOTE_ROWS: Final = 10
 """Topologies in the table of the study's note."""
+
+KEY_CHARACTERS: Final = 16
+"""Characters in each line of a topology's key, which leave room for the bars in a narrow frame."""
 
 FILES: Final = (
     "stdout.log",
@@ -263,20 +265,10 @@ def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Figure:
         yaxis={
             "autorange": "reversed",  # the leader on top
             "tickvals": [topology.key for topology in topologies],
-            "ticktext": [_wrapped(topology.key) for topology in topologies],
+            "ticktext": [wrapped(topology.key, KEY_CHARACTERS, "<br>") for topology in topologies],
         },
         legend={"traceorder": "normal"},
     )
-
-
-def _wrapped(key: str) -> str:
-    """Return a key in lines of at most 16 characters, which leave room for the bars in a narrow frame."""
-    lines = [""]
-    for part in re.findall("[^-]+-?", key):
-        if len(lines[-1] + part) > 16 and lines[-1]:
-            lines.append("")
-        lines[-1] += part
-    return "<br>".join(lines)
 
 
 def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
@@ -285,7 +277,7 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Figure:
     data: list[Figure] = [
         {
             "type": "bar",
-            "name": name,
+            "name": memory_label(name),
             "x": list(range(row.topology.pp)),
             "y": list(values),
             "marker": _marker(index),

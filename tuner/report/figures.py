@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.quantity import GIB
-from tuner.core.text import counted, listed, node_time, node_unit_for, span, unit_for
+from tuner.core.text import counted, four_digits, listed, node_time, node_unit_for, seconds, span, unit_for
 from tuner.report import plot_data
 from tuner.report.canvas import Axes, FixedLocator, MaxNLocator, NullLocator
 from tuner.report.maps import degree_map, model_axis_plot, speed_plot
@@ -18,6 +17,7 @@ from tuner.report.style import (
     GREEN,
     GREY,
     HATCHES,
+    LANE,
     LINES,
     MARKS,
     MAX_VECTOR_POINTS,
@@ -26,16 +26,17 @@ from tuner.report.style import (
     VERMILLION,
     Plot,
     figure,
+    legend_below,
     log2_axis,
+    outcome_lanes,
     plain_numbers,
     watermark,
+    wrapped,
 )
-from tuner.report.summary import days_label, measured_word, term_label
+from tuner.report.summary import days_label, measured_word, memory_label, ranked_word, term_label
 from tuner.sizing.probes import usable_bytes
 from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
-
-MEMORY_TERMS: Final = {"optimizer": "optimizer state", "step": "optimizer step", "logits": "logits and loss"}
 
 SMALL_TERM: Final = 0.012
 """Terms below this share of the tallest bar are stacked together as `others`."""
@@ -48,6 +49,9 @@ MAX_LOG_TICKS: Final = 9
 _TITLE_CHARACTERS: Final = 8.0
 """Characters of a title for each inch of a figure's width."""
 
+_KEY_CHARACTERS: Final = 32
+"""Characters in each line of a topology's key beside a bar."""
+
 
 def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
     """Return every plot that the study has data for."""
@@ -59,7 +63,7 @@ def plots(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[Plot]:
         drawn.append(speed_plot(study))
     shown = [plot for plot in drawn if plot]
     for plot in shown:
-        title = textwrap.fill(plot.title, int(_TITLE_CHARACTERS * plot.figure.get_figwidth()))
+        title = wrapped(plot.title, int(_TITLE_CHARACTERS * plot.figure.get_figwidth()))
         plot.figure.suptitle(title, x=0.012, ha="left", fontweight="bold", fontsize=12)
         if study.simulated:
             watermark(plot.figure)
@@ -74,67 +78,67 @@ def _progress(study: StudyResult) -> Plot | None:
     data = plot_data.progress(study)
     if not data.outcomes:
         return None
-    drawn = figure(9.0, 4.2)
-    left, right = drawn.subplots(1, 2, sharey=True)
     known = [days for days in (*data.days, *data.extrapolated) if days is not None]
     unit, per_day = unit_for(min(known)) if known else ("days", 1.0)
-    times, extrapolated, bests = (_in_unit(per_day, each) for each in (data.days, data.extrapolated, data.best))
-    most = _MOST_SHOWN * per_day * min(known, default=0.0)
     node_unit, per_node_hour = node_unit_for(data.node_hours[-1])
+    lanes = len(OUTCOMES.keys() & set(data.outcomes))
+    drawn = figure(9.0, (4.2 if known else 2.8) + LANE * lanes)
+    left, right = drawn.subplots(1, 2, sharey=True)
     for axes, x, label in (
         (left, list(range(1, len(data.days) + 1)), "jobs"),
         (right, [hours * per_node_hour for hours in data.node_hours], f"{node_unit} used"),
     ):
-        measured = _up_to(most, x, times)
-        if measured:
-            axes.plot(
-                *zip(*measured, strict=True),
-                "o",
-                ms=5,
-                mfc="none",
-                color=BLUE,
-                label=measured_word(study),
-                rasterized=len(measured) > MAX_VECTOR_POINTS,
-            )
-        predicted = _up_to(most, x, extrapolated)
-        if predicted:
-            axes.plot(*zip(*predicted, strict=True), "^", ms=6, mfc="none", color=GREEN, label="extrapolated")
-        best = _up_to(most, x, bests)
-        if best:
-            axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="leader's mean so far")
-        slow = [
-            at for at, *both in zip(x, times, extrapolated, strict=True) if max(filter(None, both), default=0) > most
-        ]
-        edges = [(slow, 1.0, (f"more than {most:,.4g} {unit}", "d", GREY))]
-        for outcome, shown in OUTCOMES.items():
-            edges.append(([at for at, own in zip(x, data.outcomes, strict=True) if own == outcome], -0.02, shown))
-        for ended, height, (word, mark, colour) in edges:
-            if ended:
-                axes.plot(
-                    *(ended, [height] * len(ended), mark),
-                    color=colour,
-                    label=word,
-                    ms=7,
-                    transform=axes.get_xaxis_transform(),
-                    clip_on=False,
-                )
+        _times(axes, x, data, measured_word(study), unit, per_day)
+        outcome_lanes(axes, x, data.outcomes)
         axes.set_xlabel(label, labelpad=8)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 1.05 * x[-1] or 1)
         plain_numbers(axes.xaxis)
     left.xaxis.set_major_locator(MaxNLocator(integer=True))
     right.xaxis.set_major_locator(MaxNLocator(nbins=6))
-    plain_numbers(left.yaxis)
-    left.set_ylabel(days_label(study, unit))
-    drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+    if known:
+        plain_numbers(left.yaxis)
+        left.set_ylabel(days_label(study, unit))
+    else:
+        left.set_yticks([])
+    legend_below(drawn, 6, *left.get_legend_handles_labels())
     last = next((days for days in reversed(data.best) if days is not None), None)
     outcome = f"the best so far takes {span(last)} as {measured_word(study)}" if last else "nothing has been measured"
+    at_full_size = " at full size" * (last is None and bool(known))
     return Plot(
         name="progress",
-        title="Best so far",
-        alt=f"Training time of each of {len(data.days)} jobs and of the best topology so far, by job and by "
-        f"{node_unit} used. After {node_time(data.node_hours[-1])}, {outcome}.",
+        title="Best so far" if known else "No job was measured",
+        alt=f"Training time of each of {counted(len(data.days), 'job')} and of the best topology so far, by job and by "
+        f"{node_unit} used. After {node_time(data.node_hours[-1])}, {outcome}{at_full_size}.",
         figure=drawn,
     )
+
+
+def _times(axes: Axes, x: Sequence[float], data: plot_data.BestSoFar, measured: str, unit: str, per_day: float) -> None:
+    """Draw the measured and extrapolated times of jobs and the best so far; much slower jobs are drawn at the edge."""
+    times, extrapolated, bests = (_in_unit(per_day, each) for each in (data.days, data.extrapolated, data.best))
+    known = [time for time in (*times, *extrapolated) if time is not None]
+    most = _MOST_SHOWN * min(known, default=0.0)
+    dots: dict[str, Any] = {"mfc": "none", "ls": "none", "rasterized": len(known) > MAX_VECTOR_POINTS}
+    looks: tuple[dict[str, Any], ...] = (
+        {"marker": "o", "ms": 5, "color": BLUE, "label": measured, **dots},
+        {"marker": "^", "ms": 6, "color": GREEN, "label": "extrapolated", **dots},
+    )
+    for series, look in zip((times, extrapolated), looks, strict=True):
+        if shown := _up_to(most, x, series):
+            axes.plot(*zip(*shown, strict=True), **look)
+    best = _up_to(most, x, bests)
+    if len(best) > 1:
+        axes.step(*zip(*best, strict=True), where="post", color=BLACK, lw=2, label="leader's mean so far")
+    slow = [at for at, *both in zip(x, times, extrapolated, strict=True) if max(filter(None, both), default=0) > most]
+    if slow:
+        axes.plot(
+            *(slow, [1.0] * len(slow), "d"),
+            color=GREY,
+            label=f"more than {four_digits(most)} {unit}",
+            ms=7,
+            transform=axes.get_xaxis_transform(),
+            clip_on=False,
+        )
 
 
 def _in_unit(per_day: float, series: Sequence[float | None]) -> list[float | None]:
@@ -177,8 +181,8 @@ def _estimates(study: StudyResult) -> Plot | None:
         axis.set_minor_locator(NullLocator())
         plain_numbers(axis)
     axes.set_xlabel(f"{measured_word(study)} seconds per iteration")
-    axes.set_ylabel("seconds per iteration estimated before the run")
-    axes.legend(loc="upper left")
+    axes.set_ylabel("seconds per iteration estimated before the run\nand its 80% interval")
+    legend_below(drawn, 3, *axes.get_legend_handles_labels())
     inside = sum(point.low <= point.measured <= point.high for point in data)
     return Plot(
         name="estimates",
@@ -233,19 +237,23 @@ def _stack(
 
 def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
     data = plot_data.time_breakdowns(study, rows)
-    drawn = figure(9.0, 1.9 + 0.55 * len(data))
+    keys = [wrapped(topology.key, _KEY_CHARACTERS) for topology in data]
+    drawn = figure(9.0)
     axes = drawn.subplots()
-    positions = list(range(len(data)))
     terms = {name: [topology.terms[name] for topology in data] for name in data[0].terms}
     _stack(axes, terms, {name: term_label(name) for name in terms}, horizontal=True)
-    word = measured_word(study)
-    axes.plot([topology.measured for topology in data], positions, "D", color=BLACK, mfc="white", ms=7, label=word)
-    axes.set_yticks(positions, [topology.key for topology in data])
+    for extrapolated, word, mark in ((False, measured_word(study), "D"), (True, "extrapolated", "^")):
+        own = [(each.seconds, at) for at, each in enumerate(data) if each.extrapolated == extrapolated]
+        if own:
+            axes.plot(*zip(*own, strict=True), mark, color=BLACK, mfc="white", ms=7, label=word)
+    axes.set_yticks(range(len(data)), keys)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_xlim(left=0)
+    plain_numbers(axes.xaxis)
     axes.set_xlabel("seconds per iteration, by the cost model\nfitted to this study")
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=4)
+    legend = legend_below(drawn, 4, *axes.get_legend_handles_labels())
+    drawn.set_figheight(1.2 + max(0.55, *(0.2 * (1 + key.count("\n")) for key in keys)) * len(data) + legend)
     leader = data[0]
     largest = max(leader.terms, key=lambda name: leader.terms[name])
     topologies = f"the fastest {len(data)} topologies" if len(data) > 1 else "the only measured topology"
@@ -253,8 +261,8 @@ def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
         name="terms",
         title="Where the time goes",
         alt=f"Seconds per iteration by term for {topologies}, as stacked bars, with "
-        f"the {word} total. For {leader.key}, the largest term is {term_label(largest)}: {leader.terms[largest]:.1f} "
-        f"of {leader.measured:.1f} s.",
+        f"the {ranked_word(study)} total. For {leader.key}, the largest term is {term_label(largest)}: "
+        f"{seconds(leader.terms[largest])} of {seconds(leader.seconds)} s.",
         figure=drawn,
     )
 
@@ -264,7 +272,7 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     stages = len(next(iter(data.terms.values())))
     drawn = figure(max(6.4, min(11.0, 2.5 + 0.45 * stages)), 4.6)
     axes = drawn.subplots()
-    _stack(axes, data.terms, {name: MEMORY_TERMS.get(name, name) for name in data.terms})
+    _stack(axes, data.terms, {name: memory_label(name) for name in data.terms})
     axes.axhline(data.usable, color=VERMILLION, lw=1.6, ls="--", label=f"usable GPU memory, {data.usable:.1f} GiB")
     totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     if data.measured:
@@ -274,7 +282,8 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     axes.set_ylabel("GiB per GPU, by the cost model")
     axes.grid(axis="x", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True) if stages > 1 else FixedLocator([0]))
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    axes.set_xlim(-0.6, stages - 0.4)  # no tick beyond the last stage
+    legend_below(drawn, 3, *axes.get_legend_handles_labels())
     return Plot(
         name="memory",
         title=f"Memory of {row.key}",
@@ -291,44 +300,55 @@ def _micro_batch(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | N
     sizes = sorted({row.topology.micro_batch for row in measured})
     if len(sizes) < 2:
         return None
-    drawn = figure(9.0, 4.6)
-    left, right = drawn.subplots(1, 2)
-    usable = usable_bytes(rows[0].cluster) / GIB
-    grey: dict[str, Any] = {
-        "color": "#bbbbbb",
-        "ms": 4,
-        "label": f"all {measured_word(study)} topologies",
-        "rasterized": len(measured) > MAX_VECTOR_POINTS,
-    }
     rates = [
         (row.topology.micro_batch, row.workload.global_batch / row.ranked.seconds) for row in measured if row.ranked
     ]
-    left.plot(*zip(*rates, strict=True), "o", **grey)
     peaks = [(row.topology.micro_batch, row.memory / GIB) for row in measured if row.memory]
-    if peaks:
+    drawn = figure(9.0, 4.6)
+    left, *others = drawn.subplots(1, 2 if peaks else 1, squeeze=False)[0]
+    grey: dict[str, Any] = {
+        "color": GREY,
+        "ms": 4,
+        "label": f"all {ranked_word(study)} topologies",
+        "rasterized": len(measured) > MAX_VECTOR_POINTS,
+    }
+    left.plot(*zip(*rates, strict=True), "o", **grey)
+    for right in others:
         right.plot(*zip(*peaks, strict=True), "o", **grey)
+        _usable_memory(right, usable_bytes(rows[0].cluster) / GIB)
     for index, line in enumerate(series):
         look: dict[str, Any] = {"color": COLOURS[index], "marker": MARKS[index], "ls": LINES[index]}
         look |= {"mec": BLACK, "mew": 0.4, "label": line.label}
         left.plot(line.micro_batches, line.samples, **look)
-        peaks = [(size, gib) for size, gib in zip(line.micro_batches, line.memory, strict=True) if gib]
-        if peaks:
-            right.plot(*zip(*peaks, strict=True), **look)
-    right.axhline(usable, color=VERMILLION, lw=1.4, ls="--")
-    near = {"xycoords": ("axes fraction", "data"), "textcoords": "offset points", "va": "bottom", "color": VERMILLION}
-    right.annotate(f"usable GPU memory, {usable:.1f} GiB", (0, usable), (4, 2), **near)
-    for axes, label in ((left, "sequences per second"), (right, "GiB on the fullest GPU")):
+        own = [(size, gib) for size, gib in zip(line.micro_batches, line.memory, strict=True) if gib]
+        if own:
+            others[0].plot(*zip(*own, strict=True), **look)
+    for axes, label in zip((left, *others), ("sequences per second", "GiB on the fullest GPU"), strict=False):
         log2_axis(axes, sizes)
         axes.set_xlim(min(sizes) / 1.25, max(sizes) * 1.25)
         axes.set_xlabel("micro-batch size")
         axes.set_ylabel(label)
-    right.set_ylim(bottom=0, top=usable * 1.1)
-    drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    plain_numbers(left.yaxis)
+    legend_below(drawn, 2, *left.get_legend_handles_labels())
+    memory = " and memory" * bool(peaks)
     joined = f" Lines join topologies that differ only in micro-batch size: {counted(len(series), 'group')}."
     return Plot(
         name="micro-batch",
-        title="Micro-batch size",
-        alt=f"Sequences per second and memory of the fullest GPU at micro-batch sizes {listed(sizes)}."
-        f"{joined if series else ''}",
+        title=f"Throughput{memory} by micro-batch size",
+        alt=f"Sequences per second{' and memory of the fullest GPU' if peaks else ''} at micro-batch sizes "
+        f"{listed(sizes)}.{joined if series else ''}",
         figure=drawn,
     )
+
+
+def _usable_memory(axes: Axes, usable: float) -> None:
+    """Draw the usable GPU memory as a line, with all of the axis below it."""
+    axes.axhline(usable, color=VERMILLION, lw=1.4, ls="--")
+    near: dict[str, Any] = {
+        "xycoords": ("axes fraction", "data"),
+        "textcoords": "offset points",
+        "va": "bottom",
+        "color": VERMILLION,
+    }
+    axes.annotate(f"usable GPU memory, {usable:.1f} GiB", (0, usable), (4, 2), **near)
+    axes.set_ylim(bottom=0, top=usable * 1.1)

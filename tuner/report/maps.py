@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from tuner.core.text import listed, span, unit_for
+from tuner.core.text import four_digits, listed, span, unit_for
 from tuner.report import plot_data
 from tuner.report.canvas import MaxNLocator, Rectangle
 from tuner.report.style import (
@@ -19,18 +19,22 @@ from tuner.report.style import (
     SKY,
     Plot,
     figure,
+    legend_below,
     log2_axis,
     time_axis,
 )
-from tuner.report.summary import days_label, measured_word
+from tuner.report.summary import days_label, ranked_word
 from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
 
 PALEST_RATIO: Final = 1.5
 """Cells that take this many times as long as the fastest, or longer, get the palest colour."""
 
-MIN_TICK_RATIO: Final = 1.09
-"""Ratio of neighbouring ticks on a logarithmic axis below which their labels would touch."""
+MIN_TICK_SHARE: Final = 0.07
+"""Share of a logarithmic axis below which the labels of neighbouring ticks would touch."""
+
+INK_SHARE: Final = 0.32
+"""Shades paler than this have black text, others white: whichever has the larger contrast."""
 
 
 def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | None:
@@ -49,13 +53,13 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     for cell in cells:
         at = pps.index(cell.pp), tps.index(cell.tp)
         if cell.days is None and cell.extrapolated is not None:
-            colour, ink, text = "white", BLACK, f"~{cell.extrapolated * per_day:,.4g}"
+            colour, ink, text = "white", BLACK, f"~{four_digits(cell.extrapolated * per_day)}"
         elif cell.days is None:
             colour, ink, text = "white", BLACK, OUTCOMES.get(cell.outcome, (cell.outcome.lower(),))[0]
         else:
             share = math.log(cell.days / fastest) / math.log(slowest / fastest) if slowest > fastest else 0.0
-            colour, ink = _shade(min(1.0, share)), BLACK if share > 0.45 else "white"
-            text = f"{cell.days * per_day:,.4g}"
+            colour, ink = _shade(min(1.0, share)), BLACK if share > INK_SHARE else "white"
+            text = f"{'~' * (cell.days == cell.extrapolated)}{four_digits(cell.days * per_day)}"
         axes.add_patch(_box(at, colour, dashed=cell.days is None))
         axes.text(*at, f"{text}\n{cell.tried} tried", color=ink, ha="center", va="center", fontsize=9)
         if cell.days == fastest:
@@ -66,7 +70,7 @@ def degree_map(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot | Non
     axes.set_xlabel("pipeline parallel degree (pp)")
     axes.set_ylabel("tensor parallel degree (tp)")
     title = f"fastest of each cell, {days_label(study, unit)}\ndarker is faster"
-    if any(cell.days is None and cell.extrapolated is not None for cell in cells):
+    if any(text.get_text().startswith("~") for text in axes.texts):
         title += "; ~: extrapolated"
     axes.set_title(title, fontsize=9, fontweight="normal")
     best = next(cell for cell in cells if cell.days == fastest)
@@ -98,11 +102,14 @@ def _box(
     return Rectangle(corner, 0.94, 0.9, facecolor=colour, edgecolor=edge, lw=width, ls="--" if dashed else "-")
 
 
-def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Plot:
-    """Draw training time against the number of heads or the hidden size."""
+def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Plot | None:
+    """Draw training time against the number of heads or the hidden size; None if there is only one."""
+    values = sorted({value for value, _ in (*series.predicted, *series.measured)})
+    if len(values) < 2:
+        return None
     drawn = figure(8.0, 4.4)
     axes = drawn.subplots()
-    word = measured_word(study)
+    word = ranked_word(study)
     unit, per_day = unit_for(min(days for _, days in series.measured))
     predicted = [(value, days * per_day) for value, days in series.predicted]
     measured = [(value, days * per_day) for value, days in series.measured]
@@ -120,16 +127,15 @@ def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Pl
         label=f"all {word} topologies",
     )
     name = "attention heads" if series.axis == "heads" else "hidden size"
-    if series.axis == "heads":
-        log2_axis(axes, _spaced(sorted({value for value, _ in (*predicted, *measured)})))
+    log2_axis(axes, _spaced(values))
     axes.set_xlabel(name)
     time_axis(axes, [time for _, time in (*measured, *predicted)], days_label(study, unit))
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(drawn, 2, *axes.get_legend_handles_labels())
     value, _ = min(measured, key=lambda point: point[1])
     fastest = f"{value} heads" if series.axis == "heads" else f"hidden size {value}"
     return Plot(
         name=series.axis,
-        title="Attention heads" if series.axis == "heads" else "Hidden size",
+        title=f"Training time by {name}",
         alt=f"Training time at equal compute by {name}, {word} and by the cost model. The fastest {word} topology has "
         f"{fastest}. Each value is a different model.",
         figure=drawn,
@@ -137,10 +143,10 @@ def model_axis_plot(study: StudyResult, series: plot_data.ModelAxisSeries) -> Pl
 
 
 def _spaced(values: Sequence[int]) -> list[int]:
-    """Return the values whose labels do not overlap on a logarithmic axis."""
-    spaced: list[int] = []
-    for value in values:
-        if not spaced or value / spaced[-1] > MIN_TICK_RATIO:
+    """Return the values whose labels do not overlap on a logarithmic axis from the first to the last."""
+    spaced = [*values[:1]]
+    for value in values[1:]:
+        if math.log(value / spaced[-1]) > MIN_TICK_SHARE * math.log(values[-1] / values[0]):
             spaced.append(value)
     return spaced
 
@@ -165,12 +171,12 @@ def speed_plot(study: StudyResult) -> Plot | None:
             axes.plot(*zip(*points, strict=True), mark, color=colour, mec=BLACK, mew=0.4, label=label)
     axes.axhline(1.0, color=GREY, lw=1)
     axes.margins(y=0.2)  # room for the labels above the points
-    for first, factor in series.periods:
+    for index, (first, factor) in enumerate(series.periods):
         axes.axvline(first - 0.5, color=GREEN, lw=1.6, ls="--")
         axes.annotate(
             f"from trial {first}: {factor:.3f} x the time",
             (first - 0.5, 1.0),
-            (5, -2),
+            (5, -2 - 14 * (index % 3)),  # labels of neighbouring periods do not overlap
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             va="top",
@@ -179,7 +185,7 @@ def speed_plot(study: StudyResult) -> Plot | None:
     axes.set_xlabel("trial")
     axes.set_ylabel("relative seconds per iteration")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    drawn.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    legend_below(drawn, 2, *axes.get_legend_handles_labels())
     changes = "; ".join(
         f"from trial {first} on, iterations took {factor:.3f} times as long" for first, factor in series.periods
     )

@@ -113,17 +113,24 @@ def predictions(study: StudyResult) -> list[Prediction]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeBreakdown:
-    """The time terms of a topology by the cost model, with its measured time."""
+    """The time terms of a topology by the cost model, with its time."""
 
     key: str
     terms: Mapping[str, float]
-    measured: float
+    seconds: float
+    """Measured, or extrapolated from trials at a reduced size."""
+    extrapolated: bool
 
 
 def time_breakdowns(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[TimeBreakdown]:
     """Return the time terms of the fastest topologies."""
     return [
-        TimeBreakdown(key=row.key, terms=cost_breakdown(study, row).estimate.time.terms, measured=row.ranked.seconds)
+        TimeBreakdown(
+            key=row.key,
+            terms=cost_breakdown(study, row).estimate.time.terms,
+            seconds=row.ranked.seconds,
+            extrapolated=row.ranked.extrapolated,
+        )
         for row in rows[:MAX_BREAKDOWNS]
         if row.ranked
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -15,6 +16,7 @@ from tuner.report.canvas import (
     FuncFormatter,
     LogLocator,
     NullLocator,
+    ScaledTranslation,
     drawing,
 )
 
@@ -52,16 +54,41 @@ def look() -> Any:
     return drawing(_LOOK)
 
 
+_PAD: Final = 0.1
+"""Inches between the parts of a figure and around them."""
+
+
 def figure(width: float = 8.0, height: float = 4.5) -> Figure:
     """Return an empty figure, independent of any window system."""
-    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
+    return Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD))
+
+
+def legend_below(drawn: Figure, columns: int, marks: Sequence[Any], labels: Sequence[str], **style: Any) -> float:
+    """Draw a legend below everything else, in fewer columns if it is wider than the figure, and return its inches."""
+    while True:
+        legend = drawn.legend(marks, labels, loc="outside lower center", ncols=columns, **style)
+        size = legend.get_window_extent()
+        if columns == 1 or size.width <= drawn.bbox.width - 2 * _PAD * drawn.dpi:
+            return float(size.height / drawn.dpi)
+        legend.remove()
+        columns -= 1
+
+
+def wrapped(text: str, characters: int, newline: str = "\n") -> str:
+    """Return a text in lines of at most so many characters, broken after spaces and hyphens."""
+    lines = [""]
+    for part in re.findall("[^ -]*[ -]|[^ -]+", text):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > characters:
+            lines.append("")
+        lines[-1] += part
+    return newline.join(line.rstrip() for line in lines)
 
 
 def watermark(drawn: Figure) -> None:
     """Write SIMULATED across the figure."""
     drawn.text(
         *(0.5, 0.5, "SIMULATED"),
-        fontsize=54,
+        fontsize=min(54.0, 20.0 * drawn.get_figheight()),
         fontweight="bold",
         color=GREY,
         alpha=0.16,
@@ -95,8 +122,34 @@ OUTCOMES = {
     "OOM": ("out of memory", "x", VERMILLION),
     "HUNG": ("hung", "s", PURPLE),
     "CRASHED": ("crashed", "X", BLACK),
+    "TIMED_OUT": ("timed out", "P", ORANGE),
+    "PREEMPTED": ("preempted", "<", SKY),
+    "CANCELLED": ("cancelled", ">", GREY),
+    "UNREADABLE": ("unreadable", "*", BLUE),
 }
 """Label, mark and colour of each outcome without a measurement."""
+
+LANE: Final = 9.0 / 72
+"""Inches from one lane of marks to the next."""
+
+
+def outcome_lanes(axes: Axes, x: Sequence[float], outcomes: Sequence[str]) -> None:
+    """Mark jobs without a measurement between the horizontal axis and its labels, in one lane for each outcome."""
+    ended = [outcome for outcome in OUTCOMES if outcome in outcomes]
+    for lane, outcome in enumerate(ended):
+        word, mark, colour = OUTCOMES[outcome]
+        own = [at for at, each in zip(x, outcomes, strict=True) if each == outcome]
+        down = ScaledTranslation(0, -(lane + 0.65) * LANE, axes.figure.dpi_scale_trans)
+        axes.plot(
+            *(own, [0.0] * len(own), mark),
+            color=colour,
+            label=word,
+            ms=6,
+            transform=axes.get_xaxis_transform() + down,
+            clip_on=False,
+        )
+    if ended:
+        axes.tick_params(axis="x", pad=72 * LANE * len(ended) + 2)
 
 
 def time_axis(axes: Axes, times: Sequence[float], label: str) -> None:
@@ -114,7 +167,7 @@ def log2_axis(axes: Axes, ticks: Sequence[int]) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_locator(FixedLocator(ticks))
     axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    plain_numbers(axes.xaxis)
 
 
 def plain_numbers(axis: Axis) -> None:

@@ -44,6 +44,18 @@ TERMS: Final = {
 }
 """Time terms of the cost model, as a sentence names them."""
 
+MEMORY_TERMS: Final = {
+    "optimizer": "optimizer state",
+    "step": "optimizer step",
+    "logits": "logits and loss",
+    "working": "working memory",
+    "buckets": "communication buckets",
+    "gathered": "gathered parameters",
+    "fragments": "fragmentation",
+    "context": "CUDA context and NCCL",
+}
+"""Memory terms of the cost model with a longer label than their name."""
+
 
 def summary(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
     """Return one or two sentences per question; fewer if the study measured no topology or only one."""
@@ -95,6 +107,11 @@ def term_label(name: str) -> str:
     return TERMS.get(name, name.replace("_", " "))
 
 
+def memory_label(name: str) -> str:
+    """Return the label of a memory term of the cost model."""
+    return MEMORY_TERMS.get(name, name)
+
+
 def simulated_label(study: StudyResult) -> str:
     """Return the prefix that marks simulated results; empty for measured ones."""
     return "SIMULATED: " if study.simulated else ""
@@ -103,6 +120,12 @@ def simulated_label(study: StudyResult) -> str:
 def measured_word(study: StudyResult) -> str:
     """Return `simulated` or `measured`."""
     return "simulated" if study.simulated else "measured"
+
+
+def ranked_word(study: StudyResult) -> str:
+    """Return where the times of the ranked topologies come from, such as `measured or extrapolated`."""
+    words = {"extrapolated" if ranked.extrapolated else measured_word(study) for ranked in study.ranking}
+    return " or ".join(sorted(words, reverse=True))
 
 
 def days_label(study: StudyResult, unit: str = "days") -> str:
@@ -167,9 +190,10 @@ def _reason(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
     gains, losses = ([phrase for change, phrase in named if (change > 0) is less] for less in (True, False))
     but = f", but {listed(losses)}" if gains and losses else ""
     unexplained = "" if predicted * measured > 0 else ", a difference that the cost model does not explain"
+    word = "extrapolated" if any(ranked.extrapolated for ranked in study.ranking[:2]) else measured_word(study)
     return (
         f"Compared with the runner-up, the cost model predicts {listed(gains or losses)}{but}: "
-        f"{_more_or_less(predicted, leader.seconds)} per iteration in total; {measured_word(study)}: "
+        f"{_more_or_less(predicted, leader.seconds)} per iteration in total; {word}: "
         f"{_more_or_less(measured, leader.seconds)}{unexplained}."
     )
 
