@@ -202,7 +202,7 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     shipped = {name: tables[name] for name in PLOTTED if name in tables}
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.6), constrained_layout=True)
+    figure, axes = plt.subplots(1, 3, figsize=(12, 4.4), constrained_layout=True)
     titles = ("time, no calibration", f"time, {ROWS} rows of each group fitted", "memory, no calibration")
     looks = dict(zip(shipped, zip(_COLOURS, _MARKS, strict=True), strict=False))
     for place, axis in enumerate(axes):
@@ -222,8 +222,8 @@ def _plots(tables: dict[str, Table], folder: Path) -> None:
         axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
         axis.xaxis.set_minor_locator(NullLocator())
         axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axis.set_xlabel("measured, GiB" if place == 2 else "measured, seconds an iteration")
-        axis.set_ylabel("estimate / measurement")
+        axis.set_xlabel("measured GiB" if place == 2 else "measured seconds per iteration")
+        axis.set_ylabel("estimate / measurement (grey: within 10%)")
         axis.legend(fontsize=8, loc="lower right")
     figure.savefig(folder / "accuracy.png", dpi=110)
     plt.close(figure)

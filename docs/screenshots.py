@@ -1,4 +1,4 @@
-"""Take the screenshots of the README in a real browser: the report and dashboard of its 48-node study.
+"""Draw the pictures of README and docs: in a real browser, the report and dashboard of the README's 48-node study.
 
     python -m docs.screenshots
 
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from PIL import Image
 
+import tuner
 from tests.browser import DESK, Browser, browser
 from tuner.launch.dashboard_server import dashboard
 from tuner.report.dashboard import annotate
@@ -24,6 +25,7 @@ from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
 
 PLOTS = Path(__file__).resolve().parent / "plots"
+CORPUS = PLOTS.parent.parent / "corpus"
 COLOURS = 128
 MAX_BYTES = 300_000
 """Largest size of a screenshot."""
@@ -40,6 +42,7 @@ def main() -> None:
         with browser() as reader:
             _report(reader, study, runs / "report")
             _dashboard(reader, study, runs / "artifacts")
+        _batches(runs)
 
 
 def _report(reader: Browser, study: StudyResult, folder: Path) -> None:
@@ -68,6 +71,18 @@ def _dashboard(reader: Browser, study: StudyResult, store: Path) -> None:
         page.until(f"document.body.innerText.includes('{study.ranking[0].key} (')")
         page.evaluate("new Promise(done => setTimeout(done, 500))")
         _save(page.screenshot(), "dashboard-trial")
+
+
+def _batches(folder: Path) -> None:
+    """Draw the batches of two published tables."""
+    table = CORPUS / "e1-400m-ada.csv"
+    found = {
+        "e1-batches": tuner.max_batch(launcher="replay", table=table, strategy="ramp", step=16),
+        "enoki-batches": tuner.compare(table=CORPUS / "enoki-h100.csv", settings=["tp=1,4"], global_batch=512),
+    }
+    for name, made in found.items():
+        tuner.plot_batches(made, folder / f"{name}.png")
+        _save((folder / f"{name}.png").read_bytes(), name)
 
 
 _SHOW = (

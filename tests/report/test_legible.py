@@ -86,12 +86,11 @@ def test_no_text_is_cut_off_or_covered(name: str) -> None:
 def best_so_far(days: Sequence[float | None], outcomes: Sequence[str]) -> BestSoFar:
     """Return the progress of jobs of an hour each."""
     jobs = len(outcomes)
-    known = list(itertools.accumulate(days, lambda best, new: min(filter(None, (best, new)), default=None)))
     return BestSoFar(
         days=days,
         extrapolated=[None] * jobs,
         outcomes=outcomes,
-        best=known,
+        best=[min((own for own in days[: job + 1] if own), default=None) for job in range(jobs)],
         node_hours=[float(job) for job in range(jobs)],
         keys=[LONG] * jobs,
         leader=[False] * jobs,

@@ -327,6 +327,9 @@ def test_a_much_slower_job_is_drawn_at_the_edge(study: StudyResult, monkeypatch:
     edge = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))[f"more than {1.5 * fastest:,.4g} days"]
     assert list(edge.get_xdata()) == [len(known.days)]
     assert axes.get_ylim()[1] < 1.6 * fastest
+    layout = graphs(study, rows_of(study))["best-so-far"]["layout"]
+    assert layout["title"]["text"].endswith("Best so far (zoom out for slower jobs)")
+    assert layout["yaxis"]["range"][1] < 1.6 * fastest
 
 
 def test_plots_are_watermarked_if_the_cluster_is_simulated(study: StudyResult) -> None:

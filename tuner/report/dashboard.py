@@ -191,12 +191,16 @@ def _progress(study: StudyResult) -> Figure:
         },
         *_leader(study, [job for job, _ in leader], [days for _, days in leader]),
     ]
+    known = [days for days in (*series.days, *series.extrapolated) if days is not None]
+    shown = [days for days in known if days <= plot_data.MOST_SHOWN * min(known)]
+    slower = len(shown) < len(known)
     return _figure(
         study,
-        title="Best so far",
+        title=f"Best so far{' (zoom out for slower jobs)' * slower}",
         x_title="jobs",
         y_title=f"objective: {days_label(study)}",
         data=data,
+        yaxis={"range": [0.98 * min(shown), 1.02 * max(shown)]} if slower else {},
         legend={"orientation": "h", "y": -0.3},
     )
 
