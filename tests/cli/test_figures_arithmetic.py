@@ -186,9 +186,10 @@ def test_a_waterfall_starts_each_bar_where_the_last_one_ends(capsys: pytest.Capt
     )
     first, second, third = lines(capsys)
     width = explain._BAR_WIDTH
-    assert first.split() == ["a", "3", "s", "75.0%", "#" * round(0.75 * width)]
+    assert first.split() == ["a", "3.000", "s", "75.0%", "#" * round(0.75 * width)]
     assert second.endswith("  " + " " * round(0.75 * width) + "#" * round(0.25 * width))
     assert third.split()[3:] == ["0.0%", "#"]
+    assert {line.index(" s ") for line in (first, second, third)} == {30}
 
 
 def cost(key: str, seconds: float, **terms: float) -> Any:
@@ -220,8 +221,8 @@ def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixtur
         printed = lines(capsys)
         assert printed[1] == "fast takes 20.0% less time than slow: bubble -3 s; partly offset by sends +1 s"
         assert printed[2].split() == ["Term", "fast", "slow", "Difference"]
-        assert printed[4].split() == ["bubble", "2", "s", "5", "s", "-3", "s"]
-        assert printed[-1].split() == ["total", "8", "s", "10", "s", "-2", "s"]
+        assert printed[4].split() == ["bubble", "2.00", "s", "5.00", "s", "-3.00", "s"]
+        assert printed[-1].split() == ["total", "8.00", "s", "10.00", "s", "-2.00", "s"]
     document = explain._cost_document(slow)
     assert (document["memory_gib"], document["usable_gib"], document["days"], document["tflops"]) == (15, 76, 10, 150)
     assert document["memory_terms_gib"] == {"weights": 10.0, "states": 5.0}

@@ -193,6 +193,11 @@ def four_digits(value: float) -> str:
     return f"{value:,.{_decimals(value)}f}"
 
 
+def decimals_of_terms(total: float) -> int:
+    """Return the decimals of a column of terms: two, or more if the total has four significant digits only with more."""
+    return max(2, _decimals(total))
+
+
 def _decimals(value: float) -> int:
     """Return the decimals with which a number has four significant digits."""
     return max(0, 3 - floor(log10(value))) if 0 < value < inf else 3

@@ -201,6 +201,7 @@ def _rule_line(verdict: RuleVerdict) -> str:
 def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     """Print which of two topologies is faster, and the terms that make the difference."""
     from tuner.cli.output import print_table
+    from tuner.core.text import decimals_of_terms
     from tuner.planning.cost import difference
 
     faster, slower = (own, other) if own.seconds <= other.seconds else (other, own)
@@ -214,7 +215,11 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     rows = [(name, ahead.get(name, 0.0), behind.get(name, 0.0)) for name, _ in changes] + [
         ("total", faster.seconds, slower.seconds)
     ]
-    cells = [(name, f"{first:.4g} s", f"{second:.4g} s", f"{first - second:+.4g} s") for name, first, second in rows]
+    decimals = decimals_of_terms(slower.seconds)
+    cells = [
+        (name, f"{first:,.{decimals}f} s", f"{second:,.{decimals}f} s", f"{first - second:+,.{decimals}f} s")
+        for name, first, second in rows
+    ]
     print_table(("Term", faster.topology.key, slower.topology.key, "Difference"), cells, left=("Term",))
 
 
@@ -243,11 +248,14 @@ _ROUNDING: Final = 1e-12
 
 def _print_waterfall(terms: Mapping[str, float], *, unit: str, scale: float) -> None:
     """Print each term with its share of the total and a bar that starts where the previous one ends."""
+    from tuner.core.text import decimals_of_terms
+
     total = sum(terms.values())
+    decimals = decimals_of_terms(total / scale)
     start = 0.0
     for name, value in terms.items():
         if value > _ROUNDING * total:
             share = value / total
             bar = " " * round(_BAR_WIDTH * start / total) + "#" * max(1, round(_BAR_WIDTH * share))
-            print(f"  {name:<18} {value / scale:>9.4g} {unit} {100 * share:>5.1f}%  {bar}")
+            print(f"  {name:<18} {value / scale:>9,.{decimals}f} {unit} {100 * share:>5.1f}%  {bar}")
             start += value
