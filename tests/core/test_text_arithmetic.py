@@ -8,6 +8,7 @@ from tuner.core.text import (
     between,
     column,
     counted,
+    decimals_of_terms,
     either,
     ends,
     four_digits,
@@ -125,3 +126,8 @@ def test_any_value_fits_into_a_sentence(value: object, text: str) -> None:
 )
 def test_four_digits_include_zeros(value: float, text: str) -> None:
     assert four_digits(value) == text
+
+
+@pytest.mark.parametrize(("total", "decimals"), [(1757.0, 2), (110.4, 2), (9.5, 3), (0.0536, 5), (0.0, 3)])
+def test_terms_have_the_decimals_of_their_total(total: float, decimals: int) -> None:
+    assert decimals_of_terms(total) == decimals

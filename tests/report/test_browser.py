@@ -87,6 +87,21 @@ def test_no_column_or_plot_is_cut_off_without_a_hint(reader: Browser, report: Pa
     assert labelled == (width < 1200)
 
 
+BROKEN = """[...document.querySelectorAll('td:not(.long):not(.key)')].filter(cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  return !cell.textContent.includes(' ') && range.getClientRects().length > 1;
+}).map(cell => cell.textContent)"""
+
+
+@pytest.mark.parametrize("width", [320, 375, 800, 1280])
+def test_no_word_of_a_narrow_cell_is_broken(reader: Browser, report: Path, width: int) -> None:
+    page = reader.page()
+    page.resize((width, 900))
+    page.open(report.as_uri())
+    assert page.evaluate(BROKEN) == []
+
+
 def test_a_report_follows_the_colour_scheme_of_the_browser(reader: Browser, report: Path) -> None:
     seen = []
     for dark in (False, True):

@@ -194,7 +194,7 @@ def four_digits(value: float) -> str:
 
 
 def decimals_of_terms(total: float) -> int:
-    """Return the decimals of a column of terms: two, or more if the total has four significant digits only with more."""
+    """Return the decimals of a column of terms: two, or as many as give the total four significant digits."""
     return max(2, _decimals(total))
 
 
