@@ -23,17 +23,17 @@ from typing import Final
 
 import numpy as np
 
+from benchmarks.accuracy_plot import plot_accuracy
 from benchmarks.blind import print_mixture_errors, print_source_errors
 from benchmarks.recorded_accuracy import RECORD, SOURCES, measure, read_record, worse, write_record
 from tuner.audit import audit, fixed
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
+from tuner.costmodel.evaluation import Evaluation, evaluate
 from tuner.space.build import space_for
 from tuner.tables import Row, Table, read_table, table_of
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CORPUS: Final = ROOT / "corpus"
-PLOTTED: Final = ("bloom-a100", "e1-400m-ada", "enoki-h100", "megatron-2021-a100", "tr8-104b-v100")
 SEEDS: Final = range(8)
 ROWS: Final = 5
 DAY: Final = re.compile(r"\d\d-\d\d")
@@ -68,7 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _intervals(tables)
     _speed()
     if given.plots:
-        _plots(tables, given.plots)
+        given.plots.mkdir(parents=True, exist_ok=True)
+        plot_accuracy(given.tables, given.plots / "accuracy.png")
     return 0
 
 
@@ -186,54 +187,6 @@ def _line(label: str, value: float | None, target: str) -> None:
 def _mean(runs: Sequence[Evaluation], name: str) -> float | None:
     values = [value for made in runs if (value := getattr(made.summary, name)) is not None]
     return float(np.mean(values)) if values else None
-
-
-_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9")
-_MARKS = ("o", "s", "^", "D", "v", "P")
-
-
-def _plots(tables: dict[str, Table], folder: Path) -> None:
-    """Plot estimate over measurement, for time and memory, for the tables in `PLOTTED`."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    folder.mkdir(parents=True, exist_ok=True)
-    shipped = {name: tables[name] for name in PLOTTED if name in tables}
-    figure, axes = plt.subplots(1, 3, figsize=(12, 4.4), constrained_layout=True)
-    titles = ("time, no calibration", f"time, {ROWS} rows of each group fitted", "memory, no calibration")
-    looks = dict(zip(shipped, zip(_COLOURS, _MARKS, strict=True), strict=False))
-    for place, axis in enumerate(axes):
-        for name, table in shipped.items():
-            made = evaluate(_cleaned(table), calibrate_rows=ROWS if place == 1 else 0)
-            fresh = [guess for index, guess in made.guesses.items() if index not in made.calibrated_on]
-            pairs = _pairs(fresh, memory=place == 2)
-            if pairs:
-                measured, estimated = np.array(pairs).T
-                colour, mark = looks[name]  # the same in each panel, and distinguishable in greyscale
-                label = f"{name} ({len(pairs)})"
-                axis.scatter(measured, estimated / measured, s=16, alpha=0.7, color=colour, marker=mark, label=label)
-        axis.axhline(1.0, color="black", linewidth=0.8)
-        axis.axhspan(0.9, 1.1, color="0.9", zorder=0)
-        axis.set(title=titles[place], xscale="log", ylim=(0.2, 1.6))
-        low, high = axis.get_xlim()
-        axis.xaxis.set_major_locator(LogLocator(subs=(1.0,) if high > 100 * low else (1.0, 2.0, 5.0)))
-        axis.xaxis.set_minor_locator(NullLocator())
-        axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.6g}"))
-        axis.set_xlabel("measured GiB" if place == 2 else "measured seconds per iteration")
-        axis.set_ylabel("estimate / measurement (grey: within 10%)")
-        axis.legend(fontsize=8, loc="lower right")
-    figure.savefig(folder / "accuracy.png", dpi=110)
-    plt.close(figure)
-
-
-def _pairs(guesses: Sequence[RowEstimate], *, memory: bool) -> list[tuple[float, float]]:
-    gib = 2.0**30
-    if memory:
-        return [(g.row.memory / gib, g.memory / gib) for g in guesses if g.row.weighed and g.row.memory]
-    return [(g.row.seconds, g.seconds) for g in guesses if g.row.timed and g.row.seconds]
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class SourceErrors:
 
 def source_errors(folder: Path) -> list[SourceErrors]:
     """Return the uncalibrated errors of all dense training runs in a folder of tables, blind sources first."""
-    found = [errors for table in _tables(folder) for errors in _of_table(table)]
+    found = [errors for table in tables_in(folder) for errors in _of_table(table)]
     return sorted(found, key=lambda errors: errors.in_fit)
 
 
@@ -79,10 +79,10 @@ class MixtureErrors:
 
 def mixture_errors(folder: Path) -> list[MixtureErrors]:
     """Return the uncalibrated errors of all training runs of mixtures in a folder of tables."""
-    return [errors for table in _tables(folder) for errors in _mixtures(table)]
+    return [errors for table in tables_in(folder) for errors in _mixtures(table)]
 
 
-def _tables(folder: Path) -> Iterator[Table]:
+def tables_in(folder: Path) -> Iterator[Table]:
     """Yield the tables of a folder, without warnings of columns that are not used."""
     for path in sorted(folder.rglob("*.csv")):
         yield cleaned(table_of(path.read_text(encoding="utf-8"), str(path)))
@@ -97,21 +97,22 @@ def print_mixture_errors(folder: Path) -> None:
 
 
 def _mixtures(table: Table) -> Iterator[MixtureErrors]:
-    guesses = _guesses(table, experts=True)
+    guesses = training_estimates(table, experts=True)
     if guesses:
         ratios = np.array([guess.seconds / (guess.row.seconds or np.nan) for guess in guesses])
         error, level = float(np.median(abs(ratios - 1))), float(np.exp(np.log(ratios).mean()))
-        yield MixtureErrors(name=_name(table), rows=len(guesses), error=error, level=level)
+        yield MixtureErrors(name=source_of(table), rows=len(guesses), error=error, level=level)
 
 
-def _name(table: Table) -> str:
+def source_of(table: Table) -> str:
+    """Return the name of a table's source."""
     return table.name.removesuffix(".csv")
 
 
-def _guesses(table: Table, *, experts: bool) -> list[RowEstimate]:
+def training_estimates(table: Table, *, experts: bool) -> list[RowEstimate]:
     """Return the estimates of a table's training runs, either of mixtures or of dense models."""
     rows = tuple(row for row in table.rows if is_training(row, experts=experts))
-    if _name(table) in OTHER_TIMES or not rows:
+    if source_of(table) in OTHER_TIMES or not rows:
         return []
     return [guess for guess in evaluate(replace(table, rows=rows)).guesses.values() if guess.row.timed]
 
@@ -121,10 +122,10 @@ def _percent(share: float | None) -> str:
 
 
 def _of_table(table: Table) -> Iterator[SourceErrors]:
-    name, guesses = _name(table), _guesses(table, experts=False)
+    name, guesses = source_of(table), training_estimates(table, experts=False)
     in_fit = name in IN_FIT
-    for hardware in dict.fromkeys("" if in_fit else _hardware(guess.row) for guess in guesses):
-        own = [guess for guess in guesses if in_fit or _hardware(guess.row) == hardware]
+    for hardware in dict.fromkeys("" if in_fit else hardware_of(guess.row) for guess in guesses):
+        own = [guess for guess in guesses if in_fit or hardware_of(guess.row) == hardware]
         shared = [guess for group in by_group(own).values() if len(group) > 1 for guess in group]
         yield SourceErrors(
             name=f"{name} {hardware}".strip(),
@@ -162,7 +163,8 @@ def is_training(row: Row, *, experts: bool) -> bool:
     return not _PARTLY_TRAINED.search(f"{row.group} {row.cells.get('note', '')}")
 
 
-def _hardware(row: Row) -> str:
+def hardware_of(row: Row) -> str:
+    """Return the GPU and the precision of a row's run."""
     assert row.run is not None  # noqa: S101 - for the type checker; see `is_training`
     return f"{row.run.cluster.gpu.name.split('-')[0]} {row.run.workload.precision}"
 

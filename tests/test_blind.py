@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from benchmarks.accuracy_plot import plot_accuracy, time_lines
 from benchmarks.blind import IN_FIT, OTHER_TIMES, baseline_errors, mixture_errors, source_errors
 from tests.conftest import ROOT
 from tuner.costmodel.evaluation import evaluate
@@ -61,3 +63,17 @@ def test_mixtures_have_lines_of_their_own(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [*IN_FIT, *OTHER_TIMES])
 def test_a_source_that_is_named_is_in_the_corpus(name: str) -> None:
     assert list((ROOT / "corpus").rglob(f"{name}.csv"))
+
+
+def test_the_plot_has_the_runs_of_the_printed_errors(tmp_path: Path) -> None:
+    """Each line of the plot has the rows and the median error that the tables print."""
+    for name in ("modern/dgxc-25.05.csv", "tr8-104b-v100.csv"):
+        (tmp_path / Path(name).name).write_bytes((ROOT / "corpus" / name).read_bytes())
+    printed = {(errors.name, errors.rows, errors.estimate) for errors in source_errors(tmp_path)}
+    printed |= {(errors.name, errors.rows, errors.error) for errors in mixture_errors(tmp_path)}
+    lines = time_lines(tmp_path)
+    drawn = {(line.name, len(line.ratios), float(np.median(abs(np.array(line.ratios) - 1)))) for line in lines}
+    assert drawn == printed
+    assert [line.kind for line in lines] == ["dense", "dense", "mixture of experts", "in sample"]
+    plot_accuracy(tmp_path, tmp_path / "accuracy.png")
+    assert (tmp_path / "accuracy.png").read_bytes().startswith(b"\x89PNG")
