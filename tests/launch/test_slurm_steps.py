@@ -325,7 +325,7 @@ def test_a_failed_node_is_excluded_and_the_trial_runs_elsewhere(cluster: SlurmCl
     assert process.returncode == 0, said
     document = json.loads(out)
     assert "restarting after n1 failed" in said
-    assert [trial["outcome"] for trial in document["trials"]] == ["MEASURED", "MEASURED"]
+    assert [trial["outcome"] for trial in document["trials"]] == ["MEASURED", "MEASURED"], document["trials"]
     assert [trial["again"] for trial in document["trials"]] == ["n1 failed", ""]
     assert list(document["excluded"]) == ["n1"]
     folder = next((tmp_path / "runs").glob("*/jobs/0000-*"))
