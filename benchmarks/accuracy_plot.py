@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
@@ -33,9 +33,14 @@ class Line:
     ratios: tuple[float, ...]
 
     @property
+    def error(self) -> float:
+        """The runs' median relative error."""
+        return float(np.median(abs(np.array(self.ratios) - 1)))
+
+    @property
     def label(self) -> str:
         """The name, with the number of runs and their median relative error."""
-        return f"{self.name} ({len(self.ratios)}): {np.median(abs(np.array(self.ratios) - 1)):.0%}"
+        return f"{self.name} ({len(self.ratios)}): {self.error:.0%}"
 
 
 def time_lines(folder: Path) -> list[Line]:
@@ -114,13 +119,7 @@ def _panel(axis: Any, title: str, lines: Sequence[Line], *, room: int) -> None:
 
 
 def _ordered(found: dict[tuple[str, str], list[float]]) -> list[Line]:
-    def lines() -> Iterator[Line]:
-        for kind in _KINDS:
-            own = [
-                Line(name=name, kind=kind, ratios=tuple(ratios))
-                for (named, name), ratios in found.items()
-                if named == kind
-            ]
-            yield from sorted(own, key=lambda line: float(np.median(abs(np.array(line.ratios) - 1))))
-
-    return list(lines())
+    """Return the lines by kind, and the best of each kind first."""
+    kinds = list(_KINDS)
+    lines = [Line(name=name, kind=kind, ratios=tuple(ratios)) for (kind, name), ratios in found.items()]
+    return sorted(lines, key=lambda line: (kinds.index(line.kind), line.error))
