@@ -17,9 +17,9 @@ import pytest
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.jobs import Runner
-from benchmarks.gpu.plan import PlannedRow, moe_rows, repeated, rows, tiny
+from benchmarks.gpu.plan import GPU, PlannedRow, Planner, repeated, tiny
 from benchmarks.gpu.results import FILE, Clock, Results
-from benchmarks.gpu.rows import ADAM, choose_adam, row_items
+from benchmarks.gpu.rows import ADAM, ALONE, choose_adam, row_items
 from benchmarks.gpu.searches import CONFIG, batches, findings, scan, searched
 from benchmarks.gpu.stage import Context, Item, missing, run_items
 from benchmarks.gpu.table import by_column, ladders, measured_rows, repeats, write_table
@@ -31,8 +31,9 @@ from tuner.launch.ds_config import ds_config
 from tuner.tables import read_table
 from tuner.tables.run import run_of
 
-PLAN = rows()
-MOE = moe_rows()
+PLANNER = Planner()
+PLAN = PLANNER.rows()
+MOE = PLANNER.moe_rows()
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ def test_ten_rows_are_repeated_one_of_which_runs_out_of_memory() -> None:
     assert sum(not row.estimate[1] for row in again) == 1
     names = [item.name for item in row_items(Context(Results(Path()), Runner(Path(), "cuda"), Clock.of(1)))]
     assert len(names) == len(set(names)) == len(PLAN) + 20
-    assert sum(name.endswith("-alone") for name in names) == 5
+    assert sum(name.endswith("-alone") for name in names) == ALONE
 
 
 def test_all_stages_take_less_than_half_an_hour(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,11 +214,11 @@ def test_the_scanned_space_is_the_one_that_is_searched(tmp_path: Path) -> None:
     """The scan contains every legal topology of the search on the 1B model, and the worker can train each."""
     model = tmp_path / "1b.json"
     model.write_text(json.dumps(CONFIG))
-    found = scan(searched(model, tiny=False), tiny=False)
+    found = scan(searched(model, GPU, tiny=False), PLANNER)
     parts = {(r.topology.zero, r.topology.recompute, r.topology.micro_batch) for r in found}
     assert parts == {(z, r, m) for z in (1, 2, 3) for r in ("none", "full") for m in (1, 2, 4, 8)}
     assert len(found) == len(parts)
-    for row in [*found, *batches(searched(model, tiny=False), tiny=False)]:
+    for row in [*found, *batches(searched(model, GPU, tiny=False), PLANNER, tiny=False)]:
         refuse(row.workload, row.topology, ds_config(row.workload, row.topology))
     assert found[0].workload.model.parameters == pytest.approx(1.16e9, rel=0.01)
 

@@ -7,8 +7,10 @@
 | `rates` | `tuner doctor`; dense products by shape and precision, attention kernels, memory bandwidth, launch cost |
 | `rows` | time and memory of the shipped worker by model, batch, sequence, recompute, ZeRO and offload, OOM included |
 | `moe` | the same for mixtures of experts |
-| `searches` | a whole space of a 1B model, then `tuner optimize` and `tuner max-batch` on it; an OOM, a hang, a crash |
-| `trainers` | an exported folder, HF Trainer with DeepSpeed, a step of megatron-core |
+| `megatron` | steps of Megatron-Core with layers of published models, in bf16 and FP8 |
+| `searches` | a whole space of a 1B model, then `tuner optimize` and `tuner max-batch` on it |
+| `faults` | how a study classifies an OOM, a hang and a crash |
+| `trainers` | an exported folder, HF Trainer with DeepSpeed, `tuner measure` on a log of `megatron` |
 | `all` | the stages above, one after the other |
 | `table` | writes `DIR/table.csv` from the rows |
 | `blind` | evaluates that table, blind and calibrated on five rows; plots |
@@ -43,15 +45,16 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.gpu.jobs import Runner
+from benchmarks.gpu.plan import GPU, Planner
 from benchmarks.gpu.rates import rate_items
 from benchmarks.gpu.results import Clock, Results
-from benchmarks.gpu.rows import adam_item, moe_items, row_items, run_rows
-from benchmarks.gpu.searches import search_items
+from benchmarks.gpu.rows import adam_item, megatron_items, moe_items, row_items, run_rows
+from benchmarks.gpu.searches import fault_items, search_items
 from benchmarks.gpu.stage import Context, Item, missing, run_items
 from benchmarks.gpu.table import KINDS, TABLE, blind, write_table
 from benchmarks.gpu.trainers import trainer_items
 from tuner.launch.extensions import own_folder
-from tuner.launch.machine import this_machine
+from tuner.launch.machine import catalog_name, this_machine
 
 UNFINISHED: Final = 3
 """Exit code if items are left to run."""
@@ -61,7 +64,9 @@ MEASURED: Final[dict[str, Stage]] = {
     "rates": rate_items,
     "rows": row_items,
     "moe": moe_items,
+    "megatron": megatron_items,
     "searches": search_items,
+    "faults": fault_items,
     "trainers": trainer_items,
 }
 OF_THE_WORKER: Final = ("rows", "moe")
@@ -75,6 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=540.0, help="stop before so many seconds are over")
     parser.add_argument("--memory", choices=KINDS, default=KINDS[0], help="what mem_gib of the table counts")
     parser.add_argument("--tiny", action="store_true", help="tiny shapes on the CPU, as without a GPU")
+    parser.add_argument("--gpu", metavar="NAME", help="the GPU's name in the catalog [default: this machine's]")
     parser.add_argument("--retry", action="store_true", help="run what failed once more")
     given = parser.parse_args(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
@@ -93,10 +99,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     runner = Runner(given.output, machine.accelerator)
     if on_host:
         os.environ["OMP_NUM_THREADS"] = "1"
-    context = Context(results, runner, clock, tiny=on_host)
+    planner = Planner(given.gpu or (GPU if on_host else catalog_name(machine)))
     if given.stage == "plan":
         # The plan is for the machine with a GPU, even if this one has none.
-        return _print_plan(Context(results, runner, clock, tiny=given.tiny))
+        return _print_plan(Context(results, runner, clock, planner, tiny=given.tiny))
+    context = Context(results, runner, clock, planner, tiny=on_host)
     if given.retry:
         for stage in MEASURED if given.stage == "all" else (given.stage,):
             results.forget_failures(stage)

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import signal
-import subprocess
-import sys
-import threading
 import time
 from collections.abc import Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu.plan import ITERATIONS, PlannedRow
+from benchmarks.gpu.plan import ITERATIONS, MEGATRON_ITERATIONS, PlannedRow
+from benchmarks.gpu.process import Answering
 from benchmarks.gpu.worker import nvidia_smi
+from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import read_object
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, JobResult, JobState
@@ -27,7 +22,6 @@ from tuner.launch.memory_probe import memory_of
 from tuner.launch.outcome import outcome_of
 from tuner.launch.program import WorkerProgram
 
-ROOT: Final = Path(__file__).resolve().parent.parent.parent
 FIRST_ROW_SECONDS: Final = 180.0
 """Time limit of a process's first row without its iterations: imports, and compiling DeepSpeed's Adam if needed."""
 ROW_LIMIT: Final = 60.0
@@ -53,8 +47,8 @@ class Runner:
     accelerator: str
     torch_adam: bool = False
     """Whether to use torch's fused Adam, because DeepSpeed's does not compile."""
-    _process: subprocess.Popen[str] | None = None
-    _answers: queue.Queue[str | None] = field(default_factory=queue.Queue)
+    _process: Answering | None = None
+    _module: str = ""
     _first_use: float | None = None
     _count: int = 0
 
@@ -72,33 +66,16 @@ class Runner:
         for name in ("result.json", "stdout.log", "stderr.log"):
             (job.folder / name).unlink(missing_ok=True)
         self.program.prepare(job)
-        started = self._process is None
-        if self._process is None:
-            self._start()
-        assert self._process is not None  # noqa: S101 - `_start` sets it
-        assert self._process.stdin is not None  # noqa: S101 - a pipe
-        limit = 10 * row.estimate[0] + (FIRST_ROW_SECONDS if started else ROW_LIMIT)
         asked = time.time()
-        with suppress(BrokenPipeError):
-            self._process.stdin.write(f"{job.folder.resolve() / 'assignment.json'}\n")
-            self._process.stdin.flush()
-        try:
-            line = self._answers.get(timeout=limit)
-        except queue.Empty:
-            self.close()
-            late = {"status": "HANG", "outcome": "TIMED_OUT", "meaning": f"no answer within {limit:.0f} s"}
+        answer = self._ask("benchmarks.gpu.worker", job, row)
+        if answer is None:
+            late = {"status": "HANG", "outcome": "TIMED_OUT", "meaning": "no answer within the time limit"}
             return {**late, "how": "shared", "took": time.time() - asked, "cells": row.cells}
-        if line is None:  # killed by the kernel or by a signal
-            code = self._process.wait()
-            self.close()
-            answer: dict[str, Any] = {"exit": code, "began": asked, "ended": time.time()}
-        else:
-            answer = json.loads(line)
         ended = {"why": "exited", **{name: answer[name] for name in ("exit", "began", "ended")}}
         result = outcome_of(job.folder, ended, (2,), on_host=self.on_host)
         entry = self._entry(row, job, result) | {"how": "shared", "took": time.time() - asked, "process": answer}
-        if "peak" in answer and "smi" in answer["peak"]:
-            entry["smi_gib"] = answer["peak"]["smi"] / 2**30
+        if "peak" in answer:
+            entry["smi_gib"] = answer["peak"].get("in_use", 0.0) / 2**30
         if (
             result.outcome not in (Outcome.MEASURED, Outcome.OOM)
             or self._leaks(answer)
@@ -106,6 +83,41 @@ class Runner:
         ):
             self.close()
         return entry
+
+    def megatron(self, row: PlannedRow) -> dict[str, Any]:
+        """Run a row with Megatron-Core in its own shared process; return the entry."""
+        job = self.job(row, row.name)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        assignment = Assignment(
+            workload=job.workload,
+            topology=job.topology,
+            gpus_per_node=1,
+            ds_config="none",
+            result="none",
+            iterations=MEGATRON_ITERATIONS,
+        )
+        assignment.write(job.folder / "assignment.json")
+        asked = time.time()
+        answer = self._ask("benchmarks.gpu.megatron", job, row) or {"status": "HANG", "died": True}
+        if answer.get("status") not in ("OK", "OOM") or answer.get("after", {}).get("allocated", 0.0) > MAX_GROWTH:
+            self.close()
+        entry = {"status": "FAIL", "cells": row.cells, "how": "shared", "took": time.time() - asked, **answer}
+        return entry | {"estimate": {"seconds": row.estimate[0], "fits": row.estimate[1]}}
+
+    def _ask(self, module: str, job: Job, row: PlannedRow) -> dict[str, Any] | None:
+        """Have the process of a module run a prepared job; None if it took too long, after which it is gone."""
+        if self._process is not None and self._module != module:
+            self.close()
+        started = self._process is None
+        if self._process is None:
+            self._first_use, self._module = None, module
+            environment = {"DS_ACCELERATOR": self.accelerator} | ({"OMP_NUM_THREADS": "1"} if self.on_host else {})
+            self._process = Answering(module, environment)
+        limit = 10 * row.estimate[0] + (FIRST_ROW_SECONDS if started else ROW_LIMIT)
+        answer = self._process.ask(str(job.folder.resolve() / "assignment.json"), limit)
+        if answer is None or answer.get("died"):
+            self.close()
+        return answer
 
     def _leaks(self, answer: Mapping[str, Any]) -> bool:
         """Whether the process still holds memory of its last row, or uses more memory than after its first."""
@@ -115,34 +127,10 @@ class Runner:
         self._first_use = after["in_use"] if self._first_use is None else self._first_use
         return bool(after["allocated"] > MAX_LEFT or after["in_use"] > self._first_use + MAX_GROWTH)
 
-    def _start(self) -> None:
-        self._answers, self._first_use = queue.Queue(), None
-        environment = {"DS_ACCELERATOR": self.accelerator, "PYTHONUNBUFFERED": "1", "PYTHONPATH": python_path()}
-        if self.on_host:
-            environment["OMP_NUM_THREADS"] = "1"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.gpu.worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            bufsize=1,
-            cwd=ROOT,
-            env={**os.environ, **environment},
-            start_new_session=True,
-        )
-        threading.Thread(target=_read, args=(self._process, self._answers), daemon=True).start()
-
     def close(self) -> None:
         """End the shared process and its children."""
-        if self._process is None:
-            return
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        for stream in (self._process.stdin, self._process.stdout):
-            if stream is not None:
-                with suppress(OSError):
-                    stream.close()
+        if self._process is not None:
+            self._process.close()
         self._process = None
 
     # -- as a separate job
@@ -226,16 +214,3 @@ def idle_memory() -> float | None:
     """Return the GiB in use on the GPU while no job of this benchmark runs; None without a GPU."""
     mib = nvidia_smi("memory.used")
     return None if mib is None else mib / 1024
-
-
-def _read(process: subprocess.Popen[str], answers: queue.Queue[str | None]) -> None:
-    """Put each output line of a process into the queue, and None at its end."""
-    with suppress(ValueError, OSError):  # the stream was closed meanwhile
-        for line in process.stdout or ():
-            answers.put(line)
-    answers.put(None)
-
-
-def python_path() -> str:
-    """Return a PYTHONPATH with this checkout and the entries of the current PYTHONPATH."""
-    return os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from benchmarks.gpu.jobs import ROOT, idle_memory
+from benchmarks.gpu.jobs import idle_memory
+from benchmarks.gpu.process import ROOT
 from benchmarks.gpu.stage import Context, Entry, Item
 
 if TYPE_CHECKING:
@@ -26,9 +27,10 @@ BATCHES: Final = 4
 HIDDEN: Final[Sequence[int]] = (1024, 2048, 4096, 8192)
 TOKENS: Final[Sequence[int]] = (1024, 2048, 4096, 8192, 32768)
 VOCABULARY: Final = 51200
-PRECISIONS: Final = ("bf16", "fp16", "fp8", "fp8-rowwise")
-KERNELS: Final = ("eager", "flash", "cudnn", "efficient")
-HEADS: Final[Sequence[int]] = (64, 96, 128, 192, 256)
+PRECISIONS: Final = {"bf16": HIDDEN, "fp8": HIDDEN[1:], "fp16": HIDDEN[2:3], "fp8-rowwise": HIDDEN[2:3]}
+"""The hidden sizes whose products are measured in each precision."""
+KERNELS: Final = {"flash": (64, 128, 256), "cudnn": (64, 128), "eager": (128,), "efficient": (128,)}
+"""The head sizes with which each attention kernel is measured."""
 SEQUENCES: Final[Sequence[int]] = (1024, 2048, 4096, 8192, 16384, 32768)
 MAX_EAGER: Final = 4096
 """Longest sequence of eager attention; longer ones run out of memory for their scores."""
@@ -43,9 +45,7 @@ SMI: Final = "name,driver_version,memory.total,memory.used,power.limit,clocks.ma
 def rate_items(context: Context) -> list[Item]:
     """Return the items of the stage `rates`."""
     device = "cpu" if context.runner.on_host else "cuda"
-    hidden, tokens, heads, sequences = HIDDEN, TOKENS, HEADS, SEQUENCES
-    if context.tiny:
-        hidden, tokens, heads, sequences = (64,), (16,), HEADS[:1], (128,)
+    tokens, sequences = ((16,), (128,)) if context.tiny else (TOKENS, SEQUENCES)
     made = [Item("machine", 15.0, machine), Item("doctor", 15.0, partial(doctor, context.results.folder))]
     products = 3 * len(tokens) * 4 + len(tokens)
     made += [
@@ -54,8 +54,8 @@ def rate_items(context: Context) -> list[Item]:
             (products if precision == "bf16" else len(tokens) * 5) * CALL_SECONDS,
             partial(measured, products_of, device, precision, width, tokens),
         )
-        for precision in PRECISIONS
-        for width in hidden
+        for precision, widths in PRECISIONS.items()
+        for width in ((64,) if context.tiny else widths)
     ]
     made += [
         Item(
@@ -63,8 +63,8 @@ def rate_items(context: Context) -> list[Item]:
             2 * len(sequences) * CALL_SECONDS + 0.5,
             partial(measured, attentions, device, kernel, head, sequences),
         )
-        for kernel in KERNELS
-        for head in heads
+        for kernel, heads in KERNELS.items()
+        for head in heads[: 1 if context.tiny else None]
     ]
     size = 1 << (20 if context.tiny else 31)
     made.append(Item("bandwidth", 3.0, partial(measured, bandwidths, device, size)))

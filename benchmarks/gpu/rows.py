@@ -1,7 +1,7 @@
-"""The stages `rows` and `moe`: jobs of the shipped worker, each of which becomes a row of the table.
+"""The stages `rows`, `moe` and `megatron`: jobs of the shipped worker, each of which becomes a row of the table.
 
 Most rows run in one shared process (`benchmarks.gpu.worker`), because starting a job takes longer than its iterations.
-Ten rows are run three times; for half of them the third run is a separate job under the product's launcher, so that
+Ten rows are run three times; for some of them the third run is a separate job under the product's launcher, so that
 the table shows the effect of sharing the process. Each row with offload has its own process, because page-locked memory
 is not released before the process ends. Ranks that share one GPU are not run: NCCL refuses two ranks on one device.
 """
@@ -12,11 +12,13 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
-from benchmarks.gpu.plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, moe_rows, repeated, row, rows, tiny
+from benchmarks.gpu.plan import ITERATIONS, JOB_SECONDS, PlannedRow, gpt, repeated, tiny
 from benchmarks.gpu.stage import Context, Entry, Item, missing, run_items
 
 COMPILE_SECONDS: Final = 75.0
 """Extra seconds of the very first row, in which DeepSpeed compiles its fused Adam."""
+ALONE: Final = 3
+"""Number of repeated rows whose third run is a separate job."""
 OFFLOAD_SECONDS: Final = 18.0
 """Extra seconds of a row with offload: the start of a process, and page-locking."""
 ADAM: Final = "fused-adam"
@@ -25,7 +27,7 @@ ADAM: Final = "fused-adam"
 
 def row_items(context: Context) -> list[Item]:
     """Return the items of the stage `rows`."""
-    planned = rows()
+    planned = context.planner.rows()
     again = repeated(planned)
     if context.tiny:
         planned = tiny(planned)
@@ -35,14 +37,23 @@ def row_items(context: Context) -> list[Item]:
     shared = context.runner.shared
     made = [_item(each, shared) for each in kept]
     made += [_item(each, shared, "-second") for each in again]
-    made += [_alone(each, context) for each in again[::2]] + [_item(each, shared, "-third") for each in again[1::2]]
+    made += [_item(each, shared, "-third") for each in again[ALONE:]] + [
+        _alone(each, context) for each in again[:ALONE]
+    ]
     return made + [_item(each, shared, seconds=OFFLOAD_SECONDS) for each in offloaded]
 
 
 def moe_items(context: Context) -> list[Item]:
     """Return the items of the stage `moe`."""
-    planned = tiny(moe_rows())[:2] if context.tiny else moe_rows()
+    planned = context.planner.moe_rows()
+    planned = tiny(planned)[:2] if context.tiny else planned
     return [_item(each, context.runner.shared) for each in planned]
+
+
+def megatron_items(context: Context) -> list[Item]:
+    """Return the items of the stage `megatron`."""
+    planned = context.planner.megatron_rows()[: 1 if context.tiny else None]
+    return [_item(each, context.runner.megatron) for each in planned]
 
 
 def run_rows(stage: str, items: Sequence[Item], context: Context) -> int:
@@ -57,7 +68,7 @@ def run_rows(stage: str, items: Sequence[Item], context: Context) -> int:
 
 def adam_item(context: Context) -> Item:
     """Return the item that trains a small model with DeepSpeed's Adam, which is compiled if necessary."""
-    small = row(gpt(1024, 2), 1)
+    small = context.planner.row(gpt(1024, 2), 1)
     return _item(tiny([small])[0] if context.tiny else small, context.runner.shared, name=ADAM, seconds=COMPILE_SECONDS)
 
 

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from benchmarks.gpu.jobs import ROOT
-from benchmarks.gpu.plan import GPU, GROUP, ITERATIONS, JOB_SECONDS, PlannedRow, cluster
+from benchmarks.gpu.plan import ITERATIONS, JOB_SECONDS, PlannedRow, Planner
+from benchmarks.gpu.process import ROOT
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.rows import choose_adam
 from benchmarks.gpu.stage import Context, Entry, Item
@@ -24,6 +24,7 @@ from tuner.space.build import space_for
 from tuner.space.space import Space
 
 STAGE: Final = "searches"
+FAULT_STAGE: Final = "faults"
 BATCH: Final = 8
 BUDGET: Final = 6
 """Jobs of `tuner optimize`; the space has four times as many topologies."""
@@ -74,17 +75,17 @@ def search_items(context: Context) -> list[Item]:
     runner, folder = context.runner, context.results.folder
     model = folder / "1b.json"
     write_object(model, CONFIG | (TINY if context.tiny else {}))
-    space = searched(model, tiny=context.tiny)
+    space = searched(model, context.planner.gpu, tiny=context.tiny)
 
     def scanned(row: PlannedRow) -> Entry:
         choose_adam(context)
         return runner.shared(row)
 
-    space_rows = scan(space, tiny=context.tiny)
+    space_rows = scan(space, context.planner)
     made = [Item(f"scan-{row.topology.key}", row.seconds, partial(scanned, row)) for row in space_rows]
     made += [
         Item(f"batch-{row.topology.micro_batch}", row.seconds, partial(scanned, row))
-        for row in batches(space, tiny=context.tiny)
+        for row in batches(space, context.planner, tiny=context.tiny)
     ]
     budget = len(space_rows) if context.tiny else BUDGET
     longest = max(row.estimate[0] for row in space_rows) * ITERATIONS
@@ -93,15 +94,22 @@ def search_items(context: Context) -> list[Item]:
         Item(f"max-batch-{strategy}", ATTEMPTS * (JOB_SECONDS + 4.0), partial(max_batch, context, model, strategy))
         for strategy in STRATEGIES
     ]
-    return made + [Item(f"fault-{how}", FAULT_SECONDS[how], partial(fault, context, model, how)) for how in FAULTS]
+    return made
 
 
-def searched(model: Path, *, tiny: bool) -> Space:
+def fault_items(context: Context) -> list[Item]:
+    """Return the items of the stage `faults`."""
+    model = context.results.folder / "1b.json"
+    write_object(model, CONFIG | (TINY if context.tiny else {}))
+    return [Item(f"fault-{how}", FAULT_SECONDS[how], partial(fault, context, model, how)) for how in FAULTS]
+
+
+def searched(model: Path, gpu: str, *, tiny: bool) -> Space:
     """Return the space that `tuner optimize` searches with the same options on the machine with the GPU."""
     settings = TINY_SPACE if tiny else SPACE
     space = space_for(
         model=str(model),
-        gpu=GPU,
+        gpu=gpu,
         nodes=1,
         gpus_per_node=1,
         global_batch=BATCH,
@@ -114,12 +122,12 @@ def searched(model: Path, *, tiny: bool) -> Space:
     return replace(space, workload=replace(space.workload, precision="fp32", attention="eager"))
 
 
-def scan(space: Space, *, tiny: bool) -> list[PlannedRow]:
+def scan(space: Space, planner: Planner) -> list[PlannedRow]:
     """Return a row for each legal topology of the space."""
     points = np.concatenate(list(space.blocks()))
-    group = GROUP if tiny else "h200-1b-space"
+    group = f"{planner.name}-1b-space"
     found = space.topologies(points)
-    return [PlannedRow(group, space.workload, _own(topology, space), cluster()) for topology in found]
+    return [PlannedRow(group, space.workload, _own(topology, space), planner.cluster) for topology in found]
 
 
 def _own(topology: Topology, space: Space) -> Topology:
@@ -127,15 +135,15 @@ def _own(topology: Topology, space: Space) -> Topology:
     return replace(topology, heads=None if topology.heads == space.workload.model.heads else topology.heads)
 
 
-def batches(space: Space, *, tiny: bool) -> list[PlannedRow]:
+def batches(space: Space, planner: Planner, *, tiny: bool) -> list[PlannedRow]:
     """Return the rows of increasing micro batches, without accumulation, as `tuner max-batch` runs them."""
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=1, recompute="none")
     return [
         PlannedRow(
-            "h200-1b-batches",
+            f"{planner.name}-1b-batches",
             replace(space.workload, global_batch=batch),
             replace(topology, micro_batch=batch),
-            cluster(),
+            planner.cluster,
         )
         for batch in (range(1, 2) if tiny else SCANNED)
     ]
@@ -176,7 +184,7 @@ def described(model: Path, context: Context) -> Sequence[str]:
     """Return the options of a tuner command for jobs on this machine."""
     words = ["--launcher", "local", "--model", str(model), "--nodes", "1", "--gpus-per-node", "1"]
     words += ["--global-batch", str(BATCH)]
-    return words if context.tiny else [*words, "--gpu", GPU]
+    return words if context.tiny else [*words, "--gpu", context.planner.gpu]
 
 
 def tuner(context: Context, *arguments: str, limit: float) -> Entry:
@@ -199,6 +207,7 @@ def tuner(context: Context, *arguments: str, limit: float) -> Entry:
 def findings(results: Results) -> dict[str, Any]:
     """Return the searches compared with the scans: regret and cost of the optimizer, and the batch limits found."""
     entries = {each["name"]: each for each in results.of(STAGE)}
+    failed = {each["name"]: each for each in results.of(FAULT_STAGE)}
     scanned = {
         name.removeprefix("scan-"): each["seconds"][1]
         for name, each in entries.items()
@@ -218,7 +227,7 @@ def findings(results: Results) -> dict[str, Any]:
         strategy: {name: entries.get(f"max-batch-{strategy}", {}).get("document", {}).get(name) for name in _ANSWER}
         for strategy in STRATEGIES
     }
-    found["faults"] = {how: entries.get(f"fault-{how}", {}).get("found") for how in FAULTS}
+    found["faults"] = {how: failed.get(f"fault-{how}", {}).get("found") for how in FAULTS}
     return found
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from benchmarks.gpu.jobs import Runner
+from benchmarks.gpu.plan import Planner
 from benchmarks.gpu.results import Clock, Results
 
 Entry = dict[str, Any]
+
+
+MAX_FAILED: Final = 3
+"""Items that may fail in a row before the rest of the stage is left: the GPU's time is short."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,7 @@ class Context:
     results: Results
     runner: Runner
     clock: Clock
+    planner: Planner = field(default_factory=Planner)
     tiny: bool = False
     """Whether to use tiny shapes, which a CPU computes quickly."""
 
@@ -45,9 +51,9 @@ def run_items(stage: str, items: Sequence[Item], context: Context) -> int:
 
     An item that raises an exception gets a result with the status FAIL.
     """
-    left = 0
+    left = failed = 0
     for item in missing(stage, items, context.results):
-        if not context.clock.fits(item.seconds):
+        if failed == MAX_FAILED or not context.clock.fits(item.seconds):
             left += 1
             continue
         began = time.time()
@@ -56,6 +62,7 @@ def run_items(stage: str, items: Sequence[Item], context: Context) -> int:
         except Exception as error:
             traceback.print_exc()
             entry = {"status": "FAIL", "meaning": f"{type(error).__name__}: {error}"[:400]}
+        failed = failed + 1 if entry.get("status") == "FAIL" else 0
         entry.setdefault("took", time.time() - began)
         context.results.add(stage, item.name, entry)
         print(f"{stage} {item.name}: {summary(entry)}", flush=True)

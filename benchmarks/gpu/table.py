@@ -16,7 +16,7 @@ from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
 from tuner.tables import columns_of, read_table, write_csv
 
 TABLE: Final = "table.csv"
-STAGES: Final = ("rows", "moe", "searches")
+STAGES: Final = ("rows", "moe", "megatron", "searches")
 KINDS: Final[tuple[MemoryKind, ...]] = ("reserved", "allocated", "smi")
 EXTRA: Final = ("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations")
 """Columns in addition to the format's, which readers keep: memory of each kind, and seconds of all iterations."""

@@ -33,7 +33,7 @@ def main() -> int:
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         path = Path(line.strip())
-        with _output_to(path.parent):
+        with output_to(path.parent):
             answer = run(path)
         answers.write(json.dumps(answer) + "\n")
     return 0
@@ -41,7 +41,7 @@ def main() -> int:
 
 def run(path: Path) -> dict[str, Any]:
     """Train one assignment and return the answer of this process; the worker itself writes the result file."""
-    _own_rank()
+    own_rank()
     answer: dict[str, Any] = {"exit": 0, "pid": os.getpid()}
     began = time.time()
     try:
@@ -50,7 +50,7 @@ def run(path: Path) -> dict[str, Any]:
         answer["before"] = memory()
         answer["began"] = time.time()  # without the imports
         train(Assignment.read(path))
-        answer["peak"] = memory(smi=True)
+        answer["peak"] = memory()
     except TunerError as error:
         print(f"worker: {error}", file=sys.stderr, flush=True)
         answer["exit"] = error.exit_code
@@ -66,20 +66,14 @@ def run(path: Path) -> dict[str, Any]:
     return answer
 
 
-def memory(*, smi: bool = False) -> dict[str, float]:
-    """Return the bytes allocated by torch, in use on the GPU, and (if `smi`) shown by nvidia-smi; empty on a CPU.
-
-    nvidia-smi takes some tenths of a second.
-    """
+def memory() -> dict[str, float]:
+    """Return the bytes allocated by torch, and those in use on the whole GPU, as nvidia-smi shows; empty on a CPU."""
     import torch
 
     if not torch.cuda.is_available():
         return {}
     free, total = torch.cuda.mem_get_info()
-    found = {"allocated": float(torch.cuda.memory_allocated()), "in_use": float(total - free)}
-    if smi and (shown := nvidia_smi("memory.used")) is not None:
-        found["smi"] = shown * 2**20
-    return found
+    return {"allocated": float(torch.cuda.memory_allocated()), "in_use": float(total - free)}
 
 
 def nvidia_smi(query: str) -> float | None:
@@ -123,7 +117,7 @@ def release() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def _own_rank() -> None:
+def own_rank() -> None:
     """Set the variables that a launcher sets for a job of one rank."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
@@ -133,7 +127,7 @@ def _own_rank() -> None:
 
 
 @contextmanager
-def _output_to(folder: Path) -> Iterator[None]:
+def output_to(folder: Path) -> Iterator[None]:
     """Redirect the output of this process, including its libraries, to the logs in a job's folder."""
     kept = os.dup(1), os.dup(2)
     try:
