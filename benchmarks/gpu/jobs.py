@@ -99,7 +99,7 @@ class Runner:
         assignment.write(job.folder / "assignment.json")
         asked = time.time()
         answer = self._ask("benchmarks.gpu.megatron", job, row) or {"status": "HANG", "died": True}
-        if answer.get("status") not in ("OK", "OOM") or answer.get("after", {}).get("allocated", 0.0) > MAX_GROWTH:
+        if answer.get("status") not in ("OK", "OOM") or self._leaks(answer):
             self.close()
         entry = {"status": "FAIL", "cells": row.cells, "how": "shared", "took": time.time() - asked, **answer}
         return entry | {"estimate": {"seconds": row.estimate[0], "fits": row.estimate[1]}}

@@ -280,7 +280,7 @@ def machine() -> Entry:
     found["host_gib"] = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     if torch.cuda.is_available():
         properties = torch.cuda.get_device_properties(0)
-        found |= {"name": properties.name, "memory": properties.total_memory, "sms": properties.multi_processor_count}
+        found |= {"gpu": properties.name, "memory": properties.total_memory, "sms": properties.multi_processor_count}
         found["cudnn"] = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
         found["nccl"] = list(torch.cuda.nccl.version())  # type: ignore[no-untyped-call]
         arguments = ["nvidia-smi", "--id=0", f"--query-gpu={SMI}", "--format=csv"]

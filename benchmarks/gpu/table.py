@@ -9,6 +9,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
+from benchmarks.gpu.jobs import MAX_LEFT
+from benchmarks.gpu.plan import ITERATIONS
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.searches import findings
 from tuner.core.domain import MemoryKind
@@ -20,6 +22,7 @@ STAGES: Final = ("rows", "moe", "megatron", "searches")
 KINDS: Final[tuple[MemoryKind, ...]] = ("reserved", "allocated", "smi")
 EXTRA: Final = ("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations")
 """Columns in addition to the format's, which readers keep: memory of each kind, and seconds of all iterations."""
+PACKAGES: Final = ("torch", "deepspeed", "megatron-core", "transformer-engine")
 STATED: Final = frozenset({"OK", "OOM", "FAIL", "HANG"})
 SEEDS: Final = range(8)
 FEW: Final = 5
@@ -41,15 +44,20 @@ def _row(entry: Mapping[str, Any], kind: MemoryKind) -> dict[str, str]:
     if entry["status"] != "OK":
         return cells
     seconds = entry["seconds"]
-    cells["sec_per_iter"] = f"{seconds[1]:.6g}"
+    cells["sec_per_iter"] = f"{settled(seconds):.6g}"
     cells["sec_iterations"] = " ".join(f"{each:.6g}" for each in seconds)
-    if entry.get("memory_kind") != "device":  # a CPU's resident set is not GPU memory
-        return cells
+    if entry.get("memory_kind") != "device" or entry.get("before", {}).get("allocated", 0) > MAX_LEFT:
+        return cells  # a CPU's resident set is not GPU memory, and what earlier rows left is not this one's
     memory = {name: f"{entry[name]:.4f}" for name in EXTRA if name in entry and name != "sec_iterations"}
     cells |= memory
     if (figure := memory.get(f"{kind}_gib")) is not None:
         cells |= {"mem_gib": figure, "mem_kind": kind}
     return cells
+
+
+def settled(seconds: Sequence[float]) -> float:
+    """Return the second iteration, as the product measures, or of more than three the median after the first."""
+    return seconds[1] if len(seconds) <= ITERATIONS else median(seconds[1:])
 
 
 def _note(entry: Mapping[str, Any]) -> str:
@@ -58,7 +66,7 @@ def _note(entry: Mapping[str, Any]) -> str:
     if entry.get("device"):
         parts.append(str(entry["device"]))
     if versions := entry.get("versions"):
-        parts.append(f"torch {versions['torch']}, deepspeed {versions['deepspeed']}")
+        parts.append(", ".join(f"{name} {versions[name]}" for name in PACKAGES if name in versions))
     parts.append({"alone": "a job of its own"}.get(str(entry.get("how")), "in a shared process"))
     if entry.get("adam") == "torch":
         parts.append("torch's fused Adam")

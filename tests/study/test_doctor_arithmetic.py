@@ -15,6 +15,7 @@ import pytest
 from tuner.core import catalog
 from tuner.core.errors import InputError
 from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.costmodel.stack_constants import GRACE_HOST_RATIO, LINEAR_LAUNCH_SECONDS
 from tuner.launch.contract import JobResult
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.study import doctor
@@ -37,14 +38,23 @@ def test_a_machine_without_gpus_is_calibrated_by_three_speeds(monkeypatch: pytes
     assert ranks == [2, 1]
 
 
-def test_a_machine_with_gpus_is_calibrated_only_by_its_matrix_products(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_with_gpus_is_calibrated_by_its_matrix_products_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(doctor, "catalog_name", lambda *_: "A100-80GB-SXM")
     card = catalog.gpu("A100-80GB-SXM")
     speeds = {"product_flops": 0.5 * card.peak_flops["bf16"] * card.achievable, "copy_bytes": 1.0}
     machine: Any = SimpleNamespace(cards=8)
     site = doctor._calibration(machine, {"precision": "bf16"}, speeds).site
     assert site.products == pytest.approx(0.5)
-    assert (site.traffic, site.inner_link) == (1.0, 1.0)
+    assert (site.traffic, site.inner_link, site.host) == (1.0, 1.0, 1.0)
+    speeds["launch_seconds"] = 3 * LINEAR_LAUNCH_SECONDS
+    assert doctor._calibration(machine, {"precision": "bf16"}, speeds).site.host == pytest.approx(3.0)
+
+
+def test_a_grace_host_is_compared_with_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "catalog_name", lambda *_: "GB200-186GB")
+    speeds = {"product_flops": 1e15, "launch_seconds": 2 * GRACE_HOST_RATIO * LINEAR_LAUNCH_SECONDS}
+    site = doctor._calibration(SimpleNamespace(cards=4), {"precision": "bf16"}, speeds).site  # type: ignore[arg-type]
+    assert site.host == pytest.approx(2.0)
 
 
 def test_the_storage_check_reads_back_a_study() -> None:

@@ -170,9 +170,15 @@ def test_speeds_are_flops_and_bytes_per_second(monkeypatch: pytest.MonkeyPatch) 
         "precision": "fp32",
         "product_flops": 2 * 1024**3 / 0.5,
         "copy_bytes": 2 * 32 * 2**20 / 0.5,
+        "launch_seconds": None,
         "ranks": 2,
         "link_bytes": 20.0,
     }
+
+
+def test_a_launch_is_one_of_many_linear_layers_in_the_fastest_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "_best", half)
+    assert probe._launch_seconds("cpu") == 0.5 / probe.LAUNCHES
 
 
 class Queue:

@@ -345,3 +345,11 @@ GRACE_HOST_RATIO: Final = _constant(
     "GH200, 13.5 us on a DGX H100; the mean of both ratios",
 )
 """Time in which a Grace host launches a kernel over that of an x86 host."""
+
+LINEAR_LAUNCH_SECONDS: Final = _constant(
+    "LINEAR_LAUNCH_SECONDS",
+    13.5e-6,
+    "seconds",
+    "NVIDIA/TransformerEngine issue 2053: the host time of PyTorch's linear layer in bf16 on a DGX H100 (Xeon 8480C)",
+)
+"""Time in which an x86 host launches a linear layer; `tuner doctor --measure` compares this machine's with it."""

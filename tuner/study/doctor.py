@@ -9,13 +9,15 @@ import tempfile
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from tuner.core import catalog
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.kernels import host_pace
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import LINEAR_LAUNCH_SECONDS
 from tuner.launch.contract import JobResult
 from tuner.launch.machine import Machine, catalog_name, host_gpu, this_machine
 from tuner.launch.preflight import (
@@ -37,13 +39,17 @@ from tuner.study.store.storage import open_storage, sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
 
+SPEEDS: Final = ("product_flops", "copy_bytes", "link_bytes", "launch_seconds")
+"""What `tuner.worker.probe` measures."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Examined:
     """Results of the checks and measurements."""
 
     findings: tuple[CheckResult, ...]
     speeds: dict[str, float]
-    """FLOP/s of a matrix product, bytes/s of a copy and of a link."""
+    """FLOP/s of a matrix product, bytes/s of a copy and of a link, and seconds to launch a linear layer."""
     calibration: Calibration | None
     """Site factors derived from the speeds; None without measurements."""
 
@@ -63,7 +69,7 @@ def examine(runs: Path, *, storage: str | None = None, measure: bool = False) ->
         clock(),
         _storage(storage),
     ]
-    speeds = {name: float(probed[name]) for name in ("product_flops", "copy_bytes", "link_bytes") if probed.get(name)}
+    speeds = {name: float(probed[name]) for name in SPEEDS if probed.get(name)}
     if measure and "product_flops" not in speeds:
         raise NothingUsable(
             f"nothing could be timed: {probed.get('error') or 'torch is missing'}; pip install '.[jobs]' in tuner's "
@@ -142,13 +148,15 @@ def _failed(key: str, result: JobResult, folder: Path) -> CheckResult:
 def _calibration(machine: Machine, probed: dict[str, Any], speeds: dict[str, float]) -> Calibration:
     """Return the factors by which this machine's speed differs from the cost model's assumptions.
 
-    On GPUs only the matrix product counts: the fractions of the data sheet that a copy and a ring reach are constants
-    of the model. Machines without GPUs have no data sheet, so that all three measurements count.
+    On GPUs only the matrix product and the host's launches count: the fractions of the data sheet that a copy and a
+    ring reach are constants of the model. Machines without GPUs have no data sheet, so that their copy and link count.
     """
     if machine.cards:
         card = catalog.gpu(catalog_name(machine))
         best = card.peak_flops[str(probed["precision"])] * card.achievable
-        site = SiteFactors(products=speeds["product_flops"] / best)
+        usual = LINEAR_LAUNCH_SECONDS * host_pace(card, SiteFactors())
+        host = speeds.get("launch_seconds", usual) / usual
+        site = SiteFactors(products=speeds["product_flops"] / best, host=host)
         return Calibration(site=site, measured_on=frozenset({(card.name, "")}))
     ranks = int(probed.get("ranks") or 1)
     card = host_gpu(machine, ranks)

@@ -1,7 +1,7 @@
 """Report the machine's frameworks, accelerator and speed: a separate program that prints one JSON document.
 
 python -m tuner.worker.probe             versions, accelerator, NCCL, DeepSpeed and its ops
-python -m tuner.worker.probe --measure   also the speed of a matrix product, a copy and a collective
+python -m tuner.worker.probe --measure   also the speed of a matrix product, a copy, a collective and of launching
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 RUNS = 5
+LAUNCHES = 200
 RANKS = 2
 WORDS = 4_000_000
 """Number of fp32 words in the timed all-reduce."""
@@ -76,9 +77,27 @@ def _measure(accelerator: str) -> dict[str, Any]:
         "precision": "bf16" if accelerator == "cuda" else "fp32",
         "product_flops": 2 * width**3 / seconds,
         "copy_bytes": 2 * words / copied,
+        "launch_seconds": _launch_seconds() if accelerator == "cuda" else None,
         "ranks": ranks,
         "link_bytes": _collective(accelerator, ranks) if ranks > 1 else None,
     }
+
+
+def _launch_seconds(device: str = "cuda") -> float:
+    """Return the seconds in which the host launches a linear layer, the shortest of several runs.
+
+    The layer is so small that a GPU is never behind.
+    """
+    import torch
+
+    layer = torch.nn.Linear(64, 64, device=device, dtype=torch.bfloat16)
+    tokens = torch.zeros(64, 64, device=device, dtype=torch.bfloat16)
+
+    def launch() -> None:
+        for _ in range(LAUNCHES):
+            layer(tokens)
+
+    return _best(launch, device) / LAUNCHES
 
 
 def _best(work: Callable[[], Any], accelerator: str) -> float:

@@ -90,7 +90,11 @@ def _print_text(examined: Examined, job: CheckResult | None, file: Path) -> None
     elif job is not None:
         rows.append((job.name, job.verdict, job.evidence, job.remedy))
     print_table(("Check", "Verdict", "Evidence", "Remedy"), rows, left=("Check", "Verdict", "Evidence", "Remedy"))
-    units = {"product_flops": ("GEMM", 1e12, "TFLOP/s"), "copy_bytes": ("memory copy", 1e9, "GB/s")}
+    units = {
+        "product_flops": ("GEMM", 1e12, "TFLOP/s"),
+        "copy_bytes": ("memory copy", 1e9, "GB/s"),
+        "launch_seconds": ("host time of a linear layer", 1e-6, "us"),
+    }
     for name, speed in examined.speeds.items():
         label, scale, unit = units.get(name, ("collective, per rank", 1e9, "GB/s"))
         print(f"{label}: {speed / scale:,.3g} {unit}")
