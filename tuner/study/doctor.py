@@ -38,7 +38,6 @@ from tuner.study.setup import open_loop
 from tuner.study.store.storage import open_storage, sqlite_url
 from tuner.study.store.trial_store import TrialStore
 
-
 SPEEDS: Final = ("product_flops", "copy_bytes", "link_bytes", "launch_seconds")
 """What `tuner.worker.probe` measures."""
 
