@@ -9,20 +9,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu.jobs import Runner
+from benchmarks.gpu.megatron import settings
 from benchmarks.gpu.plan import GPU, PlannedRow, Planner, repeated, tiny
+from benchmarks.gpu.plots import CLASSES, class_of, ladders
 from benchmarks.gpu.results import FILE, Clock, Results
 from benchmarks.gpu.rows import ADAM, ALONE, choose_adam, row_items
 from benchmarks.gpu.searches import CONFIG, batches, findings, scan, searched
 from benchmarks.gpu.stage import Context, Item, missing, run_items
-from benchmarks.gpu.table import by_column, ladders, measured_rows, repeats, write_table
+from benchmarks.gpu.table import by_column, measured_rows, repeats, settled, write_table
 from benchmarks.wheels import needed
 from tests.conftest import ROOT
 from tuner.core.worker_refusals import refuse
@@ -202,12 +205,44 @@ def test_rows_of_a_cpu_have_no_memory_of_a_gpu(tmp_path: Path) -> None:
 def test_ladders_are_rows_that_differ_in_their_batch_alone(tmp_path: Path) -> None:
     results = Results.open(tmp_path)
     for row in PLAN:
-        results.add("rows", row.name, measured(row))
+        over = {} if row.estimate[1] else {"status": "OOM"}
+        results.add("rows", row.name, measured(row) | over)
     write_table(results, tmp_path / "table.csv")
     found = ladders(evaluate(read_table(tmp_path / "table.csv")).guesses.values())
     assert len(found) >= 3
     for own in found.values():
         assert len({(each.row.cells["hidden"], each.row.cells["recompute"]) for each in own}) == 1
+        assert any(each.row.status == "OOM" for each in own)
+
+
+def test_every_row_belongs_to_a_class_of_the_plot() -> None:
+    rows = [*PLAN, *MOE, *PLANNER.megatron_rows()]
+    assert {class_of(SimpleNamespace(cells=row.cells)) for row in rows} == set(CLASSES)  # type: ignore[arg-type]
+
+
+def test_a_time_is_the_second_iterations_or_the_median_of_many() -> None:
+    assert settled([9.0, 1.0, 2.0]) == 1.0
+    assert settled([9.0, 1.0, 5.0, 2.0, 3.0, 4.0]) == 3.0
+
+
+def test_memory_that_an_earlier_row_left_is_no_rows_own(tmp_path: Path) -> None:
+    results = Results.open(tmp_path)
+    results.add("megatron", "a", measured(PLAN[0], before={"allocated": 2**31}))
+    assert "mem_gib" not in measured_rows(results, "reserved")[0]
+
+
+@pytest.mark.parametrize("row", PLANNER.megatron_rows(), ids=lambda row: row.name)
+def test_megatron_core_trains_the_model_of_each_row(row: PlannedRow) -> None:
+    """The settings name the model's sizes, and only fields that Megatron-Core has."""
+    config = pytest.importorskip("megatron.core.transformer.transformer_config")
+    values, model = settings(row.workload, row.topology), row.workload.model
+    of = config.MLATransformerConfig if model.latent else config.TransformerConfig
+    assert values.keys() <= {field.name for field in fields(of)}
+    assert [values[name] for name in ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size")] == [
+        *(model.layers, model.hidden, model.heads, model.ffn)
+    ]
+    assert values.get("num_moe_experts", 0) == (model.experts.count if model.experts else 0)
+    assert ("fp8" in values) == (row.workload.precision == "fp8")
 
 
 def test_the_scanned_space_is_the_one_that_is_searched(tmp_path: Path) -> None:
@@ -232,7 +267,7 @@ def test_searches_are_judged_by_the_scan(tmp_path: Path) -> None:
     best = {"best": {"key": "b"}, "jobs_launched": 6}
     results.add("searches", "optimize", {"status": "OK", "document": best})
     results.add("searches", "max-batch-ramp", {"status": "OK", "document": {"max_batch": 24, "runs": 3}})
-    results.add("searches", "fault-hang", {"status": "OK", "found": "HUNG"})
+    results.add("faults", "fault-hang", {"status": "OK", "found": "HUNG"})
     found = findings(results)
     assert found["regret"] == pytest.approx(0.1)
     assert (found["best"], found["winner"], found["jobs"], found["largest batch"]) == ("a", "b", 6, 24)

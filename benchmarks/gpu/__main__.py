@@ -46,12 +46,13 @@ from typing import Final
 
 from benchmarks.gpu.jobs import Runner
 from benchmarks.gpu.plan import GPU, Planner
+from benchmarks.gpu.plots import KINDS
 from benchmarks.gpu.rates import rate_items
 from benchmarks.gpu.results import Clock, Results
 from benchmarks.gpu.rows import adam_item, megatron_items, moe_items, row_items, run_rows
 from benchmarks.gpu.searches import fault_items, search_items
 from benchmarks.gpu.stage import Context, Item, missing, run_items
-from benchmarks.gpu.table import KINDS, TABLE, blind, write_table
+from benchmarks.gpu.table import TABLE, blind, write_table
 from benchmarks.gpu.trainers import trainer_items
 from tuner.launch.extensions import own_folder
 from tuner.launch.machine import catalog_name, this_machine

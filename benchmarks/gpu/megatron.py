@@ -82,7 +82,9 @@ def release() -> None:
     import torch
 
     with suppress(ImportError):
-        from transformer_engine.pytorch.quantization import FP8GlobalStateManager
+        from transformer_engine.pytorch.quantization import (  # type: ignore[import-not-found,unused-ignore]
+            FP8GlobalStateManager,
+        )
 
         FP8GlobalStateManager.reset()
     gc.collect()

@@ -11,17 +11,15 @@ from typing import Any, Final
 
 from benchmarks.gpu.jobs import MAX_LEFT
 from benchmarks.gpu.plan import ITERATIONS
+from benchmarks.gpu.plots import EXTRA, KINDS, plot
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.searches import findings
 from tuner.core.domain import MemoryKind
-from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate
+from tuner.costmodel.evaluation import RowEstimate, evaluate
 from tuner.tables import columns_of, read_table, write_csv
 
 TABLE: Final = "table.csv"
 STAGES: Final = ("rows", "moe", "megatron", "searches")
-KINDS: Final[tuple[MemoryKind, ...]] = ("reserved", "allocated", "smi")
-EXTRA: Final = ("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations")
-"""Columns in addition to the format's, which readers keep: memory of each kind, and seconds of all iterations."""
 PACKAGES: Final = ("torch", "deepspeed", "megatron-core", "transformer-engine")
 STATED: Final = frozenset({"OK", "OOM", "FAIL", "HANG"})
 SEEDS: Final = range(8)
@@ -29,8 +27,6 @@ FEW: Final = 5
 """Calibration rows of the evaluation after the blind one."""
 SPLITS: Final = ("status", "hidden", "layers", "seq", "mbs", "gbs", "zero", "recompute", "attention", "precision")
 SPLITS_TOO: Final = ("gated_mlp", "vocab", "offload", "experts", "head")
-LADDER: Final = 4
-"""Minimum number of different micro batches of a plotted ladder."""
 
 
 def measured_rows(results: Results, kind: MemoryKind) -> list[dict[str, str]]:
@@ -106,7 +102,7 @@ def blind(results: Results, folder: Path) -> dict[str, Any]:
     found["searches"] = findings(results)
     (folder / "blind.json").write_text(json.dumps(found, indent=1) + "\n")
     _print(found)
-    plots(evaluation, folder)
+    plot(evaluation, folder)
     return found
 
 
@@ -175,65 +171,3 @@ def _middle(values: Iterable[float]) -> float | None:
 def _mean(values: Iterable[float | None]) -> float | None:
     found = [each for each in values if each is not None]
     return sum(found) / len(found) if found else None
-
-
-def plots(evaluation: Evaluation, folder: Path) -> None:
-    """Plot estimate against measurement, and memory against micro batch."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    import matplotlib.pyplot as plt
-
-    guesses = list(evaluation.guesses.values())
-    timed = [each for each in guesses if each.row.timed]
-    figure, axes = plt.subplots(figsize=(6, 5.5), constrained_layout=True)
-    for recompute in ("none", "selective", "full"):
-        own = [each for each in timed if each.row.understood.get("recompute") == recompute]
-        axes.scatter([each.row.seconds or 0 for each in own], [each.seconds for each in own], s=16, label=recompute)
-    if timed:
-        ends = [each.row.seconds or 0 for each in timed] + [each.seconds for each in timed]
-        axes.plot([min(ends), max(ends)], [min(ends), max(ends)], color="0.6", linewidth=1)
-        axes.set(xscale="log", yscale="log")
-    axes.set(xlabel="measured seconds per iteration", ylabel="estimated, blind")
-    axes.legend(title="recompute")
-    figure.savefig(folder / "estimates.png", dpi=110)
-    plt.close(figure)
-    _ladders(ladders(guesses), folder / "memory.png")
-
-
-def ladders(guesses: Iterable[RowEstimate]) -> dict[tuple[tuple[str, str], ...], list[RowEstimate]]:
-    """Return the groups of rows that differ only in their batch, if they have enough different micro batches."""
-    split: dict[tuple[tuple[str, str], ...], list[RowEstimate]] = {}
-    left_out = {*EXTRA, "mbs", "gbs", "sec_per_iter", "mem_gib", "mem_kind", "status", "note", "group"}
-    for guess in guesses:
-        key = tuple(sorted((name, value) for name, value in guess.row.cells.items() if name not in left_out))
-        split.setdefault(key, []).append(guess)
-    return {key: own for key, own in split.items() if len({each.row.cells["mbs"] for each in own}) >= LADDER}
-
-
-def _ladders(found: Mapping[Any, Sequence[RowEstimate]], path: Path) -> None:
-    import matplotlib.pyplot as plt
-
-    drawn = max(1, len(found))
-    figure, panels = plt.subplots(1, drawn, figsize=(4.6 * drawn, 4.2), constrained_layout=True, squeeze=False)
-    for axes, (key, own) in zip(panels[0], found.items(), strict=False):
-        ordered, about = sorted(own, key=lambda each: int(each.row.cells["mbs"])), dict(key)
-        batches = [int(each.row.cells["mbs"]) for each in ordered]
-        axes.plot(batches, [each.need / 2**30 for each in ordered], color="0.5", label="estimated need")
-        for kind in KINDS:
-            points = [(batch, each.row.cells.get(f"{kind}_gib")) for batch, each in zip(batches, ordered, strict=True)]
-            good = [(batch, float(value)) for batch, value in points if value]
-            axes.scatter([batch for batch, _ in good], [value for _, value in good], s=16, label=kind)
-        failed = [each for each in ordered if each.row.status == "OOM"]
-        axes.scatter(
-            [int(each.row.cells["mbs"]) for each in failed],
-            [each.need / 2**30 for each in failed],
-            marker="x",
-            color="tab:red",
-            label="out of memory",
-        )
-        axes.set(title=f"h{about['hidden']} x {about['layers']}, s{about['seq']}, {about.get('recompute', '')}")
-        axes.set(xlabel="micro batch", ylabel="GiB")
-        axes.legend(fontsize=8)
-    figure.savefig(path, dpi=110)
-    plt.close(figure)
