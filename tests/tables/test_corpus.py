@@ -33,8 +33,8 @@ def has_experts(row: Row) -> bool:
 
 
 def is_eight_bit(row: Row) -> bool:
-    recipe = row.cells.get("precision_recipe", "") or row.cells.get("precision", "")
-    return recipe.startswith(("fp8", "fp4", "mxfp8", "nvfp4"))
+    stated = row.cells.get("precision_recipe", ""), row.cells.get("precision", "")
+    return any(name.startswith(("fp8", "fp4", "mxfp8", "nvfp4")) for name in stated)
 
 
 def test_all_columns_are_read_except_those_of_single_layers() -> None:
