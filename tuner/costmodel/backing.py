@@ -10,10 +10,10 @@ from tuner.core.text import listed
 from tuner.costmodel.calibration import Calibration
 
 MEASURED_GPUS: Final = ("A100", "V100", "H100", "H200", "B200", "B300", "GB200", "GB300")
-"""GPUs with timed training runs of whole models in corpus/, by the first word of their names in the catalog."""
+"""GPUs with timed training runs on several of them in corpus/, by the first word of their names in the catalog."""
 
 MEASURED_FRAMEWORKS: Final[tuple[Framework, ...]] = ("megatron-core", "megatron-deepspeed", "fsdp2", "torchtitan")
-"""Frameworks with timed training runs in corpus/; BLOOM's tables and those before it are Megatron-DeepSpeed's."""
+"""Frameworks with timed training runs on several GPUs in corpus/; BLOOM's tables and those before it are Megatron-DeepSpeed's."""
 
 
 def unmeasured(workload: Workload, cluster: Cluster) -> str:

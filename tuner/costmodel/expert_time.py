@@ -35,6 +35,7 @@ from tuner.costmodel.expert_constants import (
     EXCHANGE_SMS,
     EXPERT_BIAS_BYTES,
     EXPERT_HOST_SECONDS,
+    EXPERT_MODULE_SECONDS,
     EXPERT_PRODUCT_SECONDS,
     HYBRIDEP_SHARES,
     LAUNCH_SECONDS,
@@ -61,6 +62,7 @@ from tuner.costmodel.kernels import (
     beside_layers,
     cast_bytes,
     generation,
+    has_grace,
     host_pace,
     inner_speed,
     linear,
@@ -154,10 +156,20 @@ def _host(columns: Columns) -> Passes:
 
     A forward pass has two for each expert and a backward pass four; in fp8 and fp4 a kernel quantises the input of
     each pair of products and another one arranges its scales (Transformer Engine, pytorch/module/grouped_linear.py).
+    Beside them the modules of Megatron-Core and Transformer Engine run in Python. Published runs on Grace record some
+    as CUDA graphs even if their tables do not state it.
     """
+    in_python = terms_of(columns.workload).transformer_engine and not has_grace(columns.cluster.gpu)
+    modules = EXPERT_MODULE_SECONDS if in_python else (0.0, 0.0)
+    ahead, back = _launches(columns)
+    return EXPERT_HOST_SECONDS + modules[0] + ahead, EXPERT_HOST_SECONDS + modules[1] + back
+
+
+def _launches(columns: Columns) -> Passes:
+    """Return the host's launch time of the kernels of each expert."""
     launch = LAUNCH_SECONDS * local_experts(columns)
     more = 4 if columns.workload.is_quantized else 0
-    return EXPERT_HOST_SECONDS + (2 + more) * launch, EXPERT_HOST_SECONDS + (4 + more) * launch
+    return (2 + more) * launch, (4 + more) * launch
 
 
 def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatArray:
@@ -171,8 +183,7 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
     if experts_of(columns).capacity_factor:
         return np.zeros_like(products)
     pace = host_pace(columns.cluster.gpu, site)
-    launches = _host(columns)[0] - EXPERT_HOST_SECONDS
-    waits: FloatArray = EXPERT_HOST_SECONDS * pace + np.maximum(0.0, launches * pace - products)
+    waits: FloatArray = EXPERT_HOST_SECONDS * pace + np.maximum(0.0, _launches(columns)[0] * pace - products)
     return waits
 
 

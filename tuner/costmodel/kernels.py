@@ -131,7 +131,12 @@ def copies_flash_output(gpu: Gpu, workload: Workload) -> bool:
 
 def host_pace(gpu: Gpu, site: SiteFactors) -> float:
     """Return the time in which the host launches a kernel, over that of the hosts that its constants are from."""
-    return site.host * (GRACE_HOST_RATIO if gpu.name.startswith(_GRACE) else 1.0)
+    return site.host * (GRACE_HOST_RATIO if has_grace(gpu) else 1.0)
+
+
+def has_grace(gpu: Gpu) -> bool:
+    """Whether a GPU's host is NVIDIA's Grace."""
+    return gpu.name.startswith(_GRACE)
 
 
 def workspaces(gpu: Gpu, workload: Workload) -> float:
