@@ -89,6 +89,7 @@ OBSERVATIONS: dict[str, tuple[Observation, str]] = {
     "nodes examined": (states.NodesExamined(failed="n1"), "W R X E U L"),
     "end not checked": (states.EndChecked(answered=False), "W R X U U L"),
     "end checked": (states.EndChecked(answered=True), "W R X E E L"),
+    "end checked too early": (states.EndChecked(answered=True, final=False), "W R X U U L"),
     "allocation ended": (states.AllocationEnded(), "W R X E U L"),
     "restarted elsewhere": (states.RestartedElsewhere(failed_nodes="n1", now=200.0), "W W W W W W"),
     "empty note": (
@@ -273,7 +274,7 @@ def test_the_status_of_each_phase() -> None:
         "running": "RUNNING",
         "exited": "RUNNING",
         "ended": "ENDED",
-        "unsettled": "RUNNING",
+        "unsettled": "WAITING",
         "lost": "LOST",
     }
     silent = {name: next_state(state, states.ControllerQueried(answered=False)) for name, state in STATES.items()}

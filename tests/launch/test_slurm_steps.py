@@ -293,35 +293,46 @@ def test_a_step_of_a_killed_tuner_is_adopted(cluster: SlurmCluster, tmp_path: Pa
     assert len({note["tag"] for note in notes}) == 2
 
 
-HANGS_ONCE = """\
+FAILS_ONCE = """\
 if mkdir "$1/first"; then
-    while sleep 1; do echo still here; done
+    {first}
 fi
 exec "$2" -I "$3" good "$4" "$1/actor.json"
 """
-"""The first run hangs, but prints lines so that it does not count as hung; later runs succeed."""
+HANGS = "while sleep 1; do echo still here; done"
+"""The first run prints lines, so that it does not count as hung."""
+LOSES_ITS_DAEMON = (
+    "echo 'srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node 0' >&2; exit 1"
+)
+"""As a step ends whose slurmstepd has died before Slurm knows that the node has failed."""
 
 
 @pytest.mark.cluster
-def test_a_failed_node_is_excluded_and_the_trial_runs_elsewhere(cluster: SlurmCluster, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [HANGS, LOSES_ITS_DAEMON], ids=["hangs", "loses its daemon"])
+def test_a_failed_node_is_excluded_and_the_trial_runs_elsewhere(
+    cluster: SlurmCluster, tmp_path: Path, first: str
+) -> None:
     """A trial on a failed node runs again on another one; output and report name the node and the trial."""
-    script = tmp_path / "hangs-once.sh"
-    script.write_text(HANGS_ONCE)
+    script = tmp_path / "fails-once.sh"
+    script.write_text(FAILS_ONCE.format(first=first))
     command = f"/bin/bash {script} {tmp_path} {sys.executable} {ACTOR} {{iterations}}"
     given = ("--budget", "2", "--study", "s", "--command", command, "--set", "nodes=1")
     words = tuner(tmp_path, *given, site='gres = ""\ntasks = "nodes"\n')
-    process = subprocess.Popen(
-        words, env=inside(cluster, cluster.allocate()), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+    log = tmp_path / "stderr"
+    with log.open("w") as stderr:
+        process = subprocess.Popen(
+            words, env=inside(cluster, cluster.allocate()), stdout=subprocess.PIPE, stderr=stderr, text=True
+        )
     try:
         deadline = time.monotonic() + 60
-        while not (tmp_path / "first").exists():
-            assert time.monotonic() < deadline
+        while not (tmp_path / "first").exists() or (first != HANGS and "Slurm has not reported" not in log.read_text()):
+            assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.1)
         cluster.kill_node("n1")
-        out, said = process.communicate(timeout=180)
+        out, _ = process.communicate(timeout=180)
     finally:
         process.kill()
+    said = log.read_text()
     assert process.returncode == 0, said
     document = json.loads(out)
     assert "restarting after n1 failed" in said

@@ -239,6 +239,65 @@ def test_a_failed_job_with_unknown_nodes_is_over_once_cancelled(inside: Callable
     assert read_object(job.folder / "slurm.json")["settled"] is True
 
 
+def lost_its_daemon(made: Steps) -> tuple[Job, str]:
+    """Start a job whose step ends because its slurmstepd has died, while Slurm reports all nodes as healthy."""
+    job, handle = started(made)
+    made.alive.clear()
+    (job.folder / "stderr.log").write_text("srun: error: aborting, io error with slurmstepd on node 0\n")
+    write_object(
+        job.folder / "ended.json",
+        {"tag": job.tag, "job": "7", "restart": 0, "exit": 0, "ended": made.clock, "began": made.clock - 5.0},
+    )
+    made.commands.answers |= {"squeue": "n[1-4]", "scontrol": "n1\nn2\nn3\nn4", "sinfo": "n1|allocated|none"}
+    return job, handle
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_node_that_slurm_reports_late_as_failed_has_failed(killed: bool, inside: Callable[[], Steps]) -> None:
+    """A step that lost its node keeps its nodes until Slurm reports it, then runs elsewhere, also for a later tuner."""
+    made = inside()
+    job, handle = lost_its_daemon(made)
+    status = made.launcher.poll([handle])[handle]
+    assert (status.state, status.reason) == (
+        JobState.WAITING,
+        "a node seems to have failed; Slurm has not reported which",
+    )
+    made.clock += steps.NODE_REPORT_DELAY / 2
+    if killed:
+        made.launcher = made.launcher_again()
+        assert made.launcher.adopt(job, handle) == handle
+    made.launcher.submit(made.job())
+    assert [spawned["SLURM_JOB_NODELIST"] for spawned in made.spawned] == ["n1", "n2"]
+    assert made.launcher.poll([handle])[handle].state is JobState.WAITING
+    assert "settled" not in read_object(job.folder / "slurm.json")
+    made.commands.answers["sinfo"] = "n1|allocated*|none"
+    made.clock += steps.NODE_REPORT_DELAY / 4
+    assert made.launcher.poll([handle])[handle].reason == "restarting after n1 failed: starting"
+    assert [spawned["SLURM_JOB_NODELIST"] for spawned in made.spawned] == ["n1", "n2", "n3"]
+    assert list(made.launcher.excluded) == ["n1"]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+def test_a_node_that_slurm_never_reports_as_failed_is_used_again(cancelled: bool, inside: Callable[[], Steps]) -> None:
+    """A step has crashed once Slurm should have reported a failed node, or at once if it is cancelled."""
+    made = inside()
+    job, handle = lost_its_daemon(made)
+    assert made.launcher.poll([handle])[handle].state is JobState.WAITING
+    began = made.clock
+    if cancelled:
+        made.launcher.cancel(handle)
+        assert made.clock == began
+    else:
+        made.clock += steps.NODE_REPORT_DELAY
+    assert made.launcher.poll([handle])[handle].state is JobState.ENDED
+    result = made.launcher.collect(handle)
+    assert (result.outcome, result.reason) == (Outcome.CRASHED, "a node failed")
+    assert read_object(job.folder / "slurm.json")["settled"] is True
+    made.launcher.submit(made.job())
+    assert [spawned["SLURM_JOB_NODELIST"] for spawned in made.spawned] == ["n1", "n1"]
+    assert made.launcher.excluded == {}
+
+
 def test_waiting_ends_with_a_change_of_files_or_at_the_deadline(inside: Callable[[], Steps]) -> None:
     made = inside()
     job = made.job()

@@ -18,6 +18,7 @@ HOST_MEMORY: Final = "the host ran out of memory"
 KILLED: Final = "a rank was killed (SIGKILL): most often the host ran out of memory"
 NOT_A_NUMBER: Final = "the loss is not a number"
 DISK_FULL: Final = "the disk is full"
+NODE_FAILED: Final = "a node failed"
 NCCL: Final = "NCCL or gloo failed"
 
 OWN_SIGNALS: Final = {

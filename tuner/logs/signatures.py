@@ -12,7 +12,7 @@ from tuner.logs.death_signatures import DEATH_SIGNATURES
 from tuner.logs.device_signatures import DEVICE_SIGNATURES
 from tuner.logs.launch_signatures import LAUNCH_SIGNATURES
 from tuner.logs.network_signatures import NETWORK_SIGNATURES
-from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, LOST, NOT_A_NUMBER, REPORT, signature
+from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, LOST, NODE_FAILED, NOT_A_NUMBER, REPORT, signature
 
 _NOT_NUMBERS: Final = tuple(
     before + value for before in (": ", "= ", ":", "=", "'", '"', "-") for value in ("nan", "inf")
@@ -70,7 +70,7 @@ SIGNATURES: Final = (
         r"|has been marked dead because the detector has missed too many heartbeats"
         r"|terminated in response to imminent node shutdown",
         Outcome.CRASHED,
-        "a node failed",
+        NODE_FAILED,
         "Slurm, MPI, Ray, Kubernetes",
         "nothing: the node is excluded",
         words=(
@@ -84,7 +84,7 @@ SIGNATURES: Final = (
     signature(
         r"[Tt]he actor (?:is dead|died) because its node has died",
         Outcome.CRASHED,
-        "a node failed",
+        NODE_FAILED,
         "Ray",
         "nothing: the node is excluded",
         weight=LOST,

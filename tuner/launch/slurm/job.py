@@ -18,6 +18,7 @@ from tuner.launch.slurm.script import UNWRITABLE, job_name
 from tuner.launch.slurm.states import EndReport, Observation, ScriptExit, ScriptFiles, ScriptRun, SlurmState
 from tuner.launch.slurm.transitions import next_state, status_of
 from tuner.logs import StepPattern, StepSize
+from tuner.logs.signature import NODE_FAILED
 
 NOTE: Final = "slurm.json"
 """The file in a job's folder in which launchers record what its script cannot."""
@@ -206,8 +207,8 @@ _ENDS: Final = {
     "TIMEOUT": (Outcome.TIMED_OUT, "the job reached its time limit", "raise `time` in the site profile"),
     "DEADLINE": (Outcome.TIMED_OUT, "the job reached its deadline", "move the deadline, or shorten the job"),
     "PREEMPTED": (Outcome.PREEMPTED, "the job was preempted", "Slurm did not requeue it"),
-    "NODE_FAIL": (Outcome.CRASHED, "a node failed", "no further job is sent to that node"),
-    "BOOT_FAIL": (Outcome.CRASHED, "a node failed", "the node could not be booted"),
+    "NODE_FAIL": (Outcome.CRASHED, NODE_FAILED, "no further job is sent to that node"),
+    "BOOT_FAIL": (Outcome.CRASHED, NODE_FAILED, "the node could not be booted"),
 }
 
 

@@ -285,6 +285,8 @@ class EndChecked:
     """Slurm was queried whether the nodes of an ended step have failed."""
 
     answered: bool
+    final: bool = True
+    """Whether the answer will not change: Slurm may notice a failed node late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

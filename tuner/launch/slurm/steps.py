@@ -30,6 +30,7 @@ from tuner.launch.slurm.process import NODES, ScriptProcess
 from tuner.launch.slurm.script import job_name, step_script
 from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, SCRIPT, TrackerOptions, first_note
 from tuner.launch.slurm.transitions import EXIT_FILE_DELAY
+from tuner.logs.signature import NODE_FAILED
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,6 +40,10 @@ MAX_RERUNS: Final = 2
 
 KILL_DELAY: Final = 10.0
 """Seconds from SIGTERM to SIGKILL of a script."""
+
+NODE_REPORT_DELAY: Final = 240.0
+"""Seconds by which Slurm may report a failed node later than its step ends: by default Slurm checks every 100 s for
+nodes that have been silent for 100 s."""
 
 
 class SlurmStepLauncher(BaseSlurmLauncher):
@@ -207,7 +212,7 @@ class SlurmStepLauncher(BaseSlurmLauncher):
 
     def _update(self, tracked: TrackedJob, now: float, *, due: bool) -> None:
         """Observe a job's files and its script, and settle its outcome if it has ended."""
-        if not tracked.state.queue.reachable and not due:
+        if not due and (not tracked.state.queue.reachable or isinstance(tracked.state.phase, states.Unsettled)):
             return
         if not tracked.state.finished:
             alive = self._alive(tracked)
@@ -250,8 +255,10 @@ class SlurmStepLauncher(BaseSlurmLauncher):
         """Once a job has ended: rerun it on other nodes if its own have failed."""
         job, script, note = tracked.job, self._script(tracked), tracked.job.note()
         if not note.get("settled") and not tracked.state.cancel_reason and script is not None:
-            failed = result_of(job, tracked.state, on_host=self.on_host).outcome is not Outcome.MEASURED
-            if failed and self._reran(tracked, script):
+            result = result_of(job, tracked.state, on_host=self.on_host)
+            if result.outcome is not Outcome.MEASURED and self._reran(
+                tracked, script, node_failed=result.reason == NODE_FAILED
+            ):
                 return
             self._mark_settled(tracked)
         self._settled.add(job.tag)
@@ -260,19 +267,23 @@ class SlurmStepLauncher(BaseSlurmLauncher):
         tracked.job.record({"settled": True})
         self._settled.add(tracked.job.tag)
 
-    def _reran(self, tracked: TrackedJob, script: ScriptProcess) -> bool:
+    def _reran(self, tracked: TrackedJob, script: ScriptProcess, *, node_failed: bool) -> bool:
         """Rerun a job whose nodes have failed; return whether its end is not settled, because of this or a missing
-        answer."""
+        answer, or because by its log a node failed that Slurm does not report yet."""
         job, state = tracked.job, tracked.state
         allocated = self._queue.nodes_of(job.id)
         failed = self._queue.failed_among(",".join(script.nodes)) if script.nodes else {}
         if allocated is None or failed is None:
             self._observe(tracked, states.EndChecked(answered=False))
             return True
-        self._observe(tracked, states.EndChecked(answered=True))
         if allocated:
             gone = [name for name in script.nodes if name not in {*allocated, *failed}]
             failed |= dict.fromkeys(gone, "no longer in its allocation")
+        recent = state.exit is not None and self.now() < state.exit.ended + NODE_REPORT_DELAY
+        unreported = bool(node_failed and allocated and not failed and recent)
+        self._observe(tracked, states.EndChecked(answered=True, final=not unreported))
+        if unreported:
+            return True
         self._tracker.exclude(failed)
         if failed and state.last_requeued + 1 < MAX_RERUNS and allocated and job.id == self._allocation.number:
             self._observe(tracked, states.RestartedElsewhere(failed_nodes=", ".join(failed), now=self.now()))

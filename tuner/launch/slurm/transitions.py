@@ -89,8 +89,8 @@ def next_state(state: SlurmState, observation: Observation) -> SlurmState:
             return _with_report(state, replace(state.report, exit_code=code))
         case NodesExamined(failed=failed):
             return replace(state, suspect_nodes="", failed_nodes=state.failed_nodes if state.over else failed)
-        case EndChecked(answered=answered):
-            return _after_end_check(state, answered=answered)
+        case EndChecked():
+            return _after_end_check(state, observation)
         case AllocationEnded() if isinstance(state.phase, Ended):
             return _with_report(state, replace(state.report or EndReport(state=""), state=ALLOCATION_ENDED))
         case RestartedElsewhere(failed_nodes=failed, now=now):
@@ -175,13 +175,13 @@ def _after_cancel(state: SlurmState, row: QueuedJob | None, files: ScriptFiles) 
     return _reported(_in_queue(state, row=row), row.state, row.reason, files.now)
 
 
-def _after_end_check(state: SlurmState, *, answered: bool) -> SlurmState:
-    phase = state.phase
-    if answered and isinstance(phase, Unsettled):
+def _after_end_check(state: SlurmState, check: EndChecked) -> SlurmState:
+    phase, settled = state.phase, check.answered and check.final
+    if settled and isinstance(phase, Unsettled):
         phase = phase.ended
-    elif not answered and isinstance(phase, Ended):
+    elif not settled and isinstance(phase, Ended):
         phase = Unsettled(ended=phase)
-    return _in_queue(replace(state, phase=phase), reachable=answered)
+    return _in_queue(replace(state, phase=phase), reachable=check.answered)
 
 
 def _after_note(state: SlurmState, note: NoteRead) -> SlurmState:
@@ -239,6 +239,8 @@ def status_of(state: SlurmState, log: LogProgress, now: float) -> JobStatus:
         return JobStatus(state=job_state, began=began, iterations=log.iterations, number=log.number)
     if not state.queue.reachable:
         return JobStatus(state=JobState.UNKNOWN, reason="Slurm does not answer")
+    if isinstance(state.phase, Unsettled):
+        return JobStatus(state=JobState.WAITING, reason="a node seems to have failed; Slurm has not reported which")
     runs_in_queue = row is not None and row.job_state is JobState.RUNNING
     if began is None or (row is not None and row.suspended):
         return JobStatus(state=JobState.WAITING, reason="starting" if runs_in_queue else _why_it_waits(state))
