@@ -42,17 +42,17 @@ def test_what_is_measured_is_what_the_corpus_has() -> None:
         (
             "MI355X-288GB",
             "megatron-core",
-            "not validated: tuner has no measurements for MI355X, so intervals are wider",
+            "not validated: tuner has no measurements of several GPUs for MI355X, so intervals are wider",
         ),
         (
             "A100-80GB-SXM",
             "deepspeed",
-            "not validated: tuner has no measurements for deepspeed, so intervals are wider",
+            "not validated: tuner has no measurements of several GPUs for deepspeed, so intervals are wider",
         ),
         (
             "MI355X-288GB",
             "deepspeed",
-            "not validated: tuner has no measurements for MI355X or deepspeed, so intervals are wider",
+            "not validated: tuner has no measurements of several GPUs for MI355X or deepspeed, so intervals are wider",
         ),
     ],
 )

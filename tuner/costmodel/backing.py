@@ -13,7 +13,8 @@ MEASURED_GPUS: Final = ("A100", "V100", "H100", "H200", "B200", "B300", "GB200",
 """GPUs with timed training runs on several of them in corpus/, by the first word of their names in the catalog."""
 
 MEASURED_FRAMEWORKS: Final[tuple[Framework, ...]] = ("megatron-core", "megatron-deepspeed", "fsdp2", "torchtitan")
-"""Frameworks with timed training runs on several GPUs in corpus/; BLOOM's tables and those before it are Megatron-DeepSpeed's."""
+"""Frameworks with timed training runs on several GPUs in corpus/; BLOOM's tables and those before it are
+Megatron-DeepSpeed's."""
 
 
 def unmeasured(workload: Workload, cluster: Cluster) -> str:
@@ -24,7 +25,7 @@ def unmeasured(workload: Workload, cluster: Cluster) -> str:
         missing.append(workload.framework)
     if not missing:
         return ""
-    return f"not validated: tuner has no measurements for {' or '.join(missing)}, so intervals are wider"
+    return f"not validated: tuner has no measurements of several GPUs for {' or '.join(missing)}, so intervals are wider"
 
 
 def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster) -> str:
