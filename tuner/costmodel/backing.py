@@ -25,7 +25,8 @@ def unmeasured(workload: Workload, cluster: Cluster) -> str:
         missing.append(workload.framework)
     if not missing:
         return ""
-    return f"not validated: tuner has no measurements of several GPUs for {' or '.join(missing)}, so intervals are wider"
+    names = " or ".join(missing)
+    return f"not validated: tuner has no measurements of several GPUs for {names}, so intervals are wider"
 
 
 def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster) -> str:
