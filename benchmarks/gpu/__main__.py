@@ -22,13 +22,18 @@ repeated unless `--retry` is given. Without a GPU, or with `--tiny`, every stage
 
 For a machine without a network and with a limit of ten minutes per command, collect the packages that it lacks:
 
-    python -m benchmarks.wheels build/wheels --also megatron-core==0.16.1 --present torch numpy pandas matplotlib ...
+    python -m benchmarks.wheels build/wheels --also megatron-core==0.19.2 --present torch numpy pandas matplotlib ...
 
 copy them with the checkout, unpack them there (a wheel is a zip file) and run this until nothing is left:
 
     for wheel in build/wheels/*.whl; do python3 -m zipfile -e $wheel build/site; done
     export PYTHONPATH=$PWD/build/site
     timeout 585 python3 -m benchmarks.gpu all -o build/gpu --seconds 555
+
+The stage `megatron` needs Transformer Engine, whose extension of PyTorch is built from source: with `nvidia-cuda-nvcc`,
+`nvidia-cuda-crt`, `nvidia-nvvm` and the machine's PyTorch in an environment of the same Python, on any machine, for one GPU
+(`NVTE_CUDA_ARCHS=90 pip wheel --no-build-isolation transformer-engine-torch`). DeepSpeed's Adam can be built likewise
+(`DS_ACCELERATOR=cuda DS_BUILD_FUSED_ADAM=1 TORCH_CUDA_ARCH_LIST=9.0`), which saves a minute there.
 
 `table` and `blind` need only `build/gpu/results.jsonl`, on any machine.
 """
