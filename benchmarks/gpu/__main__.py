@@ -30,8 +30,8 @@ copy them with the checkout, unpack them there (a wheel is a zip file) and run t
     export PYTHONPATH=$PWD/build/site
     timeout 585 python3 -m benchmarks.gpu all -o build/gpu --seconds 555
 
-The stage `megatron` needs Transformer Engine, whose extension of PyTorch is built from source: with `nvidia-cuda-nvcc`,
-`nvidia-cuda-crt`, `nvidia-nvvm` and the machine's PyTorch in an environment of the same Python, on any machine, for one GPU
+The stage `megatron` needs Transformer Engine, whose extension of PyTorch is built from source, on any machine with the
+same Python, the same PyTorch, `nvidia-cuda-nvcc`, `nvidia-cuda-crt` and `nvidia-nvvm`
 (`NVTE_CUDA_ARCHS=90 pip wheel --no-build-isolation transformer-engine-torch`). DeepSpeed's Adam can be built likewise
 (`DS_ACCELERATOR=cuda DS_BUILD_FUSED_ADAM=1 TORCH_CUDA_ARCH_LIST=9.0`), which saves a minute there.
 
