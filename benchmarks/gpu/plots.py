@@ -17,7 +17,7 @@ EXTRA: Final = ("allocated_gib", "reserved_gib", "smi_gib", "sec_iterations")
 ACROSS: Final = 3
 """Plots of memory beside each other."""
 LADDER: Final = 4
-"""Minimum number of different micro batches of a plotted ladder."""
+"""Minimum number of different micro-batches of a plotted ladder."""
 CLASSES: Final = {
     "dense": "dense, ZeRO 0 to 2",
     "small": "dense, micro-batch of 1 or 2",
@@ -26,7 +26,7 @@ CLASSES: Final = {
     "megatron": "Megatron-Core, dense",
     "megatron-experts": "Megatron-Core, mixture of experts",
 }
-"""What the rows of a plot are told apart by, with its label."""
+"""The kinds of rows that a plot distinguishes, with their labels."""
 LOOKS: Final = (
     ("#0072B2", "o"),
     ("#56B4E9", "o"),
@@ -41,7 +41,7 @@ SMALL: Final = 2
 
 
 def plot(evaluation: Evaluation, folder: Path) -> None:
-    """Plot estimate against measurement, and memory against micro batch."""
+    """Plot estimate against measurement, and memory against micro-batch."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""The stages `rows`, `moe` and `megatron`: jobs of the shipped worker, each of which becomes a row of the table.
+"""The stages `rows` and `moe`, of the shipped worker, and `megatron`: each job becomes a row of the table.
 
 Most rows run in one shared process (`benchmarks.gpu.worker`), because starting a job takes longer than its iterations.
 Ten rows are run three times; for some of them the third run is a separate job under the product's launcher, so that
@@ -37,9 +37,8 @@ def row_items(context: Context) -> list[Item]:
     shared = context.runner.shared
     made = [_item(each, shared) for each in kept]
     made += [_item(each, shared, "-second") for each in again]
-    made += [_item(each, shared, "-third") for each in again[ALONE:]] + [
-        _alone(each, context) for each in again[:ALONE]
-    ]
+    made += [_item(each, shared, "-third") for each in again[ALONE:]]
+    made += [_alone(each, context) for each in again[:ALONE]]
     return made + [_item(each, shared, seconds=OFFLOAD_SECONDS) for each in offloaded]
 
 

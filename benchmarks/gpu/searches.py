@@ -72,9 +72,7 @@ FAULT_SECONDS: Final = {"oom": 12.0, "hang": 50.0, "illegal": 20.0}
 
 def search_items(context: Context) -> list[Item]:
     """Return the items of the stage: first the scans, because every search is compared with one."""
-    runner, folder = context.runner, context.results.folder
-    model = folder / "1b.json"
-    write_object(model, CONFIG | (TINY if context.tiny else {}))
+    runner, model = context.runner, model_file(context)
     space = searched(model, context.planner.gpu, tiny=context.tiny)
 
     def scanned(row: PlannedRow) -> Entry:
@@ -99,9 +97,15 @@ def search_items(context: Context) -> list[Item]:
 
 def fault_items(context: Context) -> list[Item]:
     """Return the items of the stage `faults`."""
-    model = context.results.folder / "1b.json"
-    write_object(model, CONFIG | (TINY if context.tiny else {}))
+    model = model_file(context)
     return [Item(f"fault-{how}", FAULT_SECONDS[how], partial(fault, context, model, how)) for how in FAULTS]
+
+
+def model_file(context: Context) -> Path:
+    """Write the description of the model that is searched; return its path."""
+    path = context.results.folder / "1b.json"
+    write_object(path, CONFIG | (TINY if context.tiny else {}))
+    return path
 
 
 def searched(model: Path, gpu: str, *, tiny: bool) -> Space:

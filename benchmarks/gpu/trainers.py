@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.gpu.process import ROOT, python_path
-from benchmarks.gpu.searches import BATCH, CONFIG, TINY, described, tuner
+from benchmarks.gpu.searches import BATCH, described, model_file, tuner
 from benchmarks.gpu.stage import Context, Entry, Item
 from tuner.core.atomic_write import write_object
 
@@ -47,9 +47,8 @@ def export(context: Context) -> Entry:
     """Export the winner of the stage `searches`, run the exported script, and measure its log."""
     folder, runs = context.results.folder / "export", context.results.folder / "runs"
     if not (runs / "1b").is_dir():  # the searches ran on another machine, or not yet
-        write_object(context.results.folder / "1b.json", CONFIG | (TINY if context.tiny else {}))
         one = ("--set", "zero=1", "--set", "recompute=none", "--set", "micro_batch=8", "--set", "cp=1")
-        model = described(context.results.folder / "1b.json", context)
+        model = described(model_file(context), context)
         tuner(context, "optimize", *model, "--study", "1b", "--budget", "1", "--sampler", "grid", *one, limit=120.0)
     words = ["export", "1b", "--format", "torchrun", "--runs", str(runs), "-o", str(folder)]
     done = _run(context, [sys.executable, "-m", "tuner", *words], "export.log", 60.0)
