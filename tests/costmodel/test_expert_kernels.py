@@ -15,7 +15,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Framework, Precision, Stack, Topology
 from tuner.core.experts import Experts
 from tuner.costmodel.calibration import Calibration
-from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, NODE_LATENCY_RATIO, SWIGLU_BYTES
+from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, HOST_SECONDS, NODE_LATENCY_RATIO, SWIGLU_BYTES
 from tuner.costmodel.estimate import memory_deviation, own_memory_deviation
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
@@ -23,13 +23,14 @@ from tuner.costmodel.expert_constants import (
     EXCHANGE_SECONDS,
     EXPERT_HOST_SECONDS,
     EXPERT_MEMORY_DEVIATION,
+    EXPERT_MODULE_SECONDS,
     EXPERT_PRODUCT_SECONDS,
     LAUNCH_SECONDS,
     ROUTER_BYTES,
     ROUTER_CAST_BYTES,
     WEIGHTED_BYTES,
 )
-from tuner.costmodel.expert_time import ExpertLayer, _experts, _waits, expert_layer_seconds
+from tuner.costmodel.expert_time import ExpertLayer, _experts, _host, _waits, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, inner_speed, linear, product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
@@ -251,6 +252,16 @@ def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> 
     assert layer(ep=8, micro_batch=4, stack=Stack(cuda_graph="full")).launch[0] == 0
     again = layer(ep=8, micro_batch=4, recompute="full")
     assert again.recompute[0] > again.launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+
+
+def test_a_short_pass_waits_for_the_modules_that_run_in_python() -> None:
+    """Under Megatron-Core on an x86 host, modules add 4 ms of host time to a layer; other frameworks have others."""
+    short = replace(QWEN3_30B, seq=64)
+    core, other = (_host(columns(model=short, framework=framework)) for framework in FRAMEWORKS)
+    assert [ours - theirs for ours, theirs in zip(core, other, strict=True)] == pytest.approx(EXPERT_MODULE_SECONDS)
+    assert _host(columns("GB200-192GB", model=short)) == other
+    waits = layer(model=short).launch[0]
+    assert layer(model=short, framework="fsdp2").launch[0] < waits < sum(core) + sum(HOST_SECONDS)
 
 
 def test_products_wait_for_their_launches_expert_by_expert() -> None:
