@@ -29,7 +29,6 @@ from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     ATTENTION_BACKWARD_RATES,
-    ATTENTION_BACKWARD_RATIO,
     ATTENTION_PEAK,
     ATTENTION_RATES,
     CAST_DIRECTIONS,
@@ -193,8 +192,7 @@ def flash_rates(gpu: Gpu, workload: Workload, site: SiteFactors, seq: float) -> 
     sustained = SUSTAINED_PRODUCT_SHARE * site.attention * clock
     speed, speed_back = _cudnn_speeds(known, terms.cudnn) if kernel == "cudnn" else (1.0, 1.0)
     forward = _at_length(ATTENTION_RATES[known, kernel], seq) * sustained
-    rates = ATTENTION_BACKWARD_RATES.get((known, kernel))
-    back = forward * ATTENTION_BACKWARD_RATIO if rates is None else _at_length(rates, seq) * sustained
+    back = _at_length(ATTENTION_BACKWARD_RATES[known, kernel], seq) * sustained
     return speed * forward, speed_back * back
 
 

@@ -79,15 +79,16 @@ GENERATIONS: Final = _constant(
 ATTENTION_RATES: Final = _constant(
     "ATTENTION_RATES",
     {
-        ("hopper", "flash2"): (191e12, 260e12, 298e12, 319e12, 333e12, 335e12),
+        ("hopper", "flash2"): (191e12, 267e12, 299e12, 325e12, 329e12, 341e12, 345e12),
         ("hopper", "cudnn"): (315e12, 410e12, 484e12, 591e12, 644e12, 673e12),
         ("blackwell", "flash2"): (163e12, 255e12, 336e12, 387e12, 414e12, 430e12),
         ("blackwell", "cudnn"): (408e12, 733e12, 1022e12, 1297e12, 1563e12, 1646e12),
         ("blackwell-ultra", "flash2"): (163e12, 255e12, 336e12, 387e12, 414e12, 430e12),
         ("blackwell-ultra", "cudnn"): (408e12, 733e12, 1265e12, 1679e12, 1927e12, 1998e12),
     },
-    "FLOP/s of the causal half, forward, at 512, 1k, 2k, 4k, 8k and 16k tokens",
-    "causal, head size 128; H100: FlashAttention-3 (arXiv 2407.08608), figure 5, and of cuDNN from 2k on the H200 with "
+    "FLOP/s of the causal half, forward, at 512, 1k, 2k, 4k, 8k, 16k and 32k tokens as far as known",
+    "causal, head size 128; H100 at 512, of cuDNN up to 1k: FlashAttention-3 (arXiv 2407.08608), figure 5; H200 with "
+    "FlashAttention-2, measured with PyTorch 2.11 (benchmarks/gpu/h200.jsonl), and from 2k on with cuDNN "
     "9.19.1 (NVIDIA/cudnn-frontend, benchmark/sdpa_benchmark_training, llama3.1 at df73764); GB200 and GB300: the same "
     "with cuDNN 9.18.1 (at 9072c4e and b8c0656); up to 1k, and for FlashAttention-2, the GB200 with cuDNN 9.17 and "
     "PyTorch (at d48a60e)",
@@ -97,6 +98,7 @@ ATTENTION_RATES: Final = _constant(
 ATTENTION_BACKWARD_RATES: Final = _constant(
     "ATTENTION_BACKWARD_RATES",
     {
+        ("hopper", "flash2"): (119e12, 169e12, 214e12, 248e12, 276e12, 301e12, 316e12),
         ("hopper", "cudnn"): (241e12, 313e12, 370e12, 474e12, 541e12, 579e12),
         ("blackwell", "flash2"): (146e12, 207e12, 268e12, 311e12, 338e12, 352e12),
         ("blackwell", "cudnn"): (329e12, 527e12, 824e12, 1105e12, 1279e12, 1371e12),
@@ -104,9 +106,10 @@ ATTENTION_BACKWARD_RATES: Final = _constant(
         ("blackwell-ultra", "cudnn"): (329e12, 527e12, 900e12, 1198e12, 1391e12, 1494e12),
     },
     "FLOP/s of the causal half, backward, at the same numbers of tokens",
-    "as ATTENTION_RATES; cuDNN on Hopper up to 1k in proportion to the forward pass",
+    "as ATTENTION_RATES; on Hopper cuDNN up to 1k in proportion to the forward pass, and FlashAttention-2 at 512 in "
+    "proportion to the GB200's",
 )
-"""The same of the backward pass; FlashAttention-2's on Hopper is `ATTENTION_BACKWARD_RATIO` of the forward pass."""
+"""The same of the backward pass."""
 
 EARLIER_CUDNN_SPEEDS: Final = _constant(
     "EARLIER_CUDNN_SPEEDS",
@@ -195,14 +198,6 @@ GROUPED_PRODUCT_STREAMS: Final = _constant(
     "GROUPED_PRODUCT_STREAMS", 4, "streams", "NVIDIA/TransformerEngine, pytorch/module/base.py: _multi_stream_cublas"
 )
 """Streams on which grouped products of experts run, each with a workspace."""
-
-ATTENTION_BACKWARD_RATIO: Final = _constant(
-    "ATTENTION_BACKWARD_RATIO",
-    518 / 600,
-    "relative to the forward pass",
-    "FlashAttention-3 (arXiv 2407.08608), figures 5 and 6, cuDNN at head size 128 and 8k tokens",
-)
-"""Rate of FlashAttention-2's backward pass on Hopper."""
 
 FP8_ACHIEVABLE: Final = _constant(
     "FP8_ACHIEVABLE",
