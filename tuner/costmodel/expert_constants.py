@@ -35,8 +35,8 @@ EXPERT_MODULE_SECONDS: Final = _constant(
     "EXPERT_MODULE_SECONDS",
     (1.6e-3, 2.4e-3),
     "seconds, forward and backward",
-    "measured on one H200: a layer of Qwen3-30B with 16 experts takes 16 ms of a host that launches dense layers 2.3 "
-    "times as slowly as HOST_SECONDS, so about 7 ms, of which 2.7 are counted elsewhere; two fifths forward",
+    "measured on one H200: a layer of Qwen3-30B with 16 experts takes 16 ms of a host that launches dense layers 1.5 "
+    "to 2.4 times as slowly as HOST_SECONDS, so 7 ms or more, of which 2.7 are counted elsewhere; two fifths forward",
 )
 """Host time of an x86 host in the Python modules of a layer with experts."""
 
