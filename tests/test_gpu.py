@@ -283,7 +283,7 @@ def test_wheels_are_those_that_jobs_need_and_the_machine_lacks() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("stage", ["rates", "moe", "searches", "trainers"])
+@pytest.mark.parametrize("stage", ["rates", "moe", "megatron", "searches", "faults", "trainers"])
 def test_a_stage_runs_on_a_cpu(stage: str, tmp_path: Path) -> None:
     pytest.importorskip("deepspeed")
     while gpu.main([stage, "-o", str(tmp_path), "--tiny", "--seconds", "600"]) == gpu.UNFINISHED:
