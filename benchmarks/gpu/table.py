@@ -101,8 +101,8 @@ def blind(results: Results, folder: Path) -> dict[str, Any]:
     found["repeats"] = repeats(results)
     found["searches"] = findings(results)
     (folder / "blind.json").write_text(json.dumps(found, indent=1) + "\n")
-    _print(found)
     plot(evaluation, folder)
+    _print(found)
     return found
 
 
