@@ -59,6 +59,7 @@ from benchmarks.gpu.searches import fault_items, search_items
 from benchmarks.gpu.stage import Context, Item, missing, run_items
 from benchmarks.gpu.table import TABLE, blind, write_table
 from benchmarks.gpu.trainers import trainer_items
+from tuner.core.errors import TunerError
 from tuner.launch.extensions import own_folder
 from tuner.launch.machine import catalog_name, this_machine
 
@@ -157,4 +158,7 @@ def _amount(items: Sequence[Item]) -> str:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    try:
+        raise SystemExit(main())
+    except TunerError as error:
+        raise SystemExit(str(error)) from None
