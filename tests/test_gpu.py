@@ -153,6 +153,20 @@ def test_items_run_once_and_a_failure_is_a_result(tmp_path: Path) -> None:
     assert [each.name for each in missing("s", items, again.results)] == ["b"]
 
 
+def test_a_result_is_found_by_the_name_of_its_item(tmp_path: Path) -> None:
+    Results.open(tmp_path).add("rates", "machine", {"name": "NVIDIA H200", "stage": "other"})
+    assert Results.open(tmp_path).find("rates", "machine")
+
+
+def test_a_stage_is_left_after_three_failures_in_a_row(tmp_path: Path) -> None:
+    """The time of a GPU is short, and whatever fails three times will fail again."""
+    outcomes = ["FAIL", "FAIL", "OK", "FAIL", "FAIL", "FAIL", "OK"]
+    items = [Item(str(number), 0.0, lambda status=status: {"status": status}) for number, status in enumerate(outcomes)]  # type: ignore[misc]
+    one = context(tmp_path)
+    assert run_items("rows", items, one) == 1
+    assert [each["status"] for each in one.results.of("rows")] == outcomes[:-1]
+
+
 def test_an_item_that_would_not_end_in_time_is_left(tmp_path: Path) -> None:
     """An item that would not end in time is skipped, and a shorter one after it still runs."""
     given = context(tmp_path, seconds=20)

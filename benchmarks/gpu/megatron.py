@@ -9,9 +9,6 @@ from __future__ import annotations
 
 import gc
 import importlib.util
-import json
-import os
-import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -21,23 +18,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.gpu.worker import memory, output_to, own_rank
+from benchmarks.gpu.worker import answer_lines, memory, own_rank
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Topology, Workload
 
 PACKAGES: Final = ("megatron-core", "transformer-engine", "torch")
-
-
-def main() -> int:
-    """Train the assignment on each line of stdin until stdin ends."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    own_rank()
-    for line in sys.stdin:
-        path = Path(line.strip())
-        with output_to(path.parent):
-            answer = run(path)
-        answers.write(json.dumps(answer) + "\n")
-    return 0
 
 
 def run(path: Path) -> dict[str, Any]:
@@ -209,7 +194,9 @@ def built(workload: Workload, topology: Topology) -> tuple[Any, Any]:
     model = workload.model
     values = settings(workload, topology)
     config = (MLATransformerConfig if model.latent else TransformerConfig)(**values)
-    spec = get_gpt_decoder_block_spec(config, use_transformer_engine=_has_transformer_engine())
+    spec = get_gpt_decoder_block_spec(
+        config, use_transformer_engine=importlib.util.find_spec("transformer_engine") is not None
+    )
     made = GPTModel(
         config=config,
         transformer_layer_spec=spec,
@@ -288,11 +275,6 @@ def settings(workload: Workload, topology: Topology) -> dict[str, Any]:
     return values
 
 
-def _has_transformer_engine() -> bool:
-    return importlib.util.find_spec("transformer_engine") is not None
-
-
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    os._exit(code)
+    own_rank()
+    answer_lines(run)

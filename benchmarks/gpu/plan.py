@@ -9,7 +9,7 @@ table can describe.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final
 
@@ -40,9 +40,6 @@ REPEATED: Final = 10
 SOURCE: Final = "tuner, benchmarks/gpu"
 
 
-COST_MODEL: Final = CostModel()
-
-
 @dataclass(frozen=True)
 class PlannedRow:
     """One row to measure."""
@@ -63,7 +60,7 @@ class PlannedRow:
     @cached_property
     def estimate(self) -> tuple[float, bool]:
         """Estimated seconds of an iteration, and whether the row is expected to fit in memory."""
-        scores = COST_MODEL.score(Columns.of([self.topology], self.workload, self.cluster))
+        scores = CostModel().score(Columns.of([self.topology], self.workload, self.cluster))
         return float(scores.seconds[0]), bool(scores.fits[0])
 
     @property
@@ -139,12 +136,13 @@ class Planner:
 
     def row(self, model: Model, micro_batch: int, microbatches: int = 2, **changes: Any) -> PlannedRow:
         """Return the row of a model and a batch; `changes` are fields of the topology or of the workload."""
-        asked: dict[str, Any] = {"precision": "bf16", "attention": "flash2", "fused_norms": True, "zero": 1}
+        asked: dict[str, Any] = {"framework": "deepspeed", "precision": "bf16", "attention": "flash2", "zero": 1}
         asked |= {"recompute": "none", **changes}
-        own = {name: asked.pop(name) for name in ("precision", "attention", "fused_norms")}
-        workload = Workload(model=model, global_batch=micro_batch * microbatches, framework="deepspeed", **own)
+        own = {each.name: asked.pop(each.name) for each in fields(Workload) if each.name in asked}
+        workload = Workload(model=model, global_batch=micro_batch * microbatches, **own)
         topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=micro_batch, **asked)
-        return PlannedRow(f"{self.name}-worker", workload, topology, self.cluster)
+        program = "worker" if workload.framework == "deepspeed" else "megatron"
+        return PlannedRow(f"{self.name}-{program}", workload, topology, self.cluster)
 
     @property
     def cluster(self) -> Cluster:
@@ -215,19 +213,8 @@ class Planner:
         return unique(made)
 
     def megatron(self, model: Model, micro_batch: int, microbatches: int = 4, **changes: Any) -> PlannedRow:
-        """Return the row of a model under Megatron-Core; `changes` are fields of the topology or of the workload."""
-        of_workload = {"precision": "bf16", "precision_recipe": None, "stack": None}
-        own = {name: changes.pop(name, usual) for name, usual in of_workload.items()}
-        workload = Workload(
-            model=model,
-            global_batch=micro_batch * microbatches,
-            framework="megatron-core",
-            attention="flash2",
-            **own,
-        )
-        asked: dict[str, Any] = {"zero": 1, "recompute": "none", **changes}
-        topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=micro_batch, **asked)
-        return PlannedRow(f"{self.name}-megatron", workload, topology, self.cluster)
+        """Return the row of a model under Megatron-Core."""
+        return self.row(model, micro_batch, microbatches, framework="megatron-core", **changes)
 
     def megatron_rows(self) -> list[PlannedRow]:
         """Return the rows of Megatron-Core: layers of published models, in bf16 and with FP8's recipes.

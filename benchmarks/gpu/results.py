@@ -38,7 +38,8 @@ class Results:
 
     def add(self, stage: str, name: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         """Append one result to the file, flush it to disk, and return it."""
-        made = {"stage": stage, "name": name, **entry, "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())}
+        at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        made = {**entry, "stage": stage, "name": name, "at": at}  # whatever an entry calls itself
         with (self.folder / FILE).open("a") as file:
             file.write(json.dumps(made) + "\n")
             file.flush()

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,15 +28,17 @@ from tuner.core.assignment import Assignment
 from tuner.core.errors import TunerError
 
 
-def main() -> int:
-    """Train the assignment on each line of stdin until stdin ends."""
+def answer_lines(run: Callable[[Path], dict[str, Any]]) -> None:
+    """Run the assignment on each line of stdin until stdin ends, and answer each with a line of JSON."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     for line in sys.stdin:
         path = Path(line.strip())
         with output_to(path.parent):
             answer = run(path)
         answers.write(json.dumps(answer) + "\n")
-    return 0
+    sys.stdout.flush()
+    # A regular exit would spend seconds on torch's cleanup.
+    os._exit(0)
 
 
 def run(path: Path) -> dict[str, Any]:
@@ -144,7 +146,4 @@ def output_to(folder: Path) -> Iterator[None]:
 
 
 if __name__ == "__main__":
-    code = main()
-    sys.stdout.flush()
-    # A regular exit would spend seconds on torch's cleanup.
-    os._exit(code)
+    answer_lines(run)

@@ -258,7 +258,7 @@ def test_a_short_pass_waits_for_the_modules_that_run_in_python() -> None:
     """Under Megatron-Core on an x86 host, modules add 4 ms of host time to a layer; other frameworks have others."""
     short = replace(QWEN3_30B, seq=64)
     core, other = (_host(columns(model=short, framework=framework)) for framework in FRAMEWORKS)
-    assert [ours - theirs for ours, theirs in zip(core, other, strict=True)] == pytest.approx(EXPERT_MODULE_SECONDS)
+    assert [more - less for more, less in zip(core, other, strict=True)] == pytest.approx(EXPERT_MODULE_SECONDS)
     assert _host(columns("GB200-192GB", model=short)) == other
     waits = layer(model=short).launch[0]
     assert layer(model=short, framework="fsdp2").launch[0] < waits < sum(core) + sum(HOST_SECONDS)
