@@ -34,6 +34,8 @@ STACK = Stack(
     unsharded_gradients=False,
     precision_aware_optimizer=False,
     fused_permutation=False,
+    compiled=True,
+    early_stop=False,
 )
 
 

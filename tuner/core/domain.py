@@ -188,6 +188,10 @@ class Stack:
     under PyTorch's FSDP one that keeps both in their precision."""
     loss_chunks: int | None = None
     """Parts of a microbatch's tokens whose logits exist one after another."""
+    compiled: bool | None = None
+    """Whether torch.compile fuses what is element-wise in each layer."""
+    early_stop: bool | None = None
+    """Whether PyTorch's checkpoint stops computing a layer again as soon as the backward pass has what it needs."""
     unsharded_gradients: bool | None = None
     """Whether whole gradients are added up until the last microbatch's are reduced, under PyTorch's FSDP."""
     precision_aware_optimizer: bool | None = None

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Workload
 from tuner.core.recompute import FULL
 from tuner.costmodel.constants import (
     DROPOUT_MASK_BYTES,
@@ -23,6 +24,7 @@ from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, shared_ffn
 from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
 from tuner.costmodel.matrices import attention_widths
+from tuner.costmodel.stack_constants import COMPILED_MLP_COPIES
 from tuner.costmodel.stages import Stages
 
 
@@ -98,7 +100,13 @@ def _mlp_copies(columns: Columns) -> float:
     workload = columns.workload
     if terms_of(workload).transformer_engine:  # inputs of the activation, and its output for the product behind it
         return (2.0 if workload.model.gated_mlp else 1.0) + saved_bytes(workload) / size_of(workload)
-    return GATED_MLP_COPIES if workload.model.gated_mlp else 2.0
+    return gated_copies(workload, GATED_MLP_COPIES) if workload.model.gated_mlp else 2.0
+
+
+def gated_copies(workload: Workload, eager: float) -> float:
+    """Return how many values of its width PyTorch's own gated MLP keeps for each token, given those without a
+    compiler."""
+    return COMPILED_MLP_COPIES if terms_of(workload).compiled else eager
 
 
 def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:

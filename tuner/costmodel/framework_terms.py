@@ -48,6 +48,9 @@ class FrameworkTerms:
     """Whether the products of the weights' gradients add to those of earlier microbatches."""
     fused_elementwise: bool = False
     """Whether SwiGLU and rotary embeddings are one kernel each."""
+    compiled: bool = False
+    """Whether torch.compile fuses what is element-wise in each layer, norms and sums included, and repeats it in the
+    backward pass instead of storing it."""
     transformer_engine: bool = False
     """Whether layers and attention are NVIDIA's Transformer Engine, whose attention is cuDNN's from Hopper on."""
     cudnn: str | None = None
@@ -64,6 +67,8 @@ class FrameworkTerms:
     """Whether each tensor parallel rank has the whole embedding."""
     saved_products: bool = False
     """Whether selective recomputation saves every second product's output, instead of all but attention's scores."""
+    early_stop: bool = False
+    """Whether the recomputation of a layer stops before its last product, whose output nothing behind it stores."""
     unsharded_gradients: bool = False
     """Whether whole gradients are added up until the last microbatch's are reduced."""
     torch_adam: bool = False
@@ -94,7 +99,10 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         source=_DEEPSPEED + "pipe/engine.py: _exec_reduce_grads after the last microbatch, pipe_partitioned off; "
         "engine.py: get_data_types, grad_accum_dtype is the model's",
     ),
-    "deepspeed": FrameworkTerms(source=_DEEPSPEED + "engine.py: get_data_types, grad_accum_dtype is the model's"),
+    "deepspeed": FrameworkTerms(
+        early_stop=True,
+        source=_DEEPSPEED + "engine.py: get_data_types, grad_accum_dtype is the model's",
+    ),
     "megatron-core": FrameworkTerms(
         overlap_grad=1.0,
         overlap_param=1.0,
@@ -120,6 +128,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "core/tensor_parallel/cross_entropy.py: exp_logits; core/optimizer/cpu_offloading/hybrid_optimizer.py",
     ),
     "fsdp2": FrameworkTerms(
+        early_stop=True,
         fully_sharded=True,
         whole_embedding=True,
         unsharded_gradients=True,
@@ -131,6 +140,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         "set_requires_gradient_sync(False); transformers 5.23, models/llama: base_model_tp_plan has no embed_tokens",
     ),
     "torchtitan": FrameworkTerms(
+        early_stop=True,
         fully_sharded=True,
         saved_products=True,
         torch_adam=True,
@@ -170,7 +180,7 @@ _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends"),
     *("cuda_graph", "cudnn"),
     *("state_precision", "loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
-    *("precision_aware_optimizer", "fused_permutation"),
+    *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
 )
 
 
@@ -203,6 +213,8 @@ def described(workload: Workload) -> list[str]:
         "whole gradients until the last microbatch's are reduced": terms.unsharded_gradients,
         "selective recomputation of every second GEMM": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
+        "layers compiled by torch.compile": terms.compiled,
+        "the last GEMM of a dense layer is not recomputed": terms.early_stop,
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
         "fused loss": terms.fused_loss,
         "PyTorch's kernels sort tokens by expert": not terms.fused_permutation,

@@ -17,7 +17,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.recompute import FULL, SELECTIVE
-from tuner.costmodel.activations import freed_by_selection, kept_in_flight, layer_input, score_bytes
+from tuner.costmodel.activations import freed_by_selection, gated_copies, kept_in_flight, layer_input, score_bytes
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, experts_of, routed_tokens, shared_ffn
@@ -125,12 +125,17 @@ def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
     inputs: Any = model.norms_per_layer * columns.hidden
     if not workload.fused_norms:
         inputs = inputs + UNFUSED_NORM_COPY_BYTES / 2 * columns.hidden
-    cut = queries + keys + output + (4 if model.gated_mlp else 2) * ffn
+    cut = queries + keys + output + _mlp_copies(workload) * ffn
     if model.qk_norm:
         cut = cut + columns.head_size * (columns.heads + columns.kv_heads)
     whole = inputs / columns.sequence_shards + 2 * columns.hidden
     found: FloatArray = columns.tokens * size * (whole + cut / columns.tp) + score_bytes(columns) + routed
     return found
+
+
+def _mlp_copies(workload: Workload) -> float:
+    """Return how many values of its width an MLP keeps for each token: each step's, unless it is compiled."""
+    return gated_copies(workload, 4.0) if workload.model.gated_mlp else 2.0
 
 
 def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
@@ -153,7 +158,7 @@ def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
 def _expert_activations(columns: Columns) -> FloatArray:
     """Return what routed experts keep: their tokens as they came, their outputs, each step between, and the scores
     (torchtitan, models/common/token_dispatcher.py: combine weights the outputs)."""
-    between = (4 if columns.workload.model.gated_mlp else 2) * expert_ffn(columns) / columns.etp
+    between = _mlp_copies(columns.workload) * expert_ffn(columns) / columns.etp
     tokens = expert_tokens(columns) * size_of(columns.workload) * (2 * columns.hidden + between)
     return tokens + 4.0 * routed_tokens(columns) * experts_of(columns).count
 

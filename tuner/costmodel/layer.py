@@ -49,6 +49,7 @@ from tuner.costmodel.links import Links
 from tuner.costmodel.matrices import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
+    COMPILED_BYTES,
     FUSED_ROTARY_BYTES,
     FUSED_SWIGLU_BYTES,
     NORM_BYTES,
@@ -132,6 +133,9 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         ahead, back = ahead + beside.forward, back + beside.backward
     waits, waits_back = _waits(columns, site, (ahead, back), beside)
     again: Any = 0.0
+    whole = ahead + waits
+    if beside is None and framework.early_stop and np.any(ffn):
+        whole = whole - _never_again(columns, tokens, site, ffn, collectives)
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
             again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
@@ -147,7 +151,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         upkeep=upkeep + np.zeros_like(forward),
         recompute=np.where(
             columns.granularity == FULL,
-            ahead + waits,
+            whole,
             np.where(columns.granularity == SELECTIVE, again, 0.0),
         ),
     )
@@ -167,6 +171,16 @@ def _waits(columns: Columns, site: SiteFactors, passes: Passes, beside: RoutedPa
         for own, other, seconds in zip(layer, routed, passes, strict=True)
     )
     return np.maximum(least, ahead), np.maximum(0, back)
+
+
+def _never_again(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, collectives: FloatArray) -> FloatArray:
+    """Estimate the last product of an MLP and the sum over its ranks, whose result a norm or dropout alone would store
+    (torch 2.13, utils/checkpoint.py: set_checkpoint_early_stop)."""
+    workload = columns.workload
+    if workload.model.norms_per_layer > 2 or workload.model.hidden_dropout:
+        return np.zeros_like(collectives)
+    seconds, _ = linear(columns.cluster.gpu, workload, site, tokens, columns.hidden, ffn / columns.tp)
+    return seconds + np.where(columns.sequence_parallel == 1, 0.25, 0.5) * collectives
 
 
 def _again(
@@ -289,26 +303,33 @@ def computed_keys(model: Model) -> list[tuple[float, float]]:
 
 def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     """Return the bytes of 16-bit values that a forward pass moves between the products."""
-    model = columns.workload.model
+    model, compiled = columns.workload.model, terms_of(columns.workload).compiled
     whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
+    if compiled:
+        whole = COMPILED_BYTES
     whole += NORM_BYTES * (model.norms_per_layer - 2)
     width, keys = columns.query_width, columns.kv_width
-    fused = terms_of(columns.workload).fused_elementwise
     cut = activation_bytes(columns.workload) * ffn + 4 * width
-    rotated = FUSED_ROTARY_BYTES if fused else ROTARY_BYTES
+    rotated = FUSED_ROTARY_BYTES if fuses_activations(columns.workload) else ROTARY_BYTES
     if model.latent:  # queries and keys are put together from their parts: a read and a write
         cut = cut + rotated * model.latent.rope_size * (columns.heads + 1) + 8 * width
     elif model.positions == "rotary":
         cut = cut + rotated * (width + keys)
-    if model.qk_norm:
+    if model.qk_norm and not (compiled and model.positions == "rotary"):  # compiled with the rotation
         cut = cut + NORM_BYTES * (width + keys)
     moved: FloatArray = tokens * (columns.hidden * whole / columns.sequence_shards + cut / columns.tp)
     return moved
 
 
+def fuses_activations(workload: Workload) -> bool:
+    """Whether SwiGLU and rotary embeddings are one kernel each."""
+    terms = terms_of(workload)
+    return terms.fused_elementwise or terms.compiled
+
+
 def activation_bytes(workload: Workload) -> float:
     """Return the traffic of an MLP's activation, bytes per token and column of a forward pass."""
-    gated = FUSED_SWIGLU_BYTES if terms_of(workload).fused_elementwise else SWIGLU_BYTES
+    gated = FUSED_SWIGLU_BYTES if fuses_activations(workload) else SWIGLU_BYTES
     return gated if workload.model.gated_mlp else GELU_BYTES
 
 

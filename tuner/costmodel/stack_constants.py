@@ -323,6 +323,23 @@ FUSED_ROTARY_BYTES: Final = _constant(
 )
 """Traffic of rotary embeddings in one kernel."""
 
+COMPILED_BYTES: Final = _constant(
+    "COMPILED_BYTES",
+    18.0,
+    "bytes per token and column, forward",
+    "counted: a norm's read and write, a sum's two reads and its write in one kernel with the write of the norm behind "
+    "it, and the layer's last sum, which has no norm of its own graph behind it",
+)
+"""Traffic of two norms and two residuals where torch.compile fuses them."""
+
+COMPILED_MLP_COPIES: Final = _constant(
+    "COMPILED_MLP_COPIES",
+    3.0,
+    "copies of the MLP's width",
+    "counted with torch 2.13, autograd.graph.saved_tensors_hooks, on a compiled layer: gate, up and their product",
+)
+"""Activations of a gated MLP that torch.compile keeps."""
+
 MERGE_BYTES: Final = _constant(
     "MERGE_BYTES",
     (10.0, 6.0),

@@ -47,6 +47,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "framework": "stack",
     "overlap_grad": "overlap_grad_reduce",
     "overlap_param": "overlap_param_gather",
+    "compiled": "compile torch_compile torch.compile compile_model",
     "size": "params model_size",
     "mem_gib": "mem memory peak_mem peak_memory mem_peak memory_peak mem_used memory_used "
     "mem/gpu memory/gpu mem_per_gpu memory_per_gpu",

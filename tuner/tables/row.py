@@ -31,7 +31,7 @@ OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "partition", "parallel_loss", "offload", "hsdp_replicas", "framework"),
     *("precision_recipe", "optimizer", "grad_precision", "state_precision"),
     *("loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
-    *("precision_aware_optimizer", "fused_permutation"),
+    *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers", "cudnn"),
     *("model", "head_dim"),

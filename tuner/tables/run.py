@@ -54,7 +54,7 @@ SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
     *("grad_precision", "state_precision", "loss_precision", "loss_chunks", "fused_loss"),
     "unsharded_gradients",
-    *("precision_aware_optimizer", "fused_permutation"),
+    *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
     *("dispatcher", "cuda_graph", "cudnn"),
 )
@@ -227,7 +227,7 @@ def _offload(cells: Mapping[str, str]) -> Offload:
 
 
 _FLAGS: Final = (
-    *("fused_loss", "unsharded_gradients", "precision_aware_optimizer", "fused_permutation"),
+    *("fused_loss", "unsharded_gradients", "precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
     *("quantized_weights", "split_sends"),
 )
 """Columns of the software that are on or off."""

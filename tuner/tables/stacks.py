@@ -97,6 +97,9 @@ _AUTOMODEL_EXPERTS: Final[Cells] = {
 """NVIDIA-NeMo/Automodel at 79d0ccfd, examples/benchmark/configs: activation_checkpointing, torch.optim.Adam of a model
 in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/parallelizer.py: reduce_dtype float32."""
 
+_COMPILED: Final = r"(.*\W)?(torch\.compile(?! off)|compile on|compiled)\b"
+"""A note that says so of the run."""
+
 _AWARE: Final = r"(deepseek-v3|moonlight|olmoe)\b"
 """Models whose recipes of Megatron-Bridge set use_precision_aware_optimizer."""
 _PART: Final = r"optimizer|[0.]*[1-9]"
@@ -118,6 +121,9 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": _NEMO, "gpu": "gb200", "model": r"gpt3-|grok-1|llama3-8b|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "b200", "model": r"llama3-|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "h100", "model": r"llama4-", "precision": "fp8"}, _GRAPHS),
+    ({"framework": r".*(fsdp|torchtitan)", "note": _COMPILED}, {"compiled": "1"}),
+    ({"framework": "llm-foundry|composer", "gpu": "a100"}, {"early_stop": "0"}),
+    ({"framework": "torchtitan", "note": _COMPILED}, {"fused_loss": "1"}),
     ({"framework": "torchtitan", "source": r".*\((20(1\d|2[0-5])\b|2026-0[1-4])"}, {"loss_chunks": "1"}),
 )
 """Patterns of several columns, and the cells that a run has where all of them match.
@@ -131,8 +137,10 @@ Bridge v0.2.0, docs/releases/software-versions.md) and gather parameters before 
 scripts/performance/configs; NVIDIA/NeMo v2.4.0, scripts/performance/helpers.py). MLPerf's runs, of 2024 and 2025, use
 other scripts, NeMo's before v2.3.0 set no cross_entropy_fusion_impl, and those of Mixtral (v2.2.0 to v2.4.0) and Grok-1
 (7a8f1cc7) no moe_permute_fusion. NeMo's CUDA graphs: v2.3.0, scripts/performance/recommended_model_configs, and
-NVIDIA/dgxc-benchmarking at c5c765f, launch.sh of grok1, llama4 and nemotron. torchtitan computes its loss in chunks
-since April 2026 (pytorch/torchtitan at 786e26f8)."""
+NVIDIA/dgxc-benchmarking at c5c765f, launch.sh of grok1, llama4 and nemotron. llm-foundry's runs on A100s are older than
+torch 2.1, whose checkpoint was the first to stop early (mosaicml/llm-foundry at c6cfb428, scripts/train/benchmarking/
+README.md). torchtitan computes its loss in chunks since April 2026 (pytorch/torchtitan at 786e26f8), and compiles it
+with the model (torchtitan/config/configs.py: CompileConfig)."""
 
 _AS_TP: Final = "tp"
 """Megatron-Core shards experts as it shards attention unless set otherwise (NVIDIA/Megatron-LM at d98e8a64,

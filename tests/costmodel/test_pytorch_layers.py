@@ -1,0 +1,125 @@
+"""What PyTorch's checkpoint repeats of a layer, and what torch.compile fuses and keeps: counted, and seen in torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+from tests.costmodel.test_fully_sharded import DENSE, FFN, HIDDEN, KEYS, LAYERS, SUMS, TOKENS, WIDTH, memory, seconds
+from tests.mixtures import QWEN3_30B
+from tuner.core.catalog import gpu
+from tuner.core.domain import Framework, Stack
+from tuner.costmodel.kernels import linear, traffic_rate
+from tuner.costmodel.site_factors import SiteFactors
+from tuner.space.build import space_for
+
+COMPILED = Stack(compiled=True)
+FRAMEWORKS: tuple[Framework, ...] = ("deepspeed", "fsdp2", "torchtitan")
+
+
+def last_product(tp: int = 1) -> float:
+    """Return the seconds of the products of a forward pass that end the layers' MLPs."""
+    space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, precision="bf16", framework="fsdp2")
+    ahead, _ = linear(space.cluster.gpu, space.workload, SiteFactors(), TOKENS, HIDDEN, FFN / tp)
+    return LAYERS * float(ahead)
+
+
+def repeated(model: Any = DENSE, **named: Any) -> tuple[float, float]:
+    """Return the seconds that a run repeats if it recomputes whole layers, and if it stops early."""
+    whole, stopped = (
+        seconds("recompute", name, model=model, recompute="full", zero=1, stack=Stack(grad_precision="bf16"), **named)
+        for name in (None, "deepspeed")
+    )
+    return whole, stopped
+
+
+def test_a_recomputed_layer_stops_before_its_last_product() -> None:
+    whole, stopped = repeated()
+    assert whole - stopped == pytest.approx(last_product())
+
+
+@pytest.mark.parametrize(("sequence_parallel", "share"), [(False, 0.5), (True, 0.25)])
+def test_the_sum_over_ranks_behind_the_last_product_is_not_repeated(sequence_parallel: bool, share: float) -> None:
+    named: dict[str, Any] = {"tp": 2, "batch": 4, "sequence_parallel": sequence_parallel}
+    whole, stopped = repeated(**named)
+    exchanged = seconds("tensor_parallel", "deepspeed", zero=1, **named) / 2
+    assert whole - stopped == pytest.approx(last_product(tp=2) + share * exchanged)
+
+
+@pytest.mark.parametrize("change", [{"norms_per_layer": 4}, {"hidden_dropout": 0.1}])
+def test_what_a_norm_or_dropout_stores_is_computed_again(change: dict[str, Any]) -> None:
+    whole, stopped = repeated(replace(DENSE, **change))
+    assert whole == pytest.approx(stopped)
+
+
+def test_the_outputs_of_experts_are_stored_to_be_weighted() -> None:
+    whole, stopped = repeated(QWEN3_30B)
+    assert whole == pytest.approx(stopped)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_torch_repeats_one_product_of_two_without_reentrance(reentrant: bool) -> None:
+    """The second product of an MLP with a residual is not among those of a backward pass."""
+    inner, outer = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
+
+    class Products(TorchDispatchMode):
+        count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += "mm" in str(func)
+            return func(*args, **(kwargs or {}))
+
+    def layer(inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + outer(torch.nn.functional.silu(inner(inputs)))
+
+    result: Any = checkpoint(layer, torch.randn(2, 4, requires_grad=True), use_reentrant=reentrant)
+    with Products() as products:
+        result.sum().backward()
+    assert products.count == 4 + (2 if reentrant else 1)
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_a_compiled_layer_moves_what_its_fused_kernels_read_and_write(framework: Framework) -> None:
+    """Sums fuse with the norms behind them, SwiGLU and rotary embeddings are one kernel each."""
+    eager, compiled = (
+        seconds("elementwise", framework, model=replace(DENSE, qk_norm=True), zero=1, stack=stack)
+        for stack in (None, COMPILED)
+    )
+    rotated = WIDTH + KEYS
+    saved = (21.1 - 18) * HIDDEN + (12.4 - 6) * FFN + (14.5 - 4 + 4) * rotated
+    rate = traffic_rate(gpu("H100-80GB-SXM"), SiteFactors())
+    assert eager - compiled == pytest.approx(2.6 * saved * TOKENS * LAYERS / rate)
+
+
+def test_a_compiled_layer_keeps_gate_up_and_their_product() -> None:
+    eager, compiled = (memory(stack=stack)["activations"] for stack in (None, COMPILED))
+    assert eager - compiled == pytest.approx(LAYERS * 2 * TOKENS * FFN)
+    assert compiled == pytest.approx(LAYERS * (2 * TOKENS * (4 * HIDDEN + 2 * WIDTH + 2 * KEYS + 3 * FFN) + SUMS))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_torch_compile_keeps_three_values_of_a_gated_mlps_width() -> None:
+    """Counted in the partition of the graph from which the kernels of a compiled layer are generated."""
+    width, hidden, tokens = 48, 8, 4
+    gate, up = (torch.nn.Linear(hidden, width, bias=False) for _ in range(2))
+    down = torch.nn.Linear(width, hidden, bias=False)
+
+    def layer(inputs: torch.Tensor) -> torch.Tensor:
+        return inputs + down(torch.nn.functional.silu(gate(inputs)) * up(inputs))
+
+    def kept(function: Callable[[torch.Tensor], torch.Tensor]) -> int:
+        sizes = dict[int, int]()
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: sizes.setdefault(tensor.data_ptr(), tensor.numel()) and tensor, lambda tensor: tensor
+        ):
+            function(torch.randn(tokens, hidden, requires_grad=True))
+        return sum(size == tokens * width for size in sizes.values())
+
+    assert kept(layer) == 4
+    assert kept(torch.compile(layer, backend="aot_eager_decomp_partition")) == 3
