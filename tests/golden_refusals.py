@@ -14,11 +14,12 @@ from typing import Any, Final, get_args, get_type_hints
 from tests.export.test_export import EXPECTED
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core import catalog
-from tuner.core.domain import Attention, Stack, Topology, Workload
+from tuner.core.domain import Attention, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.stack import Stack
 from tuner.export.bundle import FORMATS
 from tuner.export.formats import ExportOptions
 from tuner.export.production import ProductionRun

@@ -15,9 +15,9 @@ import numpy as np
 
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.columns import Columns
-from tuner.core.domain import Stack
 from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
+from tuner.core.stack import Stack
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import hardware_flops, model_flops, older_estimate

@@ -17,10 +17,11 @@ from tuner.core.catalog import gpu as catalog_gpu
 from tuner.core.catalog import make_cluster
 from tuner.core.catalog import model as catalog_model
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, PrecisionRecipe, Stack, Topology, Workload
+from tuner.core.domain import Cluster, PrecisionRecipe, Topology, Workload
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.offload import Offload
+from tuner.core.stack import Stack
 from tuner.costmodel.estimate import CostModel
 from tuner.tables import run_cells
 from tuner.tables.described_model import LLAMA_LIKE

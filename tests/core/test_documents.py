@@ -10,7 +10,8 @@ import pytest
 from tests.mixtures import QWEN3_30B
 from tests.tables.test_writing import STACK
 from tuner.core.documents import workload_document, workload_of
-from tuner.core.domain import Ramp, Stack, Workload
+from tuner.core.domain import Ramp, Workload
+from tuner.core.stack import Stack
 from tuner.study.store.settings_difference import difference_of
 
 WORKLOAD = Workload(model=QWEN3_30B, global_batch=256, precision="fp8", ramp=Ramp(start=8, increment=8))

@@ -10,9 +10,10 @@ import pytest
 
 from tests.mixtures import QWEN3_30B
 from tuner.core.columns import Columns
-from tuner.core.domain import Stack, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.precision import bf16_layers, parse_bf16_layers
+from tuner.core.stack import Stack
 from tuner.costmodel.kernels import gathered_weight_bytes
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from tuner.core.columns import Columns
-from tuner.core.domain import Framework, Link, PrecisionRecipe, Stack, scales
+from tuner.core.domain import Framework, Link, PrecisionRecipe, scales
 from tuner.core.keys import parse_key
+from tuner.core.stack import Stack
 from tuner.costmodel.constants import BUCKET_ELEMENTS, NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO
 from tuner.costmodel.layer import layer_seconds
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between

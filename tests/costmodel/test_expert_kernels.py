@@ -12,8 +12,9 @@ import pytest
 from tests.mixtures import QWEN3_30B
 from tuner.core import catalog
 from tuner.core.columns import Columns
-from tuner.core.domain import Framework, Precision, Stack, Topology
+from tuner.core.domain import Framework, Precision, Topology
 from tuner.core.experts import Experts
+from tuner.core.stack import Stack
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, HOST_SECONDS, NODE_LATENCY_RATIO, SWIGLU_BYTES
 from tuner.costmodel.estimate import memory_deviation, own_memory_deviation

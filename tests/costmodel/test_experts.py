@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core import catalog
 from tuner.core.columns import Columns
-from tuner.core.domain import DISPATCHERS, CudaGraph, Stack, Topology, Workload
+from tuner.core.domain import DISPATCHERS, Topology, Workload
 from tuner.core.model import Model
+from tuner.core.stack import CudaGraph, Stack
 from tuner.costmodel.constants import (
     COMMUNICATOR_BYTES,
     CONTEXT_BYTES,

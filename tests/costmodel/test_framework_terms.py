@@ -11,8 +11,9 @@ from tests import closed_forms
 from tests.costmodel.test_closed_forms import LAYER_TERMS, SITE, cluster, headless, pipeline
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Framework, Link, Precision, Stack, Topology, Workload, scales
+from tuner.core.domain import Cluster, Framework, Link, Precision, Topology, Workload, scales
 from tuner.core.frameworks import context_exchange
+from tuner.core.stack import Stack
 from tuner.costmodel.constants import (
     BACKWARD_TRAFFIC_RATIO,
     MEMORY_BANDWIDTH_SHARE,

@@ -11,7 +11,8 @@ import pytest
 from tests.mixtures import DEEPSEEK, QWEN3_30B
 from tuner.core.catalog import gpu
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Stack, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
+from tuner.core.stack import Stack
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SHARDED_LAYER_HOST_SECONDS
 from tuner.costmodel.estimate import CostModel, memory_deviation

@@ -10,9 +10,9 @@ import pytest
 
 from tests.conftest import ROOT
 from tuner.core.columns import Columns
-from tuner.core.domain import Stack
 from tuner.core.keys import parse_key
 from tuner.core.offload import OFFLOAD
+from tuner.core.stack import Stack
 from tuner.costmodel.constants import STEP_LAYER_SECONDS, STEP_SECONDS
 from tuner.costmodel.estimate import CostModel, Scores
 from tuner.costmodel.evaluation import evaluate

@@ -14,7 +14,8 @@ from torch.utils.checkpoint import checkpoint
 from tests.costmodel.test_fully_sharded import DENSE, FFN, HIDDEN, KEYS, LAYERS, SUMS, TOKENS, WIDTH, memory, seconds
 from tests.mixtures import QWEN3_30B
 from tuner.core.catalog import gpu
-from tuner.core.domain import Framework, Stack
+from tuner.core.domain import Framework
+from tuner.core.stack import Stack
 from tuner.costmodel.kernels import linear, traffic_rate
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.space.build import space_for
@@ -68,18 +69,18 @@ def test_torch_repeats_one_product_of_two_without_reentrance(reentrant: bool) ->
     """The second product of an MLP with a residual is not among those of a backward pass."""
     inner, outer = torch.nn.Linear(4, 8), torch.nn.Linear(8, 4)
 
-    class Products(TorchDispatchMode):
+    class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
         count = 0
 
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             self.count += "mm" in str(func)
             return func(*args, **(kwargs or {}))
 
-    def layer(inputs: torch.Tensor) -> torch.Tensor:
+    def layer(inputs: Any) -> Any:
         return inputs + outer(torch.nn.functional.silu(inner(inputs)))
 
     result: Any = checkpoint(layer, torch.randn(2, 4, requires_grad=True), use_reentrant=reentrant)
-    with Products() as products:
+    with Products() as products:  # type: ignore[no-untyped-call]
         result.sum().backward()
     assert products.count == 4 + (2 if reentrant else 1)
 
@@ -110,10 +111,10 @@ def test_torch_compile_keeps_three_values_of_a_gated_mlps_width() -> None:
     gate, up = (torch.nn.Linear(hidden, width, bias=False) for _ in range(2))
     down = torch.nn.Linear(width, hidden, bias=False)
 
-    def layer(inputs: torch.Tensor) -> torch.Tensor:
+    def layer(inputs: Any) -> Any:
         return inputs + down(torch.nn.functional.silu(gate(inputs)) * up(inputs))
 
-    def kept(function: Callable[[torch.Tensor], torch.Tensor]) -> int:
+    def kept(function: Callable[[Any], Any]) -> int:
         sizes = dict[int, int]()
         with torch.autograd.graph.saved_tensors_hooks(
             lambda tensor: sizes.setdefault(tensor.data_ptr(), tensor.numel()) and tensor, lambda tensor: tensor

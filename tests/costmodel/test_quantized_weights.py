@@ -10,8 +10,9 @@ import pytest
 
 from tests.mixtures import QWEN3_30B
 from tuner.core.columns import Columns
-from tuner.core.domain import Optimizer, Stack, Topology
+from tuner.core.domain import Optimizer, Topology
 from tuner.core.model import Model
+from tuner.core.stack import Stack
 from tuner.costmodel.constants import NODE_LINK_SHARE
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import memory_terms

@@ -10,7 +10,8 @@ import pytest
 from tests.costmodel.test_closed_forms import SITE, headless
 from tests.costmodel.test_framework_terms import columns, node_of, terms, under
 from tuner.core.catalog import gpu
-from tuner.core.domain import Stack, Topology, scales
+from tuner.core.domain import Topology, scales
+from tuner.core.stack import Stack
 from tuner.costmodel.constants import MEMORY_BANDWIDTH_SHARE
 from tuner.costmodel.kernels import flash_rates
 from tuner.costmodel.memory import memory_terms

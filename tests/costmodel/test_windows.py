@@ -10,8 +10,9 @@ import pytest
 from tests.costmodel.test_closed_forms import headless
 from tests.costmodel.test_framework_terms import node_of, terms, under
 from tuner.core.columns import Columns
-from tuner.core.domain import Stack, Topology, Workload
+from tuner.core.domain import Topology, Workload
 from tuner.core.frameworks import context_exchange
+from tuner.core.stack import Stack
 from tuner.costmodel.flops import forward_terms, hardware_flops, megatron_core_count, printed_counts
 from tuner.costmodel.kernels import flash_rates, head_speeds
 from tuner.costmodel.site_factors import SiteFactors

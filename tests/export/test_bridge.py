@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.export.test_export import bloom, exported
 from tests.export.test_megatron_core import DENSE, HUGGING_FACE, hugging_face_run
-from tuner.core.domain import Stack
 from tuner.core.errors import InputError
+from tuner.core.stack import Stack
 from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.bridge_precision import mixed_precision
 from tuner.export.formats import ExportOptions

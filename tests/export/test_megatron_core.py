@@ -20,11 +20,11 @@ from tests.export.megatron_namespace import asked, assert_exact_or_refused, pars
 from tests.export.test_export import any_run, bloom
 from tests.strategies import runs
 from tuner.core.catalog import model as catalog_model
-from tuner.core.domain import Stack
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.experts import Latent
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.stack import Stack
 from tuner.export.formats import ExportOptions, Setting
 from tuner.export.megatron_core import MEGATRON_CORE, RECIPE_FORMATS, megatron_core_flags
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED

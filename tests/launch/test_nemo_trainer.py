@@ -55,7 +55,11 @@ def test_bridge_gets_overrides_in_hydra_syntax() -> None:
     assert other["model.virtual_pipeline_model_parallel_size"] == "null"
     assert other["model.account_for_loss_in_pipeline_split"] == "true"
     assert other["model.recompute_num_layers"] == "1"
-    assert {other[name] for name in other if name.startswith("ddp.")} == {"false"}
+    assert {name: value for name, value in other.items() if name.startswith("ddp.")} == {
+        "ddp.use_distributed_optimizer": "false",
+        "ddp.overlap_grad_reduce": "true",
+        "ddp.overlap_param_gather": "false",
+    }
 
 
 @pytest.mark.parametrize(("word", "on"), [("", "off"), ("=true", "on"), ("=True", "on"), ("=false", "off")])

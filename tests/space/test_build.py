@@ -11,8 +11,8 @@ import pytest
 
 from tests.workers import tiny
 from tuner.core.catalog import gpu
-from tuner.core.domain import Stack
 from tuner.core.errors import InputError
+from tuner.core.stack import Stack
 from tuner.space.build import _usual, model_of, of_a_job, space_for
 
 

@@ -18,9 +18,10 @@ from tests.mixtures import DEEPSEEK, TINY_EXPERTS
 from tests.workers import ONE, WORKLOAD, tiny
 from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
-from tuner.core.domain import Ramp, Stack, Workload
+from tuner.core.domain import Ramp, Workload
 from tuner.core.frameworks import RECORDS
 from tuner.core.recompute import RECOMPUTE
+from tuner.core.stack import Stack
 from tuner.space.rules import RULES
 
 GOLDEN: Final = ROOT / "tests/data/golden/rule_counts.json"

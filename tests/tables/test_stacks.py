@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.core.domain import Stack
 from tuner.core.errors import InputError, TunerWarning
+from tuner.core.stack import Stack
 from tuner.costmodel.framework_terms import terms_of
 from tuner.tables import Row, read_table, table_of
 from tuner.tables.stacks import STACKS, assumed, framework_of, is_known

@@ -12,8 +12,9 @@ import pytest
 
 from tuner.core.catalog import catalog, known_model
 from tuner.core.columns import Columns
-from tuner.core.domain import Cluster, Stack, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.keys import parse_key
+from tuner.core.stack import Stack
 from tuner.costmodel.estimate import CostModel
 from tuner.space.build import space_for
 from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, MeasuredRun, run_cells, table_of, write_csv

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from tuner.core.documents import workload_document
-from tuner.core.domain import Ramp, Stack, Topology, Workload
+from tuner.core.domain import Ramp, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model, Shape
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.stack import Stack
 from tuner.core.text import listed, shown
 
 SCHEMA: Final = "tuner/assignment/1"

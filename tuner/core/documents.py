@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
-from tuner.core.domain import OPT_IN, Cluster, Fabric, Gpu, Link, Ramp, Stack, Topology, Workload
+from tuner.core.domain import OPT_IN, Cluster, Fabric, Gpu, Link, Ramp, Topology, Workload
 from tuner.core.experts import Experts, Latent
 from tuner.core.model import Model, Shape
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.stack import Stack
 from tuner.core.text import listed
 
 

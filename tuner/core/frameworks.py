@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, get_args
 
 from tuner.core.capabilities import Capability, Fork, FrameworkRecord
-from tuner.core.domain import DISPATCHERS, EVEN_PARTITION, PARTITION, ContextExchange, Framework, Workload, scales
+from tuner.core.domain import DISPATCHERS, EVEN_PARTITION, PARTITION, Framework, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD_OF_OPTIMIZER, OFFLOAD_WHOLE
 from tuner.core.recompute import GRANULARITIES, MODULES
+from tuner.core.stack import ContextExchange
 from tuner.core.text import either, listed
 
 ANY: Final = "any"
@@ -352,6 +353,11 @@ def capable(workload: Workload, has: Callable[[FrameworkRecord], bool]) -> list[
 def able(workload: Workload) -> list[Framework]:
     """Return the frameworks other than the workload's that have its precision, recipe and attention kernel."""
     return capable(workload, lambda record: not record.missing_of_workload(workload))
+
+
+OVERLAPPED_TP: Final = 0.94
+"""Share of tensor parallel traffic that Transformer Engine's userbuffers overlap with the products: of a layer's eight
+collectives it exposes a quarter of two, the forward reduce-scatters (counted)."""
 
 
 def context_exchange(workload: Workload) -> ContextExchange:

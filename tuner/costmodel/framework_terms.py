@@ -10,9 +10,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from tuner.core.columns import BoolArray, Columns
-from tuner.core.domain import CudaGraph, FloatPrecision, Framework, Workload
+from tuner.core.domain import Framework, Workload
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
+from tuner.core.stack import CudaGraph, FloatPrecision
 
 _LM: Final = "NVIDIA/Megatron-LM at d98e8a64, megatron/"
 _DEEPSPEED: Final = "DeepSpeed 0.19.8, runtime/"

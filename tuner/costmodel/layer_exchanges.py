@@ -22,7 +22,8 @@ Passes = tuple[FloatArray, FloatArray]
 def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, products: FloatArray) -> Passes:
     """Estimate so many all-reduces in each pass, less what overlaps with the products of a forward pass.
 
-    With sequence parallelism each is a gather and a scatter, of which only the scatter is always in 16 bits.
+    With sequence parallelism each is a gather and a scatter, of which only the scatter is always in 16 bits. Nothing
+    overlaps without it (NVIDIA/Megatron-LM at d98e8a64, megatron/training/arguments.py: tp_comm_overlap).
     """
     overlapped = terms_of(columns.workload).overlap_tp
     whole, (bandwidth, latency) = size_of(columns.workload), links.tensor
@@ -35,7 +36,8 @@ def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, p
         if not overlapped:
             return seconds
         left = np.maximum((1 - overlapped) * seconds, seconds - products)
-        return np.where(columns.tp <= columns.cluster.domain, left, seconds)
+        overlaps = (columns.tp <= columns.cluster.domain) & (columns.sequence_parallel == 1)
+        return np.where(overlaps, left, seconds)
 
     forward, backward = gathered_bytes(columns.workload)
     ahead = exposed(forward)

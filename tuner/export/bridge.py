@@ -34,7 +34,7 @@ from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
 from tuner.export.megatron_experts import is_latent_yarn
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
-from tuner.launch.trainers.megatron_lm import core_exchange, stage_layout
+from tuner.launch.trainers.megatron_lm import core_exchange, overlaps_gradients, stage_layout
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -356,6 +356,7 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             precision_fields=precision_fields(run),
             offload=offload_fields(run),
             optimizer=optimizer_fields(run),
+            overlaps_gradients=overlaps_gradients(run.topology),
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
     }

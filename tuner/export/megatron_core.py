@@ -58,7 +58,7 @@ from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import (
     context_parallelism,
     core_exchange,
-    distributed_optimizer,
+    gradient_exchange,
     moments_in_bf16,
     offloading,
     recomputation,
@@ -332,7 +332,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     "zero": expressed(
         "--use-distributed-optimizer, --overlap-grad-reduce, --overlap-param-gather",
-        lambda r: distributed_optimizer(r.topology),
+        lambda r: gradient_exchange(r.topology),
         only="0, 1",
         accepts=lambda r: r.topology.zero <= 1,
     ),

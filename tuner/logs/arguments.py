@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from tuner.core.megatron_stack import SETTINGS as STACK_SETTINGS
+
 ARGUMENT_WORDS: Final = ("arguments --", ".. ", "padded vocab")
 """Each line of arguments contains one of them."""
 _ARGUMENT: Final = re.compile(
@@ -41,7 +43,7 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "fp4", "use_flash_attn", "use_flash_attn_v1"),
         *("use_flash_attn_v2", "use_flash_attn_triton", "masked_softmax_fusion", "scaled_masked_softmax_fusion"),
         *("pp_partition_method", "cpu_optimizer", "remote_device", "optimizer_cpu_offload", "log_interval"),
-        *("optimizer_offload_fraction", "optimizer", "exp_avg_dtype", "exp_avg_sq_dtype"),
+        *("optimizer_offload_fraction", "optimizer", "exp_avg_dtype", "exp_avg_sq_dtype", *STACK_SETTINGS),
     }
 )
 

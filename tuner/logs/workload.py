@@ -10,9 +10,11 @@ from typing import Final
 from tuner.core.domain import Attention, Framework, Optimizer, Partition, Precision, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
+from tuner.core.megatron_stack import SETTINGS, stack_of_core
 from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD_OF_OPTIMIZER, OFFLOADED_SHARE, Offload
 from tuner.core.recompute import MODULES, selecting
+from tuner.core.stack import Stack
 from tuner.core.text import listed
 from tuner.logs.runs import LogRun
 
@@ -60,6 +62,9 @@ class _Arguments:
     def word(self, name: str) -> str:
         value = self._printed.get(name, "")
         return "" if value in ("None", "False") else value
+
+    def has(self, name: str) -> bool:
+        return name in self._printed
 
     def on(self, *names: str) -> bool:
         return any(self._printed.get(name) == "True" for name in names)
@@ -130,7 +135,14 @@ def _workload(arguments: _Arguments) -> Workload | None:
         attention=_attention(arguments),
         optimizer=_optimizer(arguments),
         routing="natural" if model.experts and not arguments.on("moe_router_force_load_balancing") else "balanced",
+        stack=_stack(arguments, model),
     )
+
+
+def _stack(arguments: _Arguments, model: Model) -> Stack | None:
+    printed = {name: arguments.word(name) or "false" for name in SETTINGS if arguments.has(name)}
+    found = stack_of_core(printed, has_experts=model.experts is not None)
+    return Stack(**found) if found else None
 
 
 def _unclear_experts(arguments: _Arguments) -> str:

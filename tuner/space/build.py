@@ -20,7 +20,6 @@ from tuner.core.domain import (
     PrecisionRecipe,
     Ramp,
     Routing,
-    Stack,
     Workload,
 )
 from tuner.core.errors import InputError, UnknownName
@@ -28,6 +27,7 @@ from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
 from tuner.core.model import Model, Shape
 from tuner.core.precision import check_bf16_layers, check_fp8_weights, check_precision, parse_bf16_layers
 from tuner.core.quantity import parse_count, texts_of
+from tuner.core.stack import Stack
 from tuner.core.text import either, listed
 from tuner.core.validation import plain
 from tuner.space.axes import BLOOM_HEADS, default_axes, parse_setting, similar_shapes, with_shapes

@@ -155,12 +155,12 @@ def study_settings(
 
 
 def _trained(command: TrainerCommand, space: Space, *, compared: bool) -> Space:
-    """Return the space with the model that the command trains; raise if it contradicts a model that the user named."""
-    model = space.workload.model
+    """Return the space with what the command trains; raise if it contradicts a model that the user named."""
+    workload = space.workload
     if compared:
-        command.check(model)
-    trained = command.trained(model)
-    return space if trained == model else replace(space, workload=replace(space.workload, model=trained))
+        command.check(workload.model)
+    trained = command.trained(workload)
+    return space if trained == workload else replace(space, workload=trained)
 
 
 def _warn_of_precision(space: Space) -> None:

@@ -17,7 +17,6 @@ from tuner.core.domain import (
     Partition,
     Precision,
     PrecisionRecipe,
-    Stack,
     Topology,
     Workload,
     layout_chunks,
@@ -29,6 +28,7 @@ from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE, Offload
 from tuner.core.precision import bf16_layers, check_precision, parse_bf16_layers
 from tuner.core.recompute import GRANULARITIES, MODULES, selecting
+from tuner.core.stack import Stack
 from tuner.core.text import counted, either, listed, shown
 from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.described_model import dispatcher_of, model_of, named_sizes

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from tuner.core.domain import Framework, PrecisionRecipe
+from tuner.core.frameworks import OVERLAPPED_TP
 from tuner.core.precision import STORED_IN_FP8
 
 Cells = Mapping[str, str]
@@ -14,7 +15,7 @@ Cells = Mapping[str, str]
 _RECIPES: Final[Cells] = {
     "overlap_grad": "1",
     "overlap_param": "1",
-    "overlap_tp": "0.94",
+    "overlap_tp": str(OVERLAPPED_TP),
     "grad_precision": "bf16",
     "recompute": "none",
     "sequence_parallel": "1",
@@ -24,8 +25,7 @@ _RECIPES: Final[Cells] = {
 """NVIDIA's performance recipes: NVIDIA-NeMo/Megatron-Bridge, scripts/performance (moe_flex_dispatcher_backend in
 configs/*/*_workload_base_configs.py, cross_entropy_fusion_impl in utils/overrides.py) and
 src/megatron/bridge/training/comm_overlap.py; grad_reduce_in_fp32 false (pull request 595); Megatron-Core recomputes
-only where asked to. overlap_tp by counting: of a layer's eight collectives TransformerEngine exposes a quarter of two,
-the forward reduce-scatters."""
+only where asked to."""
 
 _MEGATRON_LM: Final[Cells] = {
     **dict.fromkeys(("overlap_grad", "overlap_param"), "0"),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import fields
 
 from tuner.core.catalog import known_model
-from tuner.core.domain import Cluster, Stack, Topology, Workload
+from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.model import Model
 from tuner.core.recompute import GRANULARITIES
+from tuner.core.stack import Stack
 
 
 def run_cells(workload: Workload, cluster: Cluster, topology: Topology) -> dict[str, str]:

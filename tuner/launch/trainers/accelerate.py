@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import ANY, FrameworkChoice
-from tuner.launch.trainers.hugging_face import BATCH, SEQUENCE
+from tuner.launch.trainers.hugging_face import BATCH, SEQUENCE, fused_layers
 from tuner.launch.trainers.kind import Flags, RankLauncher, TrainerKind, only_agreeing
 
 PRECISIONS: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
@@ -118,6 +118,11 @@ def _pinned(flags: Flags) -> dict[str, str]:
     return {**found, "zero": "0"} if framework == ANY else found
 
 
+def _stack(flags: Flags, workload: Workload) -> dict[str, Any]:
+    found = fused_layers(flags, workload)
+    return found if flags.get("--dynamo_backend", "no").lower() == "no" else {**found, "compiled": True}
+
+
 ACCELERATE: Final = TrainerKind(
     name="accelerate",
     framework=_framework,
@@ -144,6 +149,7 @@ ACCELERATE: Final = TrainerKind(
     job_flags=_script_flags,
     precision=_precision,
     usual_precision=_usual_precision,
+    stack=_stack,
     batch_on=_batch_on,
     batch_flags=BATCH[:1],
     processes="--num_processes",

@@ -12,7 +12,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path, PurePath
 from typing import Any, Final
@@ -22,6 +22,7 @@ from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError, TunerWarning, UnknownName
 from tuner.core.frameworks import ANY
 from tuner.core.model import Model
+from tuner.core.stack import Stack
 from tuner.core.text import shown
 from tuner.launch.ds_config_file import based_on, enabled_precision, read_config
 from tuner.launch.trainers.accelerate import ACCELERATE
@@ -248,9 +249,14 @@ class TrainerCommand:
         """Raise if the model is not that of the arguments."""
         self.kind.check(self.fixed, model)
 
-    def trained(self, model: Model) -> Model:
-        """Return the model with settings of training that the arguments add, and with what no field of it expresses."""
-        return self.kind.trained(self.fixed, model)
+    def trained(self, workload: Workload) -> Workload:
+        """Return the workload with settings of training and of the software that the arguments add to it.
+
+        Its model also names the settings that no field expresses.
+        """
+        found = self.kind.stack(self.fixed, workload)
+        stack = replace(workload.stack or Stack(), **found) if found else workload.stack
+        return replace(workload, model=self.kind.trained(self.fixed, workload.model), stack=stack)
 
 
 def starts_ranks(words: Sequence[str]) -> bool:

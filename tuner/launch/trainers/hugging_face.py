@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.launch.ds_config import with_trainer_values
-from tuner.launch.trainers.kind import Flags, TrainerKind, number, only_agreeing
+from tuner.launch.trainers.kind import Flags, TrainerKind, is_on, number, only_agreeing
 from tuner.launch.trainers.megatron_lm import half_precision
 
 
@@ -39,6 +39,18 @@ _OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
 }
 """Optimizers by HF Trainer's names (transformers 5.23.0, training_args.py: OptimizerNames)."""
 
+
+def fused_layers(flags: Flags, _: Workload) -> dict[str, Any]:
+    """Return whether torch.compile or Liger's kernels, which fuse and keep about the same, replace PyTorch's layers.
+
+    Liger's also compute the loss without all logits at once.
+    """
+    if is_on(flags, "--use_liger_kernel"):
+        return {"compiled": True, "fused_loss": True}
+    named = any(f"--torch_compile_{name}" in flags for name in ("backend", "mode"))
+    return {"compiled": True} if named or is_on(flags, "--torch_compile") else {}
+
+
 HF: Final = TrainerKind(
     name="hf",
     framework=lambda _: "deepspeed",
@@ -49,6 +61,7 @@ HF: Final = TrainerKind(
     job_flags=_hf_flags,
     precision=half_precision,
     optimizer=lambda flags: _OPTIMIZERS.get(flags.get("--optim", "")),
+    stack=fused_layers,
     pinned=lambda _: {"tp": "1", "pp": "1", "cp": "1", "ep": "1"},
     batch_on=_batch_on,
     batch_flags=BATCH,

@@ -71,6 +71,8 @@ class TrainerKind:
     """Returns how the command scales and stores fp8 and fp4 tensors, as arguments of `space_for`."""
     optimizer: Callable[[Flags], Optimizer | None] = lambda _flags: None
     """Returns the optimizer that the command fixes; None: it is not read from the command."""
+    stack: Callable[[Flags, Workload], Mapping[str, Any]] = lambda _flags, _workload: {}
+    """Returns the fields of `Stack` in which the command differs from what its framework usually does."""
     pinned: Callable[[Flags], Mapping[str, str]] = lambda _flags: {}
     """Returns the axes that the trainer lacks, with their only value."""
     lacks: Mapping[str, str] = field(default_factory=dict)

@@ -10,12 +10,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import QUANTIZED, ContextExchange, Optimizer, Topology, Workload, layout_chunks
+from tuner.core.domain import QUANTIZED, Optimizer, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
+from tuner.core.megatron_stack import stack_of_core
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.offload import OFFLOADED_SHARE
 from tuner.core.recompute import modules_of
+from tuner.core.stack import ContextExchange
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
 from tuner.launch.trainers.megatron_arguments import (
@@ -98,7 +100,7 @@ def megatron_flags(workload: Workload, topology: Topology) -> tuple[str, ...]:
             *([("--sequence-parallel",)] * topology.sequence_parallel),
             *virtual_stages(workload.model, topology),
             *stage_split(workload.model, topology),
-            *distributed_optimizer(topology),
+            *gradient_exchange(topology),
             *offloading(topology),
             *recomputation(topology),
             *expert_parallelism(workload.model, topology),
@@ -186,14 +188,16 @@ def stage_layout(model: Model, topology: Topology) -> str:
     return f"Et*{most}|({'t' * most}|)*{chunks - 2}{end}" if chunks > 2 else f"Et*{most}|{end}"
 
 
-def distributed_optimizer(topology: Topology) -> list[tuple[str, ...]]:
-    """Return Megatron-LM's flags of ZeRO 1."""
-    overlapped: list[tuple[str, ...]] = [
-        ("--use-distributed-optimizer",),
-        ("--overlap-grad-reduce",),
-        ("--overlap-param-gather",),
-    ]
-    return overlapped if topology.zero == 1 else []
+def gradient_exchange(topology: Topology) -> list[tuple[str, ...]]:
+    """Return Megatron-LM's flags of ZeRO 1, and of an exchange of gradients and weights beside the passes."""
+    if topology.zero == 1:
+        return [("--use-distributed-optimizer",), ("--overlap-grad-reduce",), ("--overlap-param-gather",)]
+    return [("--overlap-grad-reduce",)] * overlaps_gradients(topology)
+
+
+def overlaps_gradients(topology: Topology) -> bool:
+    """Whether a reduction of gradients runs beside the backward pass, with the distributed optimizer or without it."""
+    return topology.zero == 1 or topology.dp * topology.cp > 1
 
 
 def moments_in_bf16(workload: Workload) -> list[tuple[str, ...]]:
@@ -337,6 +341,16 @@ def _defaults(flags: Flags) -> dict[str, int]:
     return missing if "--group-query-attention" in flags else {**missing, "--num-query-groups": heads}
 
 
+_SET_BY_JOBS: Final = ("overlap_grad_reduce", "overlap_param_gather")
+
+
+def core_stack(flags: Flags, workload: Workload) -> dict[str, Any]:
+    """Return the fields of `Stack` that the flags of a command determine, by the last part of their names."""
+    fields = {flag.lstrip("-+~").rpartition(".")[2].replace("-", "_"): value for flag, value in flags.items()}
+    settings = {name: value.strip("\"'") for name, value in fields.items() if name not in _SET_BY_JOBS}
+    return stack_of_core(settings, has_experts=workload.model.experts is not None)
+
+
 _DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
 MEGATRON_BATCH: Final = ("--micro-batch-size", *_DEGREES)
 """The flags from which Megatron-LM and its forks compute a missing global batch."""
@@ -363,6 +377,7 @@ MEGATRON_LM: Final = TrainerKind(
     precision=_precision,
     scaling=_scaling,
     optimizer=_optimizer,
+    stack=lambda flags, workload: core_stack({"--moe-permute-fusion": "false", **flags}, workload),
     pinned=lambda flags: {"zero": "1"} if _PRECISION_AWARE in flags else {},
     cautious=lambda flags, _wanted: {
         **({"moe_overlap": "on,off"} if _OVERLAP in flags else {}),

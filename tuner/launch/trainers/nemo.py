@@ -17,7 +17,14 @@ from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
-from tuner.launch.trainers.megatron_lm import connections, dispatch, recomputation, stage_layout
+from tuner.launch.trainers.megatron_lm import (
+    connections,
+    core_stack,
+    dispatch,
+    overlaps_gradients,
+    recomputation,
+    stage_layout,
+)
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
@@ -45,13 +52,14 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
     parallel = _parallel(workload, topology)
     activations = _activations(workload.model, topology)
     sharded = topology.zero == 1
+    overlapped = {"overlap_grad_reduce": overlaps_gradients(topology), "overlap_param_gather": sharded}
     if _is_nemo2(flags):
         settings = {
             **_under("trainer.strategy", parallel),
             **_under("model.config", {**activations, "seq_length": workload.model.seq}),
             **_under("data", _batch(workload, topology)),
             "data.seq_length": workload.model.seq,
-            **_under("trainer.strategy.ddp", dict.fromkeys(("overlap_grad_reduce", "overlap_param_gather"), sharded)),
+            **_under("trainer.strategy.ddp", overlapped),
             "optim.config.use_distributed_optimizer": sharded,
             "trainer.num_nodes": topology.nodes,
             "trainer.devices": topology.gpus // topology.nodes,
@@ -59,12 +67,11 @@ def _job_flags(flags: Flags, workload: Workload, topology: Topology, _: Path) ->
             "trainer.log_every_n_steps": 1,
         }
         return [f"{name}={_python(value)}" for name, value in settings.items()]
-    overlapped = ("use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather")
     settings = {
         **_under("model", {**parallel, **activations, "seq_length": workload.model.seq}),
         "++dataset.seq_length": workload.model.seq,  # a property in 0.3.1, where its field is sequence_length
         **_under("train", {**_batch(workload, topology), "rampup_batch_size": None, "eval_iters": 0}),
-        **_under("ddp", dict.fromkeys(overlapped, sharded)),
+        **_under("ddp", {"use_distributed_optimizer": sharded, **overlapped}),
         "optimizer.use_distributed_optimizer": sharded,
         **_under("checkpoint", {"save": None, "load": None}),
         "logger.log_interval": 1,
@@ -223,6 +230,7 @@ NEMO: Final = TrainerKind(
     job_flags=_job_flags,
     precision=_precision,
     scaling=_scaling,
+    stack=lambda flags, workload: core_stack({"cross_entropy_loss_fusion": "true", **flags}, workload),
     pinned=_pinned,
     lacks={"offload": "none", "hsdp": "1"},
     sequence=_SEQUENCE,

@@ -19,7 +19,7 @@ from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.text import shown
-from tuner.launch.trainers.kind import Flags, TrainerKind, has_fields, number
+from tuner.launch.trainers.kind import Flags, TrainerKind, has_fields, is_on, number
 
 FLAVORS: Final[Mapping[str, Mapping[str, Any]]] = {
     "1B": {"layers": 16, "hidden": 2048, "heads": 32, "kv_heads": 8, "ffn": 8192, "tied_embeddings": True},
@@ -58,6 +58,16 @@ _NVFP4_CONFIGS: Final = tuple(
     for family in ("llama3", "qwen3")
     for name in ("debugmodel_nvfp4", "debugmodel_first_85_pct_layers_nvfp4", "8b_first_85_pct_layers_nvfp4")
 )
+_COMPILED: Final = ("model", "loss")
+"""Default of the components that are compiled (`CompileConfig`)."""
+_COMPILED_CONFIGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "llama3.llama3_405b": _COMPILED,
+    "llama3.llama3_8b_mxfp8": ("model",),
+    **{f"deepseek_v3.deepseek_v3_{name}": ("loss",) for name in ("16b", "16b_hybridep", "671b", "671b_float8")},
+}
+"""Registered configs with `compile`, and what they compile (b5bcd76, `models/*/config_registry.py`)."""
+_OVERLAPPED_TP: Final = 7 / 8
+"""Share of tensor parallel traffic that asynchronous tensor parallelism overlaps: all but one rank's part, of eight."""
 _REGISTERED: Final = re.compile(r"llama3_(\d+b)(?:_|$)")
 
 
@@ -272,6 +282,19 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
     return {} if (recipe := _recipe(flags)) is None else {"precision_recipe": recipe}
 
 
+def _stack(flags: Flags, _: Workload) -> dict[str, Any]:
+    """Return what is compiled and overlaps; before release 0.3, the loss is not computed in chunks."""
+    components = _COMPILED_CONFIGS.get(_config(flags), ())
+    if is_on(flags, "--compile.enable"):
+        components = tuple(re.findall(r"\w+", flags.get("--compile.components", " ".join(_COMPILED))))
+    found: dict[str, Any] = {"compiled": True} if "model" in components else {}
+    if "loss" in components:
+        found["fused_loss"] = True
+    if any(is_on(flags, f"--{section}.enable_async_tensor_parallel") for section in ("parallelism", "compile")):
+        found["overlap_tp"] = _OVERLAPPED_TP
+    return {**found, "loss_chunks": 1} if _reads_toml(flags) else found
+
+
 TORCHTITAN: Final = TrainerKind(
     name="torchtitan",
     framework=lambda _: "torchtitan",
@@ -293,6 +316,7 @@ TORCHTITAN: Final = TrainerKind(
     job_flags=_job_flags,
     precision=_precision,
     scaling=_scaling,
+    stack=_stack,
     pinned=lambda _: {"etp": "1", "dispatcher": "alltoall"},
     cautious=_cautious,
     batch_on=_batch_on,

@@ -1,0 +1,160 @@
+"""The software of a study as its command, and of a measured run as its log, state it: overlap, fusion, CUDA graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.launch.test_megatron_offload import MEGATRON_ARGUMENTS
+from tests.launch.test_optimizer import HF, LM
+from tests.launch.test_torchtitan_trainer import REGISTERED, toml
+from tests.mixtures import QWEN3_30B
+from tuner.core.domain import Topology
+from tuner.core.stack import Stack
+from tuner.costmodel.framework_terms import terms_of
+from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.megatron_lm import megatron_flags
+from tuner.logs.workload import described
+from tuner.space.build import space_for
+from tuner.study.api import study_settings
+
+__all__ = ["toml"]
+
+BRIDGE = "python scripts/training/run_recipe.py --recipe qwen3_30b_a3b_pretrain_config"
+NEMO2 = "nemo llm pretrain --factory llama3_8b"
+ACCELERATE = "accelerate launch {more} train.py"
+
+
+def stack_of(trainer: str, command: str, model: Any = "llama-3-8b", **stated: Any) -> Stack | None:
+    """Return the stack of a study of the command."""
+    framework: Any = TrainerCommand.parse(trainer, command).kind.framework({})
+    workload = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, framework=framework).workload
+    workload = replace(workload, stack=Stack(**stated) if stated else None)
+    return TrainerCommand.parse(trainer, command).trained(workload).stack
+
+
+@pytest.mark.parametrize(
+    ("more", "fields"),
+    [
+        ("", {}),
+        ("--overlap-grad-reduce --overlap-param-gather", {}),
+        ("--tp-comm-overlap", {"overlap_tp": 0.94}),
+        ("--grad-reduce-in-bf16", {"grad_precision": "bf16"}),
+        ("--main-grads-dtype bf16", {"grad_precision": "bf16"}),
+        ("--cross-entropy-loss-fusion --cross-entropy-fusion-impl te", {"fused_loss": True}),
+        ("--cross-entropy-fusion-impl te", {}),
+        ("--cross-entropy-loss-fusion", {}),
+        ("--cuda-graph-impl local", {"cuda_graph": "partial"}),
+        ("--cuda-graph-impl full_iteration", {"cuda_graph": "full"}),
+        ("--enable-cuda-graph --cuda-graph-scope full_iteration", {"cuda_graph": "full"}),
+        ("--external-cuda-graph", {"cuda_graph": "partial"}),
+        ("--cuda-graph-impl none", {}),
+        ("--cp-comm-type a2a", {"cp_comm": "a2a"}),
+        ("--cp-comm-type p2p p2p", {"cp_comm": "p2p"}),
+        ("--cp-comm-type p2p a2a", {}),
+        ("--cp-comm-type a2a+p2p", {}),
+    ],
+)
+def test_megatrons_flags_say_what_overlaps_and_is_fused(more: str, fields: dict[str, Any]) -> None:
+    assert stack_of("megatron-lm", f"{LM} {more}") == (Stack(**fields) if fields else None)
+
+
+@pytest.mark.parametrize(("more", "fused"), [("", False), ("--moe-permute-fusion", None)])
+def test_megatron_sorts_tokens_by_pytorch_unless_a_flag_fuses_it(more: str, fused: bool | None) -> None:
+    found = stack_of("megatron-lm", f"python pretrain_gpt.py {more}", QWEN3_30B)
+    assert (found and found.fused_permutation) == fused
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command", "fields"),
+    [
+        ("nemo", BRIDGE, {}),
+        ("nemo", f"{BRIDGE} comm_overlap.tp_comm_overlap=true", {"overlap_tp": 0.94}),
+        ("nemo", f"{BRIDGE} ddp.grad_reduce_in_fp32=false", {"grad_precision": "bf16"}),
+        ("nemo", f"{BRIDGE} ddp.grad_reduce_in_fp32=true ddp.overlap_grad_reduce=false", {}),
+        ("nemo", f"{BRIDGE} model.cross_entropy_fusion_impl='te'", {"fused_loss": True}),
+        ("nemo", f"{BRIDGE} model.moe_permute_fusion=false", {"fused_permutation": False}),
+        ("nemo", f"{BRIDGE} ++model.cuda_graph_impl=transformer_engine", {"cuda_graph": "partial"}),
+        ("nemo", f"{NEMO2} model.config.enable_cuda_graph=True", {"cuda_graph": "partial"}),
+        ("torchtitan", REGISTERED, {}),
+        ("torchtitan", f"{REGISTERED} --compile.enable", {"compiled": True, "fused_loss": True}),
+        ("torchtitan", f"{REGISTERED} --compile.enable --compile.components model", {"compiled": True}),
+        ("torchtitan", f"{REGISTERED} --compile.enable --compile.components loss", {"fused_loss": True}),
+        ("torchtitan", f"{REGISTERED} --compile.components model", {}),
+        ("torchtitan", REGISTERED.replace("8b", "8b_mxfp8"), {"compiled": True}),
+        (
+            "torchtitan",
+            f"{REGISTERED} --compile.enable --compile.enable_async_tensor_parallel",
+            {"compiled": True, "fused_loss": True, "overlap_tp": 0.875},
+        ),
+        ("hf", HF, {}),
+        ("hf", f"{HF} --torch_compile", {"compiled": True}),
+        ("hf", f"{HF} --torch_compile False", {}),
+        ("hf", f"{HF} --torch-compile-mode max-autotune", {"compiled": True}),
+        ("hf", f"{HF} --use_liger_kernel True", {"compiled": True, "fused_loss": True}),
+        ("accelerate", ACCELERATE.format(more=""), {}),
+        ("accelerate", ACCELERATE.format(more="--dynamo_backend inductor"), {"compiled": True}),
+        ("accelerate", ACCELERATE.format(more="--dynamo_backend no"), {}),
+        ("accelerate", f"{ACCELERATE.format(more='')} --use_liger_kernel", {"compiled": True, "fused_loss": True}),
+    ],
+)
+def test_each_trainers_command_says_what_it_changes(trainer: str, command: str, fields: dict[str, Any]) -> None:
+    model = QWEN3_30B if trainer == "nemo" else "llama-3-8b"
+    assert stack_of(trainer, command, model) == (Stack(**fields) if fields else None)
+
+
+def test_a_job_config_in_toml_states_it_too_and_computes_its_loss_at_once(toml: str) -> None:
+    assert stack_of("torchtitan", toml) == Stack(loss_chunks=1)
+    config = Path(toml.split()[-1])
+    config.write_text(f'{config.read_text()}\n[compile]\nenable = true\ncomponents = ["model"]\n')
+    assert stack_of("torchtitan", toml) == Stack(loss_chunks=1, compiled=True)
+    assert stack_of("torchtitan", f"{toml} --compile.no-enable") is not None
+
+
+def test_what_options_state_stays() -> None:
+    found = stack_of("megatron-lm", f"{LM} --tp-comm-overlap", bf16_layers=(1, 1))
+    assert found == Stack(overlap_tp=0.94, bf16_layers=(1, 1))
+
+
+def test_a_study_is_estimated_as_its_command_trains() -> None:
+    settings = study_settings(
+        trainer="megatron-lm", command=f"{LM} --grad-reduce-in-bf16", launcher="slurm", nodes=1, budget=1
+    )
+    assert not terms_of(settings.space.workload).fp32_gradients
+
+
+@pytest.mark.parametrize(("change", "overlaps"), [({"dp": 4}, True), ({"dp": 1, "cp": 2}, True), ({"dp": 1}, False)])
+def test_gradients_are_reduced_beside_the_pass_without_the_distributed_optimizer_too(
+    change: dict[str, Any], overlaps: bool
+) -> None:
+    workload = space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=1).workload
+    topology = Topology(nodes=1, tp=1, pp=1, micro_batch=1, zero=0, recompute="none", **change)
+    flags = megatron_flags(workload, topology)
+    assert ("--overlap-grad-reduce" in flags) == overlaps
+    assert not {"--overlap-param-gather", "--use-distributed-optimizer"} & set(flags)
+
+
+@pytest.mark.parametrize(
+    ("printed", "fields"),
+    [
+        ({}, {}),
+        ({"overlap_grad_reduce": "True", "overlap_param_gather": "True"}, {}),
+        ({"overlap_grad_reduce": "False", "tp_comm_overlap": "False"}, {"overlap_grad": 0.0}),
+        ({"overlap_param_gather": "False", "tp_comm_overlap": "True"}, {"overlap_param": 0.0, "overlap_tp": 0.94}),
+        ({"moe_permute_fusion": "False"}, {}),
+        ({"grad_reduce_in_bf16": "True"}, {"grad_precision": "bf16"}),
+        ({"main_grads_dtype": "torch.bfloat16"}, {"grad_precision": "bf16"}),
+        ({"main_grads_dtype": "torch.float32", "cuda_graph_impl": "none"}, {}),
+        (
+            {"cuda_graph_impl": "transformer_engine", "cp_comm_type": "['p2p']"},
+            {"cuda_graph": "partial", "cp_comm": "p2p"},
+        ),
+    ],
+)
+def test_the_arguments_of_a_log_say_it_of_a_measured_run(printed: dict[str, str], fields: dict[str, Any]) -> None:
+    found = described(MEGATRON_ARGUMENTS | printed, 8).workload
+    assert found is not None
+    assert found.stack == (Stack(**fields) if fields else None)
