@@ -308,7 +308,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "layout": _chunks_asked(model.layers, model.mtp_layers, topology),
         "stages_are_equal": True,
         "sequence_parallel": topology.sequence_parallel,
-        "sharding": (topology.zero == 1,) * 3,
+        "sharding": (topology.zero == 1, topology.zero == 1 or topology.dp * topology.cp > 1, topology.zero == 1),
         "batch": (topology.micro_batch, workload.global_batch),
         "moe_overlap": (topology.moe_overlap, False),
         "recompute": {

@@ -12,7 +12,7 @@ from tuner.report.summary import measured_word
 from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
-from tuner.tables import columns_of, run_cells, write_csv
+from tuner.tables import STUDY_COLUMNS, columns_of, run_cells, write_csv
 
 HEADERS: Final = (
     *("Nodes", "Size", "DP", "TP", "PP", "MBS", "GBS", "Mem", "Sec/it", "TFLOPs", "Notes"),
@@ -112,16 +112,11 @@ _EXCLUDED: Final = {
 }
 """Outcomes that do not depend on the topology; commands that read the table skip these rows."""
 
-_STUDY_COLUMNS: Final = (
-    *("audit", "era", "trial", "topology", "outcome", "days", "node_hours", "why"),
-    "simulated",
-)
-
 
 def measurements(study: StudyResult) -> str:
     """Return every job that has ended as a row of a measurement table (CSV)."""
     rows = [_cells(study, trial) for trial in study.launched if trial.result]
-    return write_csv((*columns_of(rows), *_STUDY_COLUMNS), rows)
+    return write_csv((*columns_of(rows), *STUDY_COLUMNS), rows)
 
 
 def _cells(study: StudyResult, trial: Trial) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """The measurement table: one row per run, read from CSV or Markdown, written as CSV."""
 
-from tuner.tables.notices import assumptions, unused_columns
+from tuner.tables.notices import STUDY_COLUMNS, assumptions, unused_columns
 from tuner.tables.reading import format_columns, read_table, table_of
 from tuner.tables.row import (
     COLUMNS,
@@ -20,6 +20,7 @@ from tuner.tables.writing import run_cells
 __all__ = [
     "COLUMNS",
     "OPTIONAL_COLUMNS",
+    "STUDY_COLUMNS",
     "Defaults",
     "MeasuredRun",
     "Row",

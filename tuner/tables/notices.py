@@ -12,9 +12,16 @@ from tuner.tables.headers import header_of
 from tuner.tables.row import Table
 from tuner.tables.stacks import is_known
 
+STUDY_COLUMNS: Final = (
+    *("audit", "era", "trial", "topology", "outcome", "days", "node_hours", "why"),
+    "simulated",
+)
+"""Columns in which a report's `measurements.csv` describes the trial of a row."""
+
 _REMARKS: Final = frozenset(
     {
-        *("audit", "date", "day", "era", "id", "index", "job", "job_id", "label", "line", "link", "name", "reference"),
+        *STUDY_COLUMNS,
+        *("date", "day", "id", "index", "job", "job_id", "label", "line", "link", "name", "reference"),
         *("run", "run_id", "section", "time_stamp", "timestamp", "title", "url"),
         *("active_params_b", "fsdp", "tokens_per_sec_gpu", "total_params_b"),
         *ADAPTER_COLUMNS,
