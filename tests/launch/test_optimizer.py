@@ -18,6 +18,7 @@ from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES
 from tuner.costmodel.estimate import CostModel
+from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.logs.workload import described
@@ -45,6 +46,8 @@ def settings_of(trainer: str, command: str, **more: Any) -> Any:
         ("megatron-lm", f"{LM} --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16", "adam-bf16"),
         ("megatron-lm", f"{LM} --exp-avg-dtype bf16", "adam"),
         ("megatron-lm", f"{LM.replace(' --use-precision-aware-optimizer', '')} --optimizer sgd", "sgd"),
+        ("megatron-lm", f"{LM.replace(' --use-precision-aware-optimizer', '')} --optimizer muon", "muon"),
+        ("megatron-lm", f"{LM} --optimizer dist_muon", "muon"),
         ("hf", HF, "adam"),
         ("hf", f"{HF} --optim adamw_torch", "adam"),
         ("hf", f"{HF} --optim adamw_8bit", "adam8bit"),
@@ -62,7 +65,8 @@ def test_the_optimizer_is_that_of_the_command(trainer: str, command: str, optimi
         ({"optimizer": "adam", "exp_avg_dtype": "torch.bfloat16", "exp_avg_sq_dtype": "torch.bfloat16"}, "adam-bf16"),
         ({"optimizer": "adam", "exp_avg_dtype": "torch.bfloat16", "exp_avg_sq_dtype": "torch.float32"}, "adam"),
         ({"optimizer": "sgd"}, "sgd"),
-        ({"optimizer": "muon"}, "adam"),
+        ({"optimizer": "muon"}, "muon"),
+        ({"optimizer": "soap"}, "adam"),
         ({}, "adam"),
     ],
 )
@@ -70,6 +74,32 @@ def test_the_optimizer_of_a_log_is_that_of_its_arguments(printed: dict[str, str]
     found = described(MEGATRON_ARGUMENTS | printed, 8)
     assert found.workload is not None, found.lacks
     assert found.workload.optimizer == optimizer
+
+
+def test_dist_muon_brings_the_distributed_optimizer_along() -> None:
+    plain = LM.replace(" --use-precision-aware-optimizer", "")
+    assert settings_of("megatron-lm", f"{plain} --optimizer dist_muon").space.axes["zero"] == (1,)
+    assert settings_of("megatron-lm", f"{plain} --optimizer muon", settings=("zero=0,1",)).space.axes["zero"] == (0, 1)
+
+
+def test_the_sharding_of_muon_is_read_from_a_log() -> None:
+    printed = {"use_distributed_optimizer": "False", "use_layer_wise_distributed_optimizer": "True"}
+    topology = described(MEGATRON_ARGUMENTS | printed, 8).topology
+    assert topology is not None
+    assert topology.zero == 1
+
+
+def test_muon_is_exported_for_megatron_lm_and_refused_elsewhere() -> None:
+    space = space_for(**LLAMA, optimizer="muon", global_batch=512)
+    topology = parse_key("tp2-pp1-dp8-mbs1-z1-rnone", workload=space.workload, cluster=space.cluster)
+    run = any_run(space.workload, space.cluster, topology)
+    found = parsed(megatron_core_flags(run))
+    assert (found.optimizer, found.adam_beta2, found.use_distributed_optimizer) == ("muon", 0.95, True)
+    assert any("optimizer" in reason for reason in MEGATRON_BRIDGE.refusals(run, ExportOptions()))
+    with pytest.raises(InputError, match="Muon does not train in fp16"):
+        space_for(**LLAMA, optimizer="muon", precision="fp16")
+    with pytest.raises(InputError, match="torchtitan has no"):
+        space_for(**LLAMA, optimizer="muon", framework="torchtitan")
 
 
 def test_another_optimizer_than_that_of_the_command_is_refused() -> None:
@@ -89,7 +119,7 @@ def test_the_precision_aware_optimizer_pins_zero_1() -> None:
 
 def test_states_take_the_bytes_of_the_optimizer() -> None:
     """The moments in fp32, in bf16 or in 8 bits, and an fp32 copy of each weight."""
-    terms, optimizers = {}, get_args(Optimizer)
+    terms, optimizers = {}, set(get_args(Optimizer)) - {"muon"}  # it does not train all parameters
     for optimizer in optimizers:
         space = space_for(**LLAMA, optimizer=optimizer, framework="any")
         topology = parse_key("tp2-pp1-dp8-mbs1-z1", workload=space.workload, cluster=space.cluster)

@@ -85,6 +85,7 @@ def workloads() -> Iterator[tuple[str, Workload]]:
         yield f"experts in fp8, {recipe}", replace(fp8, model=TINY_EXPERTS)
         yield f"weights in fp8, {recipe}", replace(fp8, stack=Stack(quantized_weights=True))
     yield "moments in bf16", replace(gpt, framework="megatron-core", optimizer="adam-bf16")
+    yield "muon", replace(gpt, framework="megatron-core", optimizer="muon")
     yield "layers in bf16", replace(fp8, stack=Stack(bf16_layers=(1, 1)))
     for framework in RECORDS:
         yield framework, replace(gpt, framework=framework)

@@ -144,6 +144,7 @@ BREAKS = {
     "fp8-weights-need-zero": ("tp1-pp1-mbs1-z0", IN_FP8),
     "fp8-weights-without-offload": ("tp1-pp1-mbs1-z1-offopt", {**IN_FP8, "precision_recipe": "tensorwise"}),
     "bf16-moments-need-zero": ("tp1-pp1-mbs1-z0", {"model": SMALL, "optimizer": "adam-bf16", **ON_H100}),
+    "muon-without-offload": ("tp1-pp1-mbs1-z1-offopt", {"model": SMALL, "optimizer": "muon", **ON_H100}),
     "bf16-layers-in-stage": (
         "tp1-pp4-mbs1-z1",
         {

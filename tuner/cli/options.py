@@ -56,7 +56,7 @@ takes_site_profile: Final = click.option(
     help="TOML file with your site's Slurm settings: account, partition, time limit. [default: none]",
 )
 
-OPTIMIZER: Final = click.Choice(["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"])
+OPTIMIZER: Final = click.Choice(["adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "muon"])
 
 LARGEST_NUMBER: Final = 1e30
 """Numbers from here on are refused: no training comes near, and products of a few such numbers stay finite."""

@@ -18,7 +18,7 @@ from tuner.core.validation import check_fields
 
 Precision = Literal["fp32", "fp16", "bf16", "fp8", "fp4"]
 Attention = Literal["eager", "fused", "flash1", "flash2"]
-Optimizer = Literal["adam", "adam-bf16", "adam8bit", "adafactor", "sgd"]
+Optimizer = Literal["adam", "adam-bf16", "adam8bit", "adafactor", "sgd", "muon"]
 Partition = Literal["layers", "embedding", "layout"]
 Fabric = Literal["infiniband", "roce", "omni-path"]
 MemoryKind = Literal["smi", "reserved", "allocated"]

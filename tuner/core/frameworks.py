@@ -121,7 +121,7 @@ _RECORDS: Final = (
             ("delayed", "tensorwise", "blockwise", "mxfp8", "nvfp4"), _LM_CONFIG + "fp8_recipe, fp4_recipe"
         ),
         optimizer=Capability(
-            ("adam", "adam-bf16", "sgd"), _LM_ARGUMENTS + "--optimizer, --exp-avg-dtype, --exp-avg-sq-dtype"
+            ("adam", "adam-bf16", "sgd", "muon"), _LM_ARGUMENTS + "--optimizer, --exp-avg-dtype, --exp-avg-sq-dtype"
         ),
         attention=Capability(
             ("eager", "fused", "flash2"),
@@ -355,11 +355,6 @@ def able(workload: Workload) -> list[Framework]:
     return capable(workload, lambda record: not record.missing_of_workload(workload))
 
 
-OVERLAPPED_TP: Final = 0.94
-"""Share of tensor parallel traffic that Transformer Engine's userbuffers overlap with the products: of a layer's eight
-collectives it exposes a quarter of two, the forward reduce-scatters (counted)."""
-
-
 def context_exchange(workload: Workload) -> ContextExchange:
     """Return how context parallel ranks exchange keys and values: as stated, or as the framework does.
 
@@ -383,6 +378,8 @@ def check_supported(workload: Workload) -> None:
             f"--precision-recipe {recipe} scales {scaled} tensors, but the precision is {workload.precision}; "
             f"add --precision {scaled}."
         )
+    if workload.optimizer == "muon" and workload.precision == "fp16":
+        raise InputError("Muon does not train in fp16 (Megatron-Core); use --precision bf16.")
     record = record_of(workload)
     if record is None or not (missing := record.missing_of_workload(workload)):
         return

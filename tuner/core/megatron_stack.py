@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
-from tuner.core.frameworks import OVERLAPPED_TP
-from tuner.core.stack import ContextExchange
+from tuner.core.stack import OVERLAPPED_TP, ContextExchange
 
 SETTINGS: Final = (
     *("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "grad_reduce_in_bf16", "main_grads_dtype"),

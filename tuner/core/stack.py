@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Set
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from tuner.core.errors import InputError
 from tuner.core.text import shown
@@ -15,6 +15,9 @@ FloatPrecision = Literal["fp32", "bf16", "fp16"]
 CudaGraph = Literal["none", "partial", "full"]
 ContextExchange = Literal["p2p", "all_gather", "a2a"]
 """How context parallel ranks exchange keys and values, in the words of Megatron-LM's --cp-comm-type."""
+OVERLAPPED_TP: Final = 0.94
+"""Share of tensor parallel traffic that Transformer Engine's userbuffers overlap with the products: of a layer's eight
+collectives it exposes a quarter of two, the forward reduce-scatters (counted)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

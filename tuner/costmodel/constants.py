@@ -201,12 +201,12 @@ OVERLAPPED_GATHER_SHARE: Final = _constant("OVERLAPPED_GATHER_SHARE", 0.71, "sha
 # memory
 OPTIMIZER_STATE_BYTES: Final = _constant(
     "OPTIMIZER_STATE_BYTES",
-    {"adam": 8.0, "adam-bf16": 4.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0},
+    {"adam": 8.0, "adam-bf16": 4.0, "adam8bit": 2.0, "adafactor": 4.0, "sgd": 4.0, "muon": 4.0},
     "bytes per parameter",
     "counted; bf16: Megatron-Core's --use-precision-aware-optimizer; 8-bit: Dettmers et al. 2021 (arXiv 2110.02861); "
     "Adafactor: arXiv 1804.04235",
 )
-"""Optimizer state in addition to the fp32 weights: Adam's two moments, Adafactor's first, SGD's momentum."""
+"""Optimizer state in addition to the fp32 weights: Adam's two moments, Adafactor's first, SGD's and Muon's momentum."""
 
 STEP_COPY_BYTES: Final = _constant(
     "STEP_COPY_BYTES",

@@ -48,7 +48,12 @@ from tuner.costmodel.kernels import beside_layers, quantized_weight_bytes, size_
 from tuner.costmodel.matrices import routed_weights
 from tuner.costmodel.offload import OFFLOAD_TERM, offloaded_memory, offloads_parameters
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import FP32_GRADIENT_BYTES, FUSED_LOGIT_BYTES, IN_PLACE_LOGIT_BYTES
+from tuner.costmodel.stack_constants import (
+    FP32_GRADIENT_BYTES,
+    FUSED_LOGIT_BYTES,
+    IN_PLACE_LOGIT_BYTES,
+    MUON_TABLE_BYTES,
+)
 from tuner.costmodel.stages import Stages
 
 STATIC: Final = ("weights", "gradients", "optimizer", "frozen")
@@ -168,7 +173,7 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     return {
         "weights": weights,
         "gradients": gradients,
-        "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * shard[1],
+        "optimizer": (copy + OPTIMIZER_STATE_BYTES[workload.optimizer]) * shard[1] + _table_states(stage),
         "frozen": size * stage.frozen,
         "activations": kept_in_flight(stage, layer - freed) * site.activations,
         "working": working * site.activations,
@@ -240,6 +245,14 @@ def _gathered(stage: Stages) -> FloatArray:
         shards = np.where(columns.zero == 3, columns.shards, 1)
         gathered = gathered + (PLAIN_TABLE_BYTES - 4.0 / shards) * table
     return gathered
+
+
+def _table_states(stage: Stages) -> FloatArray | float:
+    """Return what the optimizer keeps of embedding and head beyond its bytes per parameter."""
+    columns = stage.columns
+    if columns.workload.optimizer != "muon":
+        return 0.0
+    return MUON_TABLE_BYTES * stage.table_parameters / np.where(columns.zero >= 1, columns.shards, 1)
 
 
 def _flat_copy(stage: Stages) -> FloatArray:

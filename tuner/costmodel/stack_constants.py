@@ -358,6 +358,19 @@ GRACE_HOST_RATIO: Final = _constant(
 )
 """Time in which a Grace host launches a kernel over that of an x86 host."""
 
+NEWTON_SCHULZ_STEPS: Final = _constant(
+    "NEWTON_SCHULZ_STEPS",
+    5,
+    "steps",
+    "NVIDIA/Megatron-LM at d98e8a64, megatron/core/optimizer/optimizer_config.py: muon_num_ns_steps",
+)
+"""Steps in which Muon makes an update orthogonal."""
+
+MUON_TABLE_BYTES: Final = _constant(
+    "MUON_TABLE_BYTES", 4.0, "bytes per parameter", "counted: embedding and head have both of Adam's moments"
+)
+"""Optimizer state of embedding and head beyond that of matrices that Muon trains."""
+
 LINEAR_LAUNCH_SECONDS: Final = _constant(
     "LINEAR_LAUNCH_SECONDS",
     13.5e-6,

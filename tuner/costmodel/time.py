@@ -29,6 +29,7 @@ from tuner.costmodel.layer import Layer
 from tuner.costmodel.links import Links, all_reduce_between, gather
 from tuner.costmodel.matrices import layer_weights, routed_weights
 from tuner.costmodel.microbatch import MicrobatchTimes
+from tuner.costmodel.muon import orthogonal_seconds
 from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.offload import offloaded_step
 from tuner.costmodel.site_factors import SiteFactors
@@ -270,7 +271,7 @@ def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     shard = stage.elements(columns.zero >= 1)
     moved: Any = OPTIMIZER_STEP_BYTES * shard / traffic_rate(columns.cluster.gpu, site)
     step: FloatArray = moved + _visits(columns, site, stage)
-    return step
+    return step + orthogonal_seconds(columns, site, stage) if columns.workload.optimizer == "muon" else step
 
 
 def _visits(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:

@@ -244,7 +244,7 @@ _FIELDS: Final[Mapping[str, Treatment]] = {
         "`optimizer.optimizer`, `optimizer.use_precision_aware_optimizer`, `optimizer.exp_avg_dtype`, "
         "`optimizer.exp_avg_sq_dtype`",
         only="adam, or adam-bf16 with ZeRO 1 and without offload",
-        accepts=lambda r: r.workload.optimizer != "sgd" and _CORE["optimizer"].accepts(r),
+        accepts=lambda r: r.workload.optimizer not in ("sgd", "muon") and _CORE["optimizer"].accepts(r),
     ),
     "precision": expressed(
         "`mixed_precision`",

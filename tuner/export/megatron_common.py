@@ -134,7 +134,7 @@ def training_flags(run: ProductionRun) -> Settings:
         ("--log-interval", "1"),
         ("--save-interval", str(run.save_interval)),
     ]
-    if run.workload.optimizer in ("adam", "adam-bf16"):
+    if run.workload.optimizer in ("adam", "adam-bf16", "muon"):  # Muon leaves embedding, head and norms to Adam
         flags += [("--adam-beta1", "0.9"), ("--adam-beta2", "0.95"), ("--adam-eps", "1e-8")]
     return flags
 

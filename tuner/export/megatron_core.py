@@ -338,10 +338,10 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     ),
     "optimizer": expressed(
         "--optimizer, --use-precision-aware-optimizer, --exp-avg-dtype, --exp-avg-sq-dtype",
-        lambda r: [("--optimizer", "sgd" if r.workload.optimizer == "sgd" else "adam"), *moments_in_bf16(r.workload)],
-        only="adam, sgd, or adam-bf16 with ZeRO 1 and without offload, whose moments are in fp32",
+        lambda r: [("--optimizer", r.workload.optimizer.partition("-")[0]), *moments_in_bf16(r.workload)],
+        only="adam, sgd, muon, or adam-bf16 with ZeRO 1 and without offload, whose moments are in fp32",
         accepts=lambda r: (
-            r.workload.optimizer in ("adam", "sgd")
+            r.workload.optimizer in ("adam", "sgd", "muon")
             or (r.workload.optimizer == "adam-bf16" and r.topology.zero == 1 and r.topology.offload == "none")
         ),
     ),

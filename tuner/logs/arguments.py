@@ -40,6 +40,7 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_modules"),
         *("recompute_method", "recompute_num_layers"),
         *("checkpoint_activations", "recompute_activations", "zero_stage", "use_distributed_optimizer"),
+        "use_layer_wise_distributed_optimizer",
         *("data_parallel_sharding_strategy", "fp16", "bf16", "fp8", "fp4", "use_flash_attn", "use_flash_attn_v1"),
         *("use_flash_attn_v2", "use_flash_attn_triton", "masked_softmax_fusion", "scaled_masked_softmax_fusion"),
         *("pp_partition_method", "cpu_optimizer", "remote_device", "optimizer_cpu_offload", "log_interval"),

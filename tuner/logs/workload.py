@@ -223,8 +223,9 @@ def _precision(arguments: _Arguments) -> Precision:
 
 def _optimizer(arguments: _Arguments) -> Optimizer:
     """Return the optimizer; those that tuner does not know have the states of Adam."""
-    if arguments.word("optimizer") == "sgd":
-        return "sgd"
+    named = arguments.word("optimizer")
+    if named in ("sgd", "muon"):
+        return "sgd" if named == "sgd" else "muon"
     in_bf16 = {arguments.word("exp_avg_dtype"), arguments.word("exp_avg_sq_dtype")} == {"torch.bfloat16"}
     return "adam-bf16" if in_bf16 else "adam"
 
@@ -248,7 +249,7 @@ def _recompute(arguments: _Arguments) -> str:
 
 def _zero(arguments: _Arguments) -> int:
     stage = arguments.number("zero_stage", "zero_optimization_stage")
-    if arguments.on("use_distributed_optimizer"):
+    if arguments.on("use_distributed_optimizer", "use_layer_wise_distributed_optimizer"):  # the latter is Muon's
         stage = max(stage, _SHARDING.get(arguments.word("data_parallel_sharding_strategy"), 1), 1)
     return stage
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Final, get_args
 
 from tuner.core.domain import Framework, PrecisionRecipe
-from tuner.core.frameworks import OVERLAPPED_TP
 from tuner.core.precision import STORED_IN_FP8
+from tuner.core.stack import OVERLAPPED_TP
 
 Cells = Mapping[str, str]
 

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from tuner.core.domain import Workload
 from tuner.core.errors import InputError
+from tuner.core.megatron_stack import stack_of_core
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
@@ -86,6 +88,9 @@ _PARTS: Final[Mapping[str, Callable[[Model], bool | None]]] = {
 }
 """Flags that a command has exactly if its model has the part that they set; None: it may have them, as for a window of
 a whole sequence."""
+
+_SET_BY_JOBS: Final = ("overlap_grad_reduce", "overlap_param_gather")
+"""Settings that each job has by its topology, whatever the command says."""
 
 _VOCABULARY_MULTIPLE: Final = 128
 """Default of `--make-vocab-size-divisible-by`."""
@@ -241,3 +246,10 @@ def dense_values(model: Model) -> dict[str, float]:
         "--num-attention-heads": model.heads,
         **({"--ffn-hidden-size": model.ffn} if model.dense_mlp_layers else {}),
     }
+
+
+def core_stack(flags: Flags, workload: Workload) -> dict[str, Any]:
+    """Return the fields of `Stack` that the flags of a command determine, by the last part of their names."""
+    fields = {flag.lstrip("-+~").rpartition(".")[2].replace("-", "_"): value for flag, value in flags.items()}
+    settings = {name: value.strip("\"'") for name, value in fields.items() if name not in _SET_BY_JOBS}
+    return stack_of_core(settings, has_experts=workload.model.experts is not None)

@@ -13,7 +13,6 @@ from typing import Any, Final
 from tuner.core.domain import QUANTIZED, Optimizer, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
-from tuner.core.megatron_stack import stack_of_core
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.offload import OFFLOADED_SHARE
 from tuner.core.recompute import modules_of
@@ -24,6 +23,7 @@ from tuner.launch.trainers.megatron_arguments import (
     check_described,
     check_parts,
     check_understood,
+    core_stack,
     dense_model,
     dense_values,
     described,
@@ -299,10 +299,16 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
 
 def _optimizer(flags: Flags) -> Optimizer:
     """Return the optimizer of the flags; those that tuner does not know have the states of Adam."""
-    if flags.get("--optimizer") == "sgd":
-        return "sgd"
+    named = flags.get("--optimizer", "adam")
+    if named in ("sgd", "muon", "dist_muon"):
+        return "sgd" if named == "sgd" else "muon"
     in_bf16 = {flags.get("--exp-avg-dtype"), flags.get("--exp-avg-sq-dtype")} == {"bf16"}
     return "adam-bf16" if in_bf16 else "adam"
+
+
+def _pinned(flags: Flags) -> dict[str, str]:
+    """Return ZeRO 1 for an optimizer that needs the distributed optimizer or brings it along."""
+    return {"zero": "1"} if _PRECISION_AWARE in flags or flags.get("--optimizer") == "dist_muon" else {}
 
 
 def _check(flags: Flags, model: Model) -> None:
@@ -341,16 +347,6 @@ def _defaults(flags: Flags) -> dict[str, int]:
     return missing if "--group-query-attention" in flags else {**missing, "--num-query-groups": heads}
 
 
-_SET_BY_JOBS: Final = ("overlap_grad_reduce", "overlap_param_gather")
-
-
-def core_stack(flags: Flags, workload: Workload) -> dict[str, Any]:
-    """Return the fields of `Stack` that the flags of a command determine, by the last part of their names."""
-    fields = {flag.lstrip("-+~").rpartition(".")[2].replace("-", "_"): value for flag, value in flags.items()}
-    settings = {name: value.strip("\"'") for name, value in fields.items() if name not in _SET_BY_JOBS}
-    return stack_of_core(settings, has_experts=workload.model.experts is not None)
-
-
 _DEGREES: Final = ("--tensor-model-parallel-size", "--pipeline-model-parallel-size", "--context-parallel-size")
 MEGATRON_BATCH: Final = ("--micro-batch-size", *_DEGREES)
 """The flags from which Megatron-LM and its forks compute a missing global batch."""
@@ -378,7 +374,7 @@ MEGATRON_LM: Final = TrainerKind(
     scaling=_scaling,
     optimizer=_optimizer,
     stack=lambda flags, workload: core_stack({"--moe-permute-fusion": "false", **flags}, workload),
-    pinned=lambda flags: {"zero": "1"} if _PRECISION_AWARE in flags else {},
+    pinned=_pinned,
     cautious=lambda flags, _wanted: {
         **({"moe_overlap": "on,off"} if _OVERLAP in flags else {}),
         **({"offload": "none,optimizer-50,optimizer"} if _OFFLOAD in flags else {}),

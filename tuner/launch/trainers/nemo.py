@@ -16,10 +16,10 @@ from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
+from tuner.launch.trainers.megatron_arguments import core_stack
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
 from tuner.launch.trainers.megatron_lm import (
     connections,
-    core_stack,
     dispatch,
     overlaps_gradients,
     recomputation,

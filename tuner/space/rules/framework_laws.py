@@ -274,6 +274,18 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         binding=lambda workload: workload.framework == "megatron-core" and workload.optimizer == "adam-bf16",
     ),
     Rule(
+        name="muon-without-offload",
+        level="law",
+        sentence="Muon excludes offload of the optimizer",
+        source="NVIDIA/Megatron-LM at d98e8a64, megatron/core/optimizer/__init__.py: only Adam and SGD are built with "
+        "optimizer_cpu_offload",
+        reads=("offload",),
+        vary=("offload",),
+        broken=lambda c: c.offload > 0,
+        numbers=lambda c: f"Muon has no offload {OFFLOAD[int(c.offload)]}",
+        binding=lambda workload: workload.framework == "megatron-core" and workload.optimizer == "muon",
+    ),
+    Rule(
         name="bf16-layers-in-stage",
         level="law",
         sentence="at most as many first or last layers stay in bf16 as a pipeline stage has",
