@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -112,6 +113,23 @@ def test_a_job_config_in_toml_states_it_too_and_computes_its_loss_at_once(toml: 
     config.write_text(f'{config.read_text()}\n[compile]\nenable = true\ncomponents = ["model"]\n')
     assert stack_of("torchtitan", toml) == Stack(loss_chunks=1, compiled=True)
     assert stack_of("torchtitan", f"{toml} --compile.no-enable") is not None
+
+
+@pytest.mark.parametrize(
+    ("config", "fields"),
+    [
+        ({}, {}),
+        ({"zero_optimization": {"overlap_comm": True}}, {"overlap_grad": 1.0}),
+        ({"zero_optimization": {"overlap_comm": "auto"}}, {}),
+        ({"data_types": {"grad_accum_dtype": "fp32"}}, {"grad_precision": "fp32"}),
+        ({"data_types": {"grad_accum_dtype": None}}, {}),
+        ({"data_types": "fp32"}, {}),
+    ],
+)
+def test_deepspeeds_config_says_it_too(config: dict[str, Any], fields: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text(json.dumps(config))
+    command = f"{HF} --torch_compile --deepspeed {tmp_path / 'ds.json'}"
+    assert stack_of("hf", command) == Stack(compiled=True, **fields)
 
 
 def test_what_options_state_stays() -> None:

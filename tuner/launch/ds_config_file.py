@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from tuner.core.errors import InputError
+from tuner.core.stack import FloatPrecision
 from tuner.core.text import shown
 from tuner.launch.ds_config import TRIAD, Config
 
@@ -71,6 +72,18 @@ def _check(config: Any, name: str) -> None:
 def enabled_precision(config: Mapping[str, Any] | None) -> str | None:
     """Return the precision that a config enables; None if it leaves it to the trainer."""
     return next((name for name in _PRECISIONS if (config or {}).get(name, {}).get("enabled") is True), None)
+
+
+def stack_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of `Stack` that a config determines.
+
+    ZeRO 1 reduces beside the backward pass with `overlap_comm` only, whose default is on for ZeRO 3 alone (DeepSpeed
+    0.19.8, runtime/zero/config.py; runtime/engine.py: get_data_types).
+    """
+    found: dict[str, Any] = {"overlap_grad": 1.0} if config.get(_ZERO, {}).get("overlap_comm") is True else {}
+    types = config.get("data_types")
+    kept = types.get("grad_accum_dtype") if isinstance(types, dict) else None
+    return {**found, "grad_precision": kept} if kept in get_args(FloatPrecision) else found
 
 
 def based_on(own: Mapping[str, Any], config: Mapping[str, Any]) -> Config:

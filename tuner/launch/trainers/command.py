@@ -24,7 +24,7 @@ from tuner.core.frameworks import ANY
 from tuner.core.model import Model
 from tuner.core.stack import Stack
 from tuner.core.text import shown
-from tuner.launch.ds_config_file import based_on, enabled_precision, read_config
+from tuner.launch.ds_config_file import based_on, enabled_precision, read_config, stack_of_config
 from tuner.launch.trainers.accelerate import ACCELERATE
 from tuner.launch.trainers.hugging_face import HF
 from tuner.launch.trainers.kind import TrainerKind, has_fields, number, underscored
@@ -254,7 +254,7 @@ class TrainerCommand:
 
         Its model also names the settings that no field expresses.
         """
-        found = self.kind.stack(self.fixed, workload)
+        found = {**self.kind.stack(self.fixed, workload), **stack_of_config(self.own_config or {})}
         stack = replace(workload.stack or Stack(), **found) if found else workload.stack
         return replace(workload, model=self.kind.trained(self.fixed, workload.model), stack=stack)
 
