@@ -44,6 +44,15 @@ AXES: Final = (
 )
 """The dimensions of the search in grid order: the last one varies fastest. `dp` is derived from the others."""
 
+CHOICES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "sequence_parallel": (False, True),
+    "recompute": RECOMPUTE,
+    "partition": PARTITION,
+    "offload": OFFLOAD,
+    "dispatcher": DISPATCHERS,
+    "moe_overlap": (False, True),
+}
+"""The values of the axes that are no numbers; a column has their places in these."""
 
 CHUNK: Final = 8192
 """Rows that are scored at once."""
@@ -110,9 +119,13 @@ class Columns:
     @classmethod
     def of(cls, topologies: Iterable[Topology], workload: Workload, cluster: Cluster) -> Columns:
         """Return columns with one row per topology."""
-        rows = [_numbers(topology, workload) for topology in topologies]
-        arrays = {name: np.array([row[name] for row in rows], dtype=np.int64) for name in Columns.names}
-        return cls(workload, cluster, arrays)
+        rows = list(topologies)
+        trained = [workload.as_in(topology) for topology in rows]
+        values = {name: [getattr(topology, name) for topology in rows] for name in ("dp", *AXES)}
+        values |= {name: [words.index(value) for value in values[name]] for name, words in CHOICES.items()}
+        values |= {name: [getattr(own.model, name) for own in trained] for name in ("heads", "hidden", "layers")}
+        values["global_batch"] = [own.global_batch for own in trained]
+        return cls(workload, cluster, {name: np.array(values[name], dtype=np.int64) for name in Columns.names})
 
     def under(self, workload: Workload) -> Columns:
         """Return the same topologies of another workload."""
@@ -257,61 +270,16 @@ class Columns:
     def topology(self, row: int) -> Topology:
         """Return the topology of one row; heads, shape and batch that equal the workload's are left as None."""
         model = self.workload.model
-        values = {name: int(self.arrays[name][row]) for name in Columns.names}
-        own_shape = (values["hidden"], values["layers"]) == (model.hidden, model.layers)
-        return Topology(
-            nodes=values["nodes"],
-            tp=values["tp"],
-            pp=values["pp"],
-            vpp=values["vpp"],
-            cp=values["cp"],
-            dp=values["dp"],
-            sequence_parallel=bool(values["sequence_parallel"]),
-            zero=values["zero"],
-            micro_batch=values["micro_batch"],
-            recompute=RECOMPUTE[values["recompute"]],
-            partition=PARTITION[values["partition"]],
-            offload=OFFLOAD[values["offload"]],
-            hsdp=values["hsdp"],
-            ep=values["ep"],
-            etp=values["etp"],
-            dispatcher=DISPATCHERS[values["dispatcher"]],
-            moe_overlap=bool(values["moe_overlap"]),
-            heads=None if values["heads"] == model.heads else values["heads"],
-            shape=None if own_shape else Shape(hidden=values["hidden"], layers=values["layers"]),
-            global_batch=None if values["global_batch"] == self.workload.global_batch else values["global_batch"],
-        )
+        values: dict[str, Any] = {name: int(self.arrays[name][row]) for name in Columns.names}
+        values |= {name: words[values[name]] for name, words in CHOICES.items()}
+        hidden, layers = values.pop("hidden"), values.pop("layers")
+        own_shape = (hidden, layers) == (model.hidden, model.layers)
+        own = {"heads": model.heads, "global_batch": self.workload.global_batch}
+        values |= {name: None for name, value in own.items() if values[name] == value}
+        return Topology(**values, shape=None if own_shape else Shape(hidden=hidden, layers=layers))
 
 
 Columns.names = tuple(name for name, value in vars(Columns).items() if isinstance(value, Column))
-
-
-def _numbers(topology: Topology, workload: Workload) -> dict[str, Any]:
-    """Return one topology as the integers of its columns."""
-    workload_as_trained = workload.as_in(topology)
-    return {
-        "nodes": topology.nodes,
-        "tp": topology.tp,
-        "pp": topology.pp,
-        "vpp": topology.vpp,
-        "cp": topology.cp,
-        "dp": topology.dp,
-        "sequence_parallel": int(topology.sequence_parallel),
-        "zero": topology.zero,
-        "micro_batch": topology.micro_batch,
-        "recompute": RECOMPUTE.index(topology.recompute),
-        "partition": PARTITION.index(topology.partition),
-        "offload": OFFLOAD.index(topology.offload),
-        "hsdp": topology.hsdp,
-        "ep": topology.ep,
-        "etp": topology.etp,
-        "dispatcher": DISPATCHERS.index(topology.dispatcher),
-        "moe_overlap": int(topology.moe_overlap),
-        "heads": workload_as_trained.model.heads,
-        "hidden": workload_as_trained.model.hidden,
-        "layers": workload_as_trained.model.layers,
-        "global_batch": workload_as_trained.global_batch,
-    }
 
 
 def chunks(rows: int) -> list[slice]:

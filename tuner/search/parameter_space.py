@@ -8,10 +8,7 @@ from typing import Any, Final
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from tuner.core.columns import IntArray
-from tuner.core.domain import DISPATCHERS, PARTITION
-from tuner.core.offload import OFFLOAD
-from tuner.core.recompute import RECOMPUTE
+from tuner.core.columns import CHOICES, IntArray
 from tuner.search.candidates import CandidatePool
 
 NAMES: Final = (
@@ -22,15 +19,6 @@ NAMES: Final = (
 
 SETTING: Final = "setting"
 """The part of the pool, where there are several: rows of one table may differ in more than their topology."""
-
-_WORDS: Final[Mapping[str, tuple[Any, ...]]] = {
-    "recompute": RECOMPUTE,
-    "partition": PARTITION,
-    "offload": OFFLOAD,
-    "dispatcher": DISPATCHERS,
-    "sequence_parallel": (False, True),
-    "moe_overlap": (False, True),
-}
 
 
 class ParameterSpace:
@@ -77,8 +65,8 @@ def _distribution(name: str, values: list[int]) -> BaseDistribution:
 
 
 def _word(name: str, number: int) -> Any:
-    return _WORDS[name][number] if name in _WORDS else number
+    return CHOICES[name][number] if name in CHOICES else number
 
 
 def _number(name: str, value: Any) -> int:
-    return _WORDS[name].index(value) if name in _WORDS else int(value)
+    return CHOICES[name].index(value) if name in CHOICES else int(value)

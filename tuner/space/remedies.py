@@ -8,11 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from tuner.core.columns import Columns, IntArray
-from tuner.core.domain import DISPATCHERS, LAYOUT, PARTITION, Partition, partition_for
-from tuner.core.offload import OFFLOAD
+from tuner.core.columns import CHOICES, Columns, IntArray
+from tuner.core.domain import LAYOUT, PARTITION, Partition, partition_for
 from tuner.core.recompute import GRANULARITIES, RECOMPUTE
-from tuner.core.text import either
+from tuner.core.text import axis_value, either
 from tuner.space.rules import BY_NAME, Rule
 from tuner.space.space import Space
 
@@ -23,14 +22,6 @@ _ALWAYS_GIVEN: Final = ("tp", "pp", "micro_batch")
 _SPLIT: Final = ("tp", "pp", "cp")
 _WAYS: Final = 2
 _VALUES: Final = 12
-_WORDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "sequence_parallel": ("off", "on"),
-    "moe_overlap": ("off", "on"),
-    "partition": PARTITION,
-    "recompute": RECOMPUTE,
-    "offload": OFFLOAD,
-    "dispatcher": DISPATCHERS,
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +91,7 @@ def varied(columns: Columns, axis: str, values: IntArray, *, hold_dp: bool = Fal
 
 def spelt(axis: str, value: int) -> int | str:
     """Return a column's number as a user writes it: `on` for sequence parallelism, `full` for recompute."""
-    return _WORDS[axis][value] if axis in _WORDS else value
+    return axis_value(CHOICES[axis][value]) if axis in CHOICES else value
 
 
 def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
@@ -110,29 +101,19 @@ def _candidates(space: Space, columns: Columns, axis: str) -> Iterable[int]:
         return (heads for heads in range(1, 1025) if current["hidden"] % heads == 0)
     if axis == "recompute":
         return sorted({*range(len(GRANULARITIES)), *map(RECOMPUTE.index, space.axes["recompute"])})
-    most_gpus = min(space.cluster.gpus, 1024)
     around = {"hidden": 512, "layers": 8, "global_batch": 4096}
     if axis in around:
         return range(max(1, current[axis] - around[axis]), current[axis] + around[axis] + 1)
+    if axis in CHOICES:
+        return range(len(CHOICES[axis]))
     ranges = {
-        "dp": range(1, most_gpus + 1),
         "nodes": range(1, space.cluster.nodes + 1),
-        "tp": range(1, most_gpus + 1),
-        "pp": range(1, most_gpus + 1),
         "cp": range(1, 65),
         "vpp": range(1, 65),
         "micro_batch": range(1, 129),
         "zero": range(4),
-        "sequence_parallel": range(2),
-        "moe_overlap": range(2),
-        "partition": range(len(PARTITION)),
-        "offload": range(len(OFFLOAD)),
-        "hsdp": range(1, most_gpus + 1),
-        "ep": range(1, most_gpus + 1),
-        "etp": range(1, most_gpus + 1),
-        "dispatcher": range(len(DISPATCHERS)),
     }
-    return ranges[axis]
+    return ranges.get(axis, range(1, min(space.cluster.gpus, 1024) + 1))
 
 
 def _given(columns: Columns, rule: Rule, axis: str) -> dict[str, int]:

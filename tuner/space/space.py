@@ -15,13 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from tuner.core.columns import AXES, BoolArray, Columns, IntArray
+from tuner.core.columns import AXES, CHOICES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
-from tuner.core.domain import DISPATCHERS, OPT_IN, PARTITION, Cluster, Topology, Workload
+from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.model import Shape
-from tuner.core.offload import OFFLOAD
-from tuner.core.recompute import RECOMPUTE
 from tuner.core.text import axis_value, either
 from tuner.core.validation import check_size
 from tuner.space.axes import Axes, about_unused, axes_document, searched
@@ -187,10 +185,7 @@ class Space:
     def numbers(self) -> dict[str, IntArray]:
         """The values of each column along its axis, as integers."""
         numbers: dict[str, list[int]] = {axis: list(self.axes[axis]) for axis in AXES}
-        numbers["recompute"] = [RECOMPUTE.index(value) for value in self.axes["recompute"]]
-        numbers["partition"] = [PARTITION.index(value) for value in self.axes["partition"]]
-        numbers["offload"] = [OFFLOAD.index(value) for value in self.axes["offload"]]
-        numbers["dispatcher"] = [DISPATCHERS.index(value) for value in self.axes["dispatcher"]]
+        numbers |= {axis: [words.index(value) for value in self.axes[axis]] for axis, words in CHOICES.items()}
         numbers["hidden"] = [shape.hidden for shape in self.axes["shape"]]
         numbers["layers"] = [shape.layers for shape in self.axes["shape"]]
         del numbers["shape"]
