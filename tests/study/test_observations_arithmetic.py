@@ -59,7 +59,7 @@ def measured(kind: MemoryKind | None) -> JobResult:
 def test_a_trial_is_observed_with_its_time_its_memory_and_whether_it_fits(
     result: JobResult | None, fields: Any
 ) -> None:
-    found = observations_of(trial(result), "june")
+    found = observations_of(trial(result), "june", pool())
     assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
     seen = [(one.seconds, one.memory, one.memory_kind, one.fits, one.forecast, one.least) for one in found]
     assert seen == ([fields] if fields else [])

@@ -5,7 +5,7 @@ The prediction is the weighted median time per FLOP of runs that differ little, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,20 +14,21 @@ import numpy.typing as npt
 
 from tuner.audit.flop_conventions import hardware
 from tuner.audit.printed_row import PrintedRow
+from tuner.core.domain import Topology, Workload
 
-_WEIGHTS: Final = {
-    "micro_batch": 0.5,
-    "tp": 2.0,
-    "pp": 0.4,
-    "dp": 0.3,
-    "batch": 0.15,
-    "hidden": 1.5,
-    "layers": 0.3,
-    "heads": 1.0,
-    "seq": 0.7,
-    "zero": 0.3,
-}
-"""Distance between two runs that differ by one doubling (for zero: by one stage)."""
+_AXES: Final[tuple[tuple[float, Callable[[Topology, Workload], float]], ...]] = (
+    (0.5, lambda topology, _: topology.micro_batch),
+    (2.0, lambda topology, _: topology.tp),
+    (0.4, lambda topology, _: topology.pp),
+    (0.3, lambda topology, _: topology.dp * topology.cp),
+    (0.15, lambda _, workload: workload.global_batch),
+    (1.5, lambda _, workload: workload.model.hidden),
+    (0.3, lambda _, workload: workload.model.layers),
+    (1.0, lambda _, workload: workload.model.heads),
+    (0.7, lambda _, workload: workload.model.seq),
+    (0.3, lambda topology, _: 2.0**topology.zero),
+)
+"""Distance between two runs that differ by one doubling (for zero: by one stage), and the size that is doubled."""
 _OTHER_KERNEL: Final = 1.0
 """Distance between runs that differ in recompute, attention kernel, sequence parallelism or norms."""
 _OTHER_GROUP: Final = 0.25
@@ -109,21 +110,7 @@ def _of_pool(indices: Sequence[int], cases: Mapping[int, PrintedRow]) -> dict[in
 
 
 def _axes(case: PrintedRow) -> list[float]:
-    topology, workload = case.run.topology, case.run.workload
-    model = workload.model
-    sizes = {
-        "micro_batch": topology.micro_batch,
-        "tp": topology.tp,
-        "pp": topology.pp,
-        "dp": topology.dp * topology.cp,
-        "batch": workload.global_batch,
-        "hidden": model.hidden,
-        "layers": model.layers,
-        "heads": model.heads,
-        "seq": model.seq,
-        "zero": 2.0**topology.zero,
-    }
-    return [_WEIGHTS[name] * float(np.log2(size)) for name, size in sizes.items()]
+    return [weight * float(np.log2(size(case.run.topology, case.run.workload))) for weight, size in _AXES]
 
 
 def _kernels(case: PrintedRow) -> list[str]:

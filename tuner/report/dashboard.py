@@ -146,49 +146,30 @@ def _figure(
     }
 
 
+def _scatter(name: str, x: Sequence[float], y: Sequence[float | None], *, mode: str = "markers", **more: Any) -> Figure:
+    return {"type": "scatter", "mode": mode, "name": name, "x": list(x), "y": list(y), **more}
+
+
 def _leader(study: StudyResult, x: Sequence[float], y: Sequence[float]) -> list[Figure]:
     """Mark the jobs of the leading topology."""
     if not x or study.best is None:
         return []
     marker = {"color": ORANGE, "symbol": "star", "size": 14, "line": {"color": BLACK, "width": 1}}
-    name = f"leader: {study.best.key}"
-    return [{"type": "scatter", "mode": "markers", "name": name, "x": list(x), "y": list(y), "marker": marker}]
+    return [_scatter(f"leader: {study.best.key}", x, y, marker=marker)]
 
 
 def _progress(study: StudyResult) -> Figure:
     series = plot_data.progress(study)
-    jobs = list(range(1, len(series.days) + 1))
+    jobs, keys = list(range(1, len(series.days) + 1)), list(series.keys)
     leader = [
         (job, days) for job, days, own in zip(jobs, series.days, series.leader, strict=True) if own and days is not None
     ]
-    extrapolated: Figure = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "extrapolated",
-        "text": list(series.keys),
-        "x": jobs,
-        "y": list(series.extrapolated),
-        "marker": {"color": GREEN, "symbol": "triangle-up-open"},
-    }
+    open_marker = {"color": GREEN, "symbol": "triangle-up-open"}
+    extrapolated = _scatter("extrapolated", jobs, series.extrapolated, text=keys, marker=open_marker)
     data: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": f"{measured_word(study)} job",
-            "text": list(series.keys),
-            "x": jobs,
-            "y": list(series.days),
-            "marker": {"color": BLUE},
-        },
+        _scatter(f"{measured_word(study)} job", jobs, series.days, text=keys, marker={"color": BLUE}),
         *[extrapolated] * any(series.extrapolated),
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "leader's mean so far",
-            "x": jobs,
-            "y": list(series.best),
-            "line": {"shape": "hv", "color": BLACK},
-        },
+        _scatter("leader's mean so far", jobs, series.best, mode="lines", line={"shape": "hv", "color": BLACK}),
         *_leader(study, [job for job, _ in leader], [days for _, days in leader]),
     ]
     known = [days for days in (*series.days, *series.extrapolated) if days is not None]
@@ -210,29 +191,20 @@ def _estimates(study: StudyResult) -> Figure:
     ends = [min(point.measured for point in points), max(point.measured for point in points)] if points else [0, 1]
     leader = [point for point in points if point.leader]
     data: list[Figure] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": "job",
-            "text": [point.key for point in points],
-            "x": [point.measured for point in points],
-            "y": [point.estimate for point in points],
-            "error_y": {
+        _scatter(
+            "job",
+            [point.measured for point in points],
+            [point.estimate for point in points],
+            text=[point.key for point in points],
+            error_y={
                 "type": "data",
                 "symmetric": False,
                 "array": [point.high - point.estimate for point in points],
                 "arrayminus": [point.estimate - point.low for point in points],
             },
-            "marker": {"color": BLUE},
-        },
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "estimate = measurement",
-            "x": ends,
-            "y": ends,
-            "line": {"color": GREY, "dash": "dash"},
-        },
+            marker={"color": BLUE},
+        ),
+        _scatter("estimate = measurement", ends, ends, mode="lines", line={"color": GREY, "dash": "dash"}),
         *_leader(study, [point.measured for point in leader], [point.estimate for point in leader]),
     ]
     return _figure(

@@ -79,6 +79,12 @@ class BatchBounds:
         """Return the nearest index inside the bounds."""
         return min(max(index, self.low + 1), self.high - 1)
 
+    def bisected(self) -> int:
+        """Return the next index of a bisection: double while no batch has run out of memory."""
+        if self.high <= self.grid.top:
+            return (self.low + self.high) // 2
+        return self.clamp(self.grid.index(2 * self.grid.batches[self.low]))
+
 
 def bisect(grid: BatchGrid) -> Strategy:
     """Double until a batch runs out of memory, then bisect."""
@@ -86,10 +92,7 @@ def bisect(grid: BatchGrid) -> Strategy:
     index = grid.index(grid.start)
     while not bounds.found:
         bounds.update(index, (yield index))
-        if bounds.high <= grid.top:
-            index = (bounds.low + bounds.high) // 2
-        else:
-            index = bounds.clamp(grid.index(2 * grid.batches[index]))
+        index = bounds.bisected()
 
 
 def ramp(grid: BatchGrid) -> Strategy:
@@ -107,7 +110,7 @@ def ramp(grid: BatchGrid) -> Strategy:
         elif bounds.high > grid.top:
             index = bounds.clamp(grid.index(batch + grid.increment))
         else:
-            index = (bounds.low + bounds.high) // 2
+            index = bounds.bisected()
 
 
 def model(grid: BatchGrid) -> Strategy:
@@ -129,15 +132,7 @@ def model(grid: BatchGrid) -> Strategy:
             index = bounds.clamp(max(grid.index(room), bounds.low + 1))
             predictions += 1
         else:
-            index = _without_prediction(bounds)
-
-
-def _without_prediction(bounds: BatchBounds) -> int:
-    """Return the next index of a bisection: double while no batch has run out of memory."""
-    grid = bounds.grid
-    if bounds.high <= grid.top:
-        return (bounds.low + bounds.high) // 2
-    return bounds.clamp(grid.index(2 * grid.batches[bounds.low]))
+            index = bounds.bisected()
 
 
 STRATEGIES: Final[Mapping[str, Callable[[BatchGrid], Strategy]]] = {"model": model, "bisect": bisect, "ramp": ramp}

@@ -320,14 +320,14 @@ class StudyState:
         return self.speed_periods[-1]
 
 
-def observations_of(trial: Trial, period: str, pool: CandidatePool | None = None) -> list[Observation]:
-    """Return the observations of a trial's job; one at a reduced size needs the `pool` of its candidate."""
+def observations_of(trial: Trial, period: str, pool: CandidatePool) -> list[Observation]:
+    """Return the observations of the job of a trial, whose candidate is in the pool."""
     result, fidelity = trial.result, trial.proposal.fidelity
     if result is None or not trial.launched:
         return []
     candidate = trial.proposal.candidate
     observation = Observation(candidate=candidate, period=period)
-    if fidelity is not None and pool is not None:
+    if fidelity is not None:
         many = 1 if result.measurement is None else max(1, len(result.measurement.iterations))
         size = ReducedSize.of(fidelity, pool.topology(candidate), *pool.setting(candidate), iterations=many)
         observation = replace(observation, reduced=ReducedRun(size=size))

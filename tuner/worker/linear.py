@@ -131,20 +131,15 @@ class ColumnLinear(nn.Module):
         return column_product(inputs, self.weight, self.bias, self.mesh.tp_group, self.mesh.sequence_parallel)
 
 
-class CopiedLinear(nn.Module):
+class CopiedLinear(ColumnLinear):
     """A column linear whose columns are replicated on several ranks: key/value heads if tp exceeds their number."""
 
     def __init__(
         self, maker: Maker, inputs: int, outputs: Sequence[range], *, bias: bool, deviation: float = DEVIATION
     ) -> None:
-        super().__init__()
-        self.mesh = maker.mesh
-        once = maker.mesh.first_of_kv_copies
-        self.weight = maker.part("weight").matrix(outputs, range(inputs), deviation, sharded=once)
-        size = sum(map(len, outputs))
-        self.bias = maker.part("bias").vector(size, 0.0, sharded=once) if bias else None
+        super().__init__(maker, inputs, outputs, bias=bias, deviation=deviation)
         for parameter in self.parameters():
-            mark(parameter, counts=once)
+            mark(parameter, counts=self.mesh.first_of_kv_copies)
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Compute a column linear; the backward pass sums the gradients of the replicas."""
