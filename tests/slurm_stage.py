@@ -67,7 +67,7 @@ class _Cluster:
 
     def queries(self) -> int | None:
         """Return how often the queue was read."""
-        return sum(launcher.queries for launcher in self._opened)
+        return sum(launcher._queue.reads for launcher in self._opened)
 
 
 class OnSlurm(_Cluster):

@@ -93,7 +93,7 @@ def test_200_queued_jobs_cost_one_query_per_bounded_interval(
         assert {status.state for status in slurm.poll(handles).values()} == {JobState.WAITING}
         slurm.wait(20.0)
     gaps = [after - before for before, after in itertools.pairwise(commands.reads)]
-    assert len(commands.reads) == slurm.queries <= 30
+    assert len(commands.reads) == slurm._queue.reads <= 30
     assert min(gaps) >= PollInterval().first - 1e-6
     assert gaps[3:] == sorted(gaps[3:]) or max(gaps) - min(gaps[12:]) < 3.0
     assert 55 <= max(gaps) <= PollInterval().most + 3.0

@@ -47,11 +47,6 @@ class BaseSlurmLauncher(ABC):
         """Nodes that have failed, with the reason; no further job uses them."""
         return self._tracker.excluded
 
-    @property
-    def queries(self) -> int:
-        """The number of times that the queue was read."""
-        return self._queue.reads
-
     def collect(self, handle: str) -> JobResult:
         """Return the job's result: by its result file, its log, its script's exit, and the queue."""
         tracked = self._tracker.find(handle)

@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.core.errors import LaunchError, reason_of
@@ -177,23 +177,13 @@ class VirtualLauncher(ABC):
     def _status(self, run: _Run | None) -> JobStatus:
         if run is None:
             return JobStatus(state=JobState.LOST)
+        if run.cancelled is not None and run.began is not None:
+            return replace(run.life.status(run.began, run.cancelled), state=JobState.ENDED, share=None)
         if run.cancelled is not None:
-            return self._at_its_end(run, run.cancelled)
+            return JobStatus(state=JobState.ENDED)
         if run.began is None:
             return JobStatus(state=JobState.WAITING, reason=f"{counted(run.life.nodes, 'node')} needed, fewer are free")
         return run.life.status(run.began, self._clock)
-
-    def _at_its_end(self, run: _Run, cancelled: float) -> JobStatus:
-        if run.began is None:
-            return JobStatus(state=JobState.ENDED)
-        last = run.life.status(run.began, cancelled)
-        return JobStatus(
-            state=JobState.ENDED,
-            began=last.began,
-            iterations=last.iterations,
-            seconds_in=last.seconds_in,
-            moved=last.moved,
-        )
 
     def _find(self, handle: str) -> _Run | None:
         """Return the job of a handle, of this process or another one."""
