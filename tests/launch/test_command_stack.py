@@ -11,9 +11,11 @@ import pytest
 
 from tests.launch.test_megatron_offload import MEGATRON_ARGUMENTS
 from tests.launch.test_optimizer import HF, LM
+from tests.launch.test_stated_length import local
 from tests.launch.test_torchtitan_trainer import REGISTERED, toml
 from tests.mixtures import QWEN3_30B
 from tuner.core.domain import Topology
+from tuner.core.errors import OtherStudy
 from tuner.core.stack import Stack
 from tuner.costmodel.framework_terms import terms_of
 from tuner.launch.trainers.command import TrainerCommand
@@ -21,6 +23,8 @@ from tuner.launch.trainers.megatron_lm import megatron_flags
 from tuner.logs.workload import described
 from tuner.space.build import space_for
 from tuner.study.api import study_settings
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 
 __all__ = ["toml"]
 
@@ -142,6 +146,32 @@ def test_a_study_is_estimated_as_its_command_trains() -> None:
         trainer="megatron-lm", command=f"{LM} --grad-reduce-in-bf16", launcher="slurm", nodes=1, budget=1
     )
     assert not terms_of(settings.space.workload).fp32_gradients
+
+
+@pytest.mark.parametrize("optional", [None, (1, 1)])
+def test_a_study_that_predates_it_continues_with_the_usual_software(
+    optional: tuple[int, int] | None, tmp_path: Path
+) -> None:
+    """But for what options state: with another command, or with those options changed, it is another study."""
+    kept: dict[str, Any] = {} if optional is None else {"bf16_layers": optional}
+    usual = Stack(**kept) if kept else None
+
+    def settings(more: str = "--grad-reduce-in-bf16") -> StudySettings:
+        found = local(tmp_path, more)
+        workload = found.space.workload
+        stack = replace(workload.stack or Stack(), **kept)
+        return replace(found, space=replace(found.space, workload=replace(workload, stack=stack)))
+
+    with open_loop(settings()) as loop:
+        assert loop.settings.space.workload.stack == Stack(grad_precision="bf16", **kept)
+        stored = loop.store.settings
+        del stored["command_stack"], stored["workload"]["stack"]
+        stored["workload"] |= {"stack": {"bf16_layers": list(optional)}} if optional else {}
+        loop.store.set_attribute("settings", stored)
+    with open_loop(settings()) as loop:
+        assert loop.settings.space.workload.stack == usual
+    with pytest.raises(OtherStudy, match="command"), open_loop(settings("--tp-comm-overlap")):
+        pass
 
 
 @pytest.mark.parametrize(("change", "overlaps"), [({"dp": 4}, True), ({"dp": 1, "cp": 2}, True), ({"dp": 1}, False)])

@@ -19,6 +19,7 @@ from tuner.core.columns import Columns
 from tuner.core.documents import cluster_document, topology_of, workload_document
 from tuner.core.errors import EmptySpace, InputError, StudyError, TunerWarning
 from tuner.core.interrupts import remember_interrupts
+from tuner.core.stack import Stack
 from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_of, site_text
@@ -43,7 +44,14 @@ from tuner.study.loop import StudyEvent, StudyLoop
 from tuner.study.replay_setup import replayed
 from tuner.study.settings import StudySettings
 from tuner.study.store.recover import write_study_file
-from tuner.study.store.settings_difference import TOKENS_FROM, TRAINER_FILES, keeps_default_length
+from tuner.study.store.settings_difference import (
+    COMMAND_STACK,
+    OF_OPTIONS,
+    TOKENS_FROM,
+    TRAINER_FILES,
+    keeps_default_length,
+    keeps_usual_stack,
+)
 from tuner.study.store.storage import refuse_lost, refuse_second, sqlite_url
 from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
@@ -101,8 +109,12 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
 
 
 def _as_begun(space: Space, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> Space:
-    """Return the space of a study that began before policies, frameworks or a command's tokens were recorded."""
+    """Return the space of a study that began before policies, frameworks, or a command's tokens and software were
+    recorded."""
     space = as_stored(space, begun)
+    if keeps_usual_stack(begun, asked) and (stack := space.workload.stack):
+        kept = Stack(**{name: getattr(stack, name) for name in OF_OPTIONS})
+        space = replace(space, workload=replace(space.workload, stack=None if kept == Stack() else kept))
     if keeps_default_length(begun, asked):
         space = replace(space, workload=replace(space.workload, tokens=0.0))
     return space
@@ -247,7 +259,7 @@ def _program(settings: StudySettings, accelerator: str) -> tuple[Program, dict[s
         if getattr(settings, name) is not None:
             identity[name] = getattr(settings, name)
     if isinstance(program, CommandTemplate) and program.trainer is not None:
-        identity[TRAINER_FILES] = program.trainer.digests
+        identity |= {TRAINER_FILES: program.trainer.digests, COMMAND_STACK: True}
     return program, identity
 
 

@@ -15,6 +15,12 @@ TRAINER_FILES: Final = "trainer_files"
 TOKENS_FROM: Final = "tokens_from"
 """The flag of the command that states the training tokens."""
 
+COMMAND_STACK: Final = "command_stack"
+"""Set where the software of the workload includes what the command of a trainer states."""
+
+OF_OPTIONS: Final = ("quantized_weights", "bf16_layers")
+"""Fields of the software that options state."""
+
 OTHER_CONTENT: Final = "other content of"
 """Begins the difference of such files."""
 
@@ -22,7 +28,7 @@ OTHER_CONTENT: Final = "other content of"
 def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the first difference between two settings, in words; empty if they agree."""
     begun, asked = _comparable(begun), _recorded(_comparable(asked), begun)
-    names = {*begun, *asked} - {"schema", TOKENS_FROM}
+    names = {*begun, *asked} - {"schema", TOKENS_FROM, COMMAND_STACK}
     for name in (*_FIRST, *sorted(names.difference(_FIRST))):
         if begun.get(name) != asked.get(name):
             if name == TRAINER_FILES:
@@ -35,6 +41,11 @@ def keeps_default_length(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> 
     """Return whether a study began with a training of the default length, and is resumed with a command that states
     another."""
     return TOKENS_FROM in asked and not begun.get("workload", {}).get("tokens")
+
+
+def keeps_usual_stack(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
+    """Return whether a study began when no command stated its software, and is resumed with one that may."""
+    return COMMAND_STACK in asked and COMMAND_STACK not in begun
 
 
 def as_options(difference: str) -> str:
@@ -93,10 +104,15 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
     training length that its command states.
     """
     known: dict[str, Any] = dict(asked)
+    if isinstance(workload := asked.get("workload"), Mapping):
+        known["workload"] = dict(workload)
     if TRAINER_FILES not in begun:
         known.pop(TRAINER_FILES, None)
     if keeps_default_length(begun, asked):
-        known["workload"] = {**asked["workload"], "tokens": 0.0}
+        known["workload"]["tokens"] = 0.0
+    if keeps_usual_stack(begun, asked) and (stack := known["workload"].pop("stack", None)):
+        own = {name: value for name, value in stack.items() if name in OF_OPTIONS and value is not None}
+        known["workload"] |= {"stack": own} if own else {}
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
