@@ -174,6 +174,17 @@ def test_a_study_that_predates_it_continues_with_the_usual_software(
         pass
 
 
+def test_a_study_that_took_muon_for_adam_continues_with_adam(tmp_path: Path) -> None:
+    with open_loop(local(tmp_path, "--optimizer muon")) as loop:
+        assert loop.settings.space.workload.optimizer == "muon"
+        stored = loop.store.settings
+        del stored["command_stack"]
+        stored["workload"]["optimizer"] = "adam"
+        loop.store.set_attribute("settings", stored)
+    with open_loop(local(tmp_path, "--optimizer muon")) as loop:
+        assert loop.settings.space.workload.optimizer == "adam"
+
+
 @pytest.mark.parametrize(("change", "overlaps"), [({"dp": 4}, True), ({"dp": 1, "cp": 2}, True), ({"dp": 1}, False)])
 def test_gradients_are_reduced_beside_the_pass_without_the_distributed_optimizer_too(
     change: dict[str, Any], overlaps: bool

@@ -49,6 +49,7 @@ from tuner.study.store.settings_difference import (
     OF_OPTIONS,
     TOKENS_FROM,
     TRAINER_FILES,
+    UNKNOWN_TO_IT,
     keeps_default_length,
     keeps_usual_stack,
 )
@@ -112,9 +113,12 @@ def _as_begun(space: Space, begun: Mapping[str, Any], asked: Mapping[str, Any]) 
     """Return the space of a study that began before policies, frameworks, or a command's tokens and software were
     recorded."""
     space = as_stored(space, begun)
-    if keeps_usual_stack(begun, asked) and (stack := space.workload.stack):
-        kept = Stack(**{name: getattr(stack, name) for name in OF_OPTIONS})
-        space = replace(space, workload=replace(space.workload, stack=None if kept == Stack() else kept))
+    if keeps_usual_stack(begun, asked):
+        workload = space.workload
+        kept = Stack(**{name: getattr(workload.stack or Stack(), name) for name in OF_OPTIONS})
+        optimizer = "adam" if workload.optimizer == UNKNOWN_TO_IT else workload.optimizer
+        found = replace(workload, stack=None if kept == Stack() else kept, optimizer=optimizer)
+        space = space if found == workload else replace(space, workload=found)
     if keeps_default_length(begun, asked):
         space = replace(space, workload=replace(space.workload, tokens=0.0))
     return space

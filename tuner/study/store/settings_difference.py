@@ -21,6 +21,9 @@ COMMAND_STACK: Final = "command_stack"
 OF_OPTIONS: Final = ("quantized_weights", "bf16_layers")
 """Fields of the software that options state."""
 
+UNKNOWN_TO_IT: Final = "muon"
+"""The optimizer of commands that was taken for Adam when they stated no software."""
+
 OTHER_CONTENT: Final = "other content of"
 """Begins the difference of such files."""
 
@@ -110,9 +113,12 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         known.pop(TRAINER_FILES, None)
     if keeps_default_length(begun, asked):
         known["workload"]["tokens"] = 0.0
-    if keeps_usual_stack(begun, asked) and (stack := known["workload"].pop("stack", None)):
+    if keeps_usual_stack(begun, asked):
+        stack = known["workload"].pop("stack", None) or {}
         own = {name: value for name, value in stack.items() if name in OF_OPTIONS and value is not None}
         known["workload"] |= {"stack": own} if own else {}
+        if known["workload"]["optimizer"] == UNKNOWN_TO_IT:
+            known["workload"]["optimizer"] = "adam"
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
