@@ -164,10 +164,15 @@ def test_an_unusable_table_is_refused_with_the_reason(wrong: Run) -> None:
 @pytest.mark.parametrize(
     ("changed", "difference"),
     [
-        (("--gpu", "H100-80GB-SXM"), "cluster.name bloom-48, not H100-80GB-SXM"),
+        (("--gpu", "H100-80GB-SXM"), "started with --gpu A100-80GB-SXM, not H100-80GB-SXM"),
+        (("--cluster", "hgx-a100"), "started with the cluster bloom-48, not hgx-a100"),
+        (("--model", "llama-3-8b"), "started with --model gpt-1.3b, not llama-3-8b"),
+        (("--seq", "1024"), "started with --seq 2048, not 1024"),
+        (("--tokens", "1T"), "started with --tokens at the default of 20 per parameter, not 1T"),
+        (("--ramp", "192,16"), "started with --ramp none, not 192,16"),
         (("--global-batch", "1024"), "started with --global-batch 2048, not 1024"),
         (("--set", "micro_batch=1,2"), "started with --set micro_batch="),
-        (("--allow", "dp-multiple-of-4"), "started with --allow "),
+        (("--allow", "dp-multiple-of-4"), "started with --allow none, not dp-multiple-of-4"),
         (("--seed", "3"), "started with --seed 0, not 3"),
         (("--iterations", "2-3"), "started with --iterations 2, not 2,3"),
         (("--drift", "1.05@3"), "started with --drift none"),

@@ -222,7 +222,27 @@ def test_settings_of_another_program_or_a_later_version_are_refused(schema: str 
         (
             {"workload": {"tokens": 0.0}},
             {"workload": {"tokens": 1e9}},
-            "workload.tokens at the default of 20 per parameter, not 1000000000.0",
+            "workload.tokens at the default of 20 per parameter, not 1B",
+        ),
+        (
+            {"workload": {"tokens": 1234567890123.0}},
+            {"workload": {"tokens": 1e12}},
+            "workload.tokens 1.234567890123T, not",
+        ),
+        (
+            {"workload": {"ramp": {"start": 192, "increment": 16}}},
+            {"workload": {"ramp": {"start": 192, "increment": 32}}},
+            "workload.ramp 192,16, not 192,32",
+        ),
+        (
+            {"cluster": {"name": "a", "gpu": {"name": "x"}}},
+            {"cluster": {"name": "b", "gpu": {"name": "y"}}},
+            "cluster.gpu.name x, not y",
+        ),
+        (
+            {"workload": {"attention": "a", "model": {"max_positions": 8, "seq": 8}}},
+            {"workload": {"attention": "b", "model": {"max_positions": 4, "seq": 4}}},
+            "workload.model.seq 8, not 4",
         ),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.documents import fabric_of, stated
+from tuner.core.quantity import format_count
 from tuner.core.text import axis_value, listed
 from tuner.space.rules import current_name
 
@@ -57,6 +58,8 @@ def as_options(difference: str) -> str:
     section, _, name = path.rpartition(".")
     if section == "axes":
         return f"--set {name}={values}"
+    if path == "cluster.name":  # of a cluster, or of the GPU for --gpu alone
+        return f"the cluster {values}"
     own = _OPTIONS.get(path) or (section in ("", "workload") and name in _NAMED_ALIKE and name)
     return f"--{own.replace('_', '-')} {values}" if own else difference
 
@@ -66,8 +69,10 @@ _NAMED_ALIKE: Final = frozenset(
     | {"tokens", "framework", "precision_recipe", "routing", "optimizer", "ramp"}
 )
 """Settings with the name of their option."""
+_MODEL: Final = "workload.model"
 _OPTIONS: Final[Mapping[str, str]] = {
     "workload.model.name": "model",
+    "workload.model.seq": "seq",
     "rules.allowed": "allow",
     "cluster.nodes": "nodes",
     "cluster.gpus_per_node": "gpus_per_node",
@@ -144,22 +149,34 @@ def _changed_files(begun: Mapping[str, str], asked: Mapping[str, str]) -> str:
     return f"{OTHER_CONTENT} {listed(names)}"
 
 
+_TELLING: Final = {"cluster": ("gpu", "name"), "workload": ("model", "framework"), _MODEL: ("name", "seq")}
+"""Parts of a setting that are named first, because others follow from them; of any other, its name."""
+
+
 def _first_difference(name: str, begun: Any, asked: Any) -> str:
-    if isinstance(begun or asked, Mapping) and all(isinstance(side, Mapping | None) for side in (begun, asked)):
+    parts = isinstance(begun or asked, Mapping) and all(isinstance(side, Mapping | None) for side in (begun, asked))
+    if parts and name != _RAMP:
         begun, asked = begun or {}, asked or {}
         differ = [key for key in sorted({*begun, *asked}) if begun.get(key) != asked.get(key)]
-        inner = "name" if "name" in differ else differ[0]  # a GPU's says more than its first figure
+        telling = [key for key in _TELLING.get(name, ("name",)) if key in differ]
+        inner = telling[0] if telling else differ[0]
         return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
     return f"{name} {_words(begun, name)}, not {_words(asked, name)}"
 
 
-_UNSET: Final = {"noise": "0", "workload.tokens": "at the default of 20 per parameter"}
+_RAMP: Final = "workload.ramp"
+_TOKENS: Final = "workload.tokens"
+_UNSET: Final = {"noise": "0", _TOKENS: "at the default of 20 per parameter"}
 """What a setting that is 0 or missing stands for."""
 
 
 def _words(value: Any, name: str) -> str:
     if name in _UNSET and not value:
         return _UNSET[name]
+    if name == _TOKENS:
+        return format_count(value, digits=15)
+    if name == _RAMP and value:
+        return f"{value['start']},{value['increment']}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return ",".join(map(axis_value, value[:8])) + (",..." if len(value) > 8 else "")
+        return ",".join(map(axis_value, value[:8])) + (",..." if len(value) > 8 else "") or "none"
     return "none" if value is None else str(value)
