@@ -94,7 +94,7 @@ def max_batch(
     >>> result.source, result.safe <= result.found.largest
     ('estimate', True)
     """
-    launcher = launcher or ("replay" if table is not None else "local" if command else "estimate")
+    launcher = launcher or ("replay" if table is not None else "local" if command is not None else "estimate")
     if strategy not in STRATEGIES:
         raise UnknownName("strategy", strategy, STRATEGIES)
     _check_launcher(launcher, table=table, command=command, step_pattern=step_pattern, site_profile=site_profile)
@@ -331,9 +331,9 @@ def _check_launcher(
         raise UnknownName("launcher", launcher, LAUNCHERS)
     if (table is not None) != (launcher == "replay"):
         raise InputError("--launcher replay and --table FILE require each other.")
-    if command and launcher not in ("local", "slurm"):
+    if command is not None and launcher not in ("local", "slurm"):
         raise InputError("--command runs real jobs and requires --launcher local or slurm.")
-    if step_pattern is not None and not command:
+    if step_pattern is not None and command is None:
         raise InputError("--step-pattern reads the output of your own trainer: add --command.")
     if site_profile is not None and launcher != "slurm":
         raise InputError(f"--site-profile requires --launcher slurm, not {launcher}.")
