@@ -229,6 +229,12 @@ def test_a_failure_before_the_second_iteration_leaves_with_1_and_the_evidence(ru
     assert said.err == "tuner: the log has no iterations: the job failed before the first one.\n"
 
 
+def test_the_remedy_of_a_failed_node_holds_for_a_run_that_no_study_started(run: Run) -> None:
+    """`tuner measure` excludes no node, so its remedy does not say that one is excluded."""
+    said = run("measure", log("failure-node-failure"))
+    assert said.out.splitlines()[-1] == "remedy: run again without the node; a study under Slurm excludes it"
+
+
 def test_samples_a_second_become_seconds_by_the_batch(tmp_path: Path, run: Run) -> None:
     assert document(run, log("deepspeed-timer-older"))["measurement"]["sec_per_iter"] == 2.0
     lines = [line for line in Path(log("deepspeed-timer-older")).read_text().splitlines() if "Samples" in line]

@@ -41,7 +41,7 @@ SIGNATURES: Final = (
         Outcome.TIMED_OUT,
         "the job reached its time limit",
         "Slurm, LSF, PBS, submitit, timeout, SageMaker",
-        "set a longer time in the site profile",
+        "set a longer time limit, for a study in the site profile",
         words=(
             *("DUE TO TIME LIMIT", "TERM_RUNLIMIT", "job killed: walltime", ": this job is timed-out"),
             *("MaxRuntimeExceeded", "tate: TIMEOUT", "tate=TIMEOUT", " TIMEOUT ", "timeout: sending signal "),
@@ -72,7 +72,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         NODE_FAILED,
         "Slurm, MPI, Ray, Kubernetes",
-        "nothing: the node is excluded",
+        "run again without the node; a study under Slurm excludes it",
         words=(
             *(" DUE TO NODE FAIL", "NODE_FAIL", "error: Node failure on", "error: Task launch for "),
             "has lost communication",
@@ -86,7 +86,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         NODE_FAILED,
         "Ray",
-        "nothing: the node is excluded",
+        "run again without the node; a study under Slurm excludes it",
         weight=LOST,
         passing=True,
         words=("because its node has died",),
