@@ -154,12 +154,13 @@ def delivered(expected: ExpectedResult, seconds: float, memory_gib: float | None
     """
     sec_ratio = seconds / expected.sec_per_iter
     days = expected.days * sec_ratio
+    takes, expects = span(days), span(expected.days)
     speed = "Slower than" if seconds > expected.high else "Faster than" if seconds < expected.low else "As fast as"
     sentences = [
         f"{speed} expected: {printed(seconds)} s per iteration, {abs(sec_ratio - 1):.1%} "
         f"{'more' if sec_ratio >= 1 else 'less'} than {printed(expected.sec_per_iter)} s ({expected.source}, 80% "
-        f"interval {interval(expected.low, expected.high)}). At this speed, training takes {span(days)} instead of "
-        f"{span(expected.days)}."
+        f"interval {interval(expected.low, expected.high)}). At this speed, training takes {takes}"
+        f"{f' instead of {expects}' if takes != expects else ', as expected'}."
     ]
     memory_ratio = memory_gib / expected.memory_gib if memory_gib and expected.memory_gib else None
     fits = memory_ratio is None or memory_ratio <= MEMORY_TOLERANCE
