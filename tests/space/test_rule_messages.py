@@ -181,6 +181,18 @@ OTHERS: list[tuple[str, str, dict[str, Any], str]] = [
         "embedding partition, ZeRO 1 and this model; megatron-core could run it (--framework)",
     ),
     ("batch-by-dp", "tp8-pp12-mbs3-z1", {}, "global batch 2048 is not divisible by micro_batch x dp = 3 x 4 = 12"),
+    (
+        "framework-dispatcher",
+        "tp1-pp1-mbs1-z1-hybridep",
+        {**EXPERTS, "framework": "deepspeed"},
+        "deepspeed dispatches tokens by alltoall, not hybridep; megatron-core could run it (--framework)",
+    ),
+    (
+        "framework-dispatcher",
+        "tp1-pp1-mbs1-z2-ep2-deepep",
+        {**EXPERTS, "framework": "fsdp2"},
+        "fsdp2 dispatches no tokens to experts, but the dispatcher is deepep; torchtitan could run it (--framework)",
+    ),
 ]
 """Topologies that break a rule in another way."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 from tuner.core.domain import (
+    EXPERT_AXES,
     Attention,
     Dispatcher,
     Framework,
@@ -138,7 +139,10 @@ class FrameworkRecord:
             "ep": topology.ep > 1 and not self.ep.value,
             "zero-with-ep": topology.ep > 1 and self.ep.value and topology.zero not in self.zero_with_ep.value,
             "etp": topology.etp > 1 and not self.etp.value,
-            "dispatcher": topology.ep > 1 and topology.dispatcher not in self.dispatcher.value,
+            "dispatcher": (
+                (topology.ep > 1 or topology.dispatcher != EXPERT_AXES["dispatcher"])
+                and topology.dispatcher not in self.dispatcher.value
+            ),
             "moe-overlap": topology.moe_overlap and not self.moe_overlap.value,
             "offload": topology.offload not in self.offload.value,
             "fork": bool(self.forks) and all(fork.lacks(workload, topology) for fork in self.forks),

@@ -134,6 +134,12 @@ def _no_fork_offloads(columns: Columns, record: FrameworkRecord) -> Any:
     return lacks
 
 
+def _dispatchers(record: FrameworkRecord) -> str:
+    """Return how a framework dispatches tokens, before the name of another dispatcher."""
+    offered = record.dispatcher.value
+    return f"tokens by {either(offered)}, not" if offered else "no tokens to experts, but the dispatcher is"
+
+
 FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     _law(
         "pp",
@@ -173,10 +179,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
             _not_among(c.dispatcher, record.dispatcher.value, DISPATCHERS)
             & (c.dispatcher != DISPATCHERS.index(EXPERT_AXES["dispatcher"]))
         ),
-        numbers=lambda c, record: (
-            f"{record.name} dispatches tokens by {either(record.dispatcher.value) or 'nothing'}, "
-            f"not {DISPATCHERS[int(c.dispatcher)]}"
-        ),
+        numbers=lambda c, record: f"{record.name} dispatches {_dispatchers(record)} {DISPATCHERS[int(c.dispatcher)]}",
     ),
     _switch_law(
         "moe_overlap",
