@@ -61,11 +61,16 @@ def test_an_export_to_another_framework_says_what_to_expect_of_it() -> None:
         ("tp2-pp4-dp32-mbs1-z1-sp-ep64-hybridep", 64, 16),
         ("tp8-pp4-dp8-mbs1-z1-sp-ep4-alltoall", 64, 2),
         ("tp1-pp4-dp64-mbs1-z1-ep4-hybridep", 64, 0),
-        ("tp2-pp2-dp16-mbs1-z1-sp-ep32-hybridep", 16, 0),
+        ("tp2-pp2-dp16-mbs1-z1-sp-ep32-hybridep", 16, 16),
+        ("tp2-pp2-dp16-mbs1-z1-sp-ep32-hybridep", 64, 16),
+        ("tp1-pp2-dp2-mbs1-z1-ep2-hybridep", 64, 0),
     ],
 )
 def test_several_racks_are_allocated_in_segments(key: str, nodes: int, segment: int) -> None:
-    """A group that spans nodes within an NVLink domain must not be split between racks; one rack splits none."""
+    """A group that spans nodes within an NVLink domain must not be split between racks, nor a job that fits into one.
+
+    Slurm may split a job of 16 nodes of 4 GPUs, although one rack could run it and the estimate assumes that it does.
+    """
     space = space_for(model="qwen3-30b-a3b", gpu="GB200-192GB", nodes=nodes, global_batch=2048)
     topology = parse_key(key, **space.key_context)
     run = ProductionRun(
@@ -74,6 +79,7 @@ def test_several_racks_are_allocated_in_segments(key: str, nodes: int, segment: 
     assert run.segment == segment
     readme = bundle(run, "megatron-core")["README.md"]
     assert (f"`sbatch --segment={segment} launch.sbatch`" in readme) == bool(segment)
+    assert ("all 16 nodes share an NVLink domain of 72 GPUs" in readme) == (segment == topology.nodes)
 
 
 @pytest.mark.slow

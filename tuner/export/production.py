@@ -100,12 +100,16 @@ class ProductionRun:
 
     @property
     def segment(self) -> int:
-        """Return how many nodes must share an NVLink domain for the widest group within one; 0 if it makes no
-        difference."""
+        """Return how many consecutive nodes the estimate assumes to share an NVLink domain; 0 if none do.
+
+        These are all nodes of a job that fits into one, else those of the widest group that does.
+        """
         topology, cluster = self.topology, self.cluster
+        if topology.nodes > 1 and topology.gpus <= cluster.domain:
+            return topology.nodes
         groups = (topology.tp, topology.tp * topology.cp, topology.ep * topology.etp)
         widest = max(ranks for ranks in (1, *groups) if ranks <= cluster.domain)
-        if widest <= self.ranks_per_node or topology.gpus <= cluster.domain:
+        if widest <= self.ranks_per_node:
             return 0
         return math.ceil(widest / self.ranks_per_node)
 
