@@ -18,7 +18,8 @@ from tests.export.test_export import EXPECTED, bloom, exported
 from tests.strategies import runs
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
-from tuner.export.bundle import bundle
+from tuner.export.api import profile_notes
+from tuner.export.bundle import FORMATS, bundle
 from tuner.export.kubernetes import label
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import as_yaml
@@ -180,6 +181,16 @@ def test_pods_ask_for_gpus_by_the_name_of_their_device_plugin(
     run = bloom(gpu=gpu, attention="fused")
     found = rendered(run, kind, site=replace(FULL, resources=tuple(resources.items())))
     assert _pod(found)["containers"][0]["resources"]["limits"] == expected
+
+
+def test_an_export_names_what_pods_do_not_use_of_a_site_profile() -> None:
+    """Variables that `before` sets for NCCL under Slurm are not lost without a word."""
+    site = SiteProfile(image="train:1", modules=("cuda/13",), before="export NCCL_SOCKET_IFNAME=ib0", partition="gpu")
+    for kind in KINDS:
+        (note,) = profile_notes(FORMATS[kind], site)
+        assert note.startswith("Pods do not use modules and before of the site profile: ")
+        assert profile_notes(FORMATS[kind], SiteProfile(image="train:1", partition="gpu")) == []
+    assert profile_notes(FORMATS["slurm"], site) == []
 
 
 def test_a_kubernetes_export_needs_an_image() -> None:

@@ -155,6 +155,17 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
     return [f"--command has no field for {listed(missing)}; the program must read {variables} from its environment."]
 
 
+def profile_notes(chosen: Format, site: SiteProfile) -> list[str]:
+    """Return a note on what Kubernetes leaves out of a site profile that starts jobs under Slurm."""
+    unused = [name for name in ("modules", "before", "container") if getattr(site, name)]
+    if chosen.name not in ("kubernetes", "jobset") or not unused:
+        return []
+    return [
+        f"Pods do not use {listed(unused)} of the site profile: prepare the image instead, and set variables with "
+        "environment."
+    ]
+
+
 _USUAL: Final[Mapping[str, object]] = {
     "micro_batch": None,
     "zero": 0,
@@ -216,6 +227,7 @@ def prepare_export(
         notes=(
             *model_notes(run.workload.model),
             *program_notes(study, run, chosen, options.command),
+            *profile_notes(chosen, options.site),
             *((other,) if other else ()),
         ),
     )
