@@ -361,7 +361,7 @@ GRACE_HOST_RATIO: Final = _constant(
 NEWTON_SCHULZ_STEPS: Final = _constant(
     "NEWTON_SCHULZ_STEPS",
     5,
-    "steps",
+    "passes of the iteration",
     "NVIDIA/Megatron-LM at d98e8a64, megatron/core/optimizer/optimizer_config.py: muon_num_ns_steps",
 )
 """Steps in which Muon makes an update orthogonal."""
