@@ -313,6 +313,7 @@ RECIPE = {
     "fused_loss": "1",
 }
 TITAN = {"recompute": "selective", "parallel_loss": "1"}
+COMPILED = {**TITAN, "compiled": "1", "fused_loss": "1"}
 CORE = {"recompute": "none", "parallel_loss": "1"}
 FOUNDRY = {"recompute": "none", "parallel_loss": "0", "fused_loss": "1", "unsharded_gradients": "0"}
 AUTOMODEL = {
@@ -344,16 +345,13 @@ AUTOMODEL = {
         ({"framework": "nemo-automodel", "experts": "8", "ep": "8"}, AUTOMODEL),
         ({"framework": "llm-foundry"}, FOUNDRY),
         ({"framework": "llm-foundry", "gpu": "A100-80GB-SXM"}, {**FOUNDRY, "early_stop": "0"}),
-        (
-            {"framework": "torchtitan fsdp2", "note": "Torch.compile; 95 GiB"},
-            {**TITAN, "compiled": "1", "fused_loss": "1"},
-        ),
-        (
-            {"framework": "torchtitan", "note": "loss and layers compiled"},
-            {**TITAN, "compiled": "1", "fused_loss": "1"},
-        ),
+        ({"framework": "torchtitan fsdp2", "note": "Torch.compile; 95 GiB"}, COMPILED),
+        ({"framework": "torchtitan", "note": "loss and layers compiled"}, COMPILED),
         ({"framework": "torchtitan", "note": "torch.compile off"}, TITAN),
-        ({"framework": "torchtitan", "note": "eager, uncompiled"}, TITAN),
+        *[
+            ({"framework": "torchtitan", "note": note}, TITAN)
+            for note in ("uncompiled", "not compiled", "no torch.compile")
+        ],
         ({"framework": "pytorch fsdp1", "note": "steps 10 to 20; compile on"}, {"recompute": "none", "compiled": "1"}),
         ({"framework": "megatron-core", "note": "torch.compile"}, CORE),
         ({"framework": "Composer"}, FOUNDRY),

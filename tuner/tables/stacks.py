@@ -97,7 +97,7 @@ _AUTOMODEL_EXPERTS: Final[Cells] = {
 """NVIDIA-NeMo/Automodel at 79d0ccfd, examples/benchmark/configs: activation_checkpointing, torch.optim.Adam of a model
 in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/parallelizer.py: reduce_dtype float32."""
 
-_COMPILED: Final = r"(.*\W)?(torch\.compile(?! off)|compile on|compiled)\b"
+_COMPILED: Final = r"(.*\W)?(?<!not )(?<!no )(?<!without )(torch\.compile(?! (off|disabled))|compile on|compiled)\b"
 """A note that says so of the run."""
 
 _AWARE: Final = r"(deepseek-v3|moonlight|olmoe)\b"
