@@ -64,6 +64,8 @@ class FrameworkTerms:
     """Whether the step flattens and copies gradients (ZeRO 1 and 2 of DeepSpeed)."""
     fully_sharded: bool = False
     """Whether layers are PyTorch's own and its fully_shard shards the weights that the optimizer updates."""
+    separate_inputs: bool = False
+    """Whether each product of attention and MLP gathers its input over tensor parallel ranks for itself."""
     whole_embedding: bool = False
     """Whether each tensor parallel rank has the whole embedding."""
     saved_products: bool = False
@@ -132,13 +134,15 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         early_stop=True,
         fully_sharded=True,
         whole_embedding=True,
+        separate_inputs=True,
         unsharded_gradients=True,
         torch_adam=True,
         separate_buckets=False,
         step_copies=False,
         source="PyTorch, torch/distributed/fsdp: MixedPrecisionPolicy, reduce_dtype is param_dtype unless stated; "
         "accelerate, utils/fsdp_utils.py upcasts parameters to fp32; accelerator.py: no_sync calls "
-        "set_requires_gradient_sync(False); transformers 5.23, models/llama: base_model_tp_plan has no embed_tokens",
+        "set_requires_gradient_sync(False); transformers 5.23, models/llama: base_model_tp_plan has no embed_tokens; "
+        "distributed/tensor_parallel.py: ColwiseParallel.transform_inputs_pre_forward",
     ),
     "torchtitan": FrameworkTerms(
         early_stop=True,

@@ -44,7 +44,7 @@ from tuner.costmodel.kernels import (
     size_of,
     traffic_rate,
 )
-from tuner.costmodel.layer_exchanges import Passes, context_exchanges, tensor_exchanges
+from tuner.costmodel.layer_exchanges import Passes, context_exchanges, gathered_inputs, tensor_exchanges
 from tuner.costmodel.links import Links
 from tuner.costmodel.matrices import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.site_factors import SiteFactors
@@ -180,7 +180,9 @@ def _never_again(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, col
     if workload.model.norms_per_layer > 2 or workload.model.hidden_dropout:
         return np.zeros_like(collectives)
     seconds, _ = linear(columns.cluster.gpu, workload, site, tokens, columns.hidden, ffn / columns.tp)
-    return seconds + np.where(columns.sequence_parallel == 1, 0.25, 0.5) * collectives
+    return (
+        seconds + np.where(columns.sequence_parallel == 1, 1 / (gathered_inputs(workload, 2) + 2), 1 / 2) * collectives
+    )
 
 
 def _again(

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Workload
 from tuner.core.frameworks import context_exchange
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import gathered_bytes, size_of, traffic_rate
@@ -41,7 +42,23 @@ def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, p
 
     forward, backward = gathered_bytes(columns.workload)
     ahead = exposed(forward)
-    return ahead, ahead if backward == forward else exposed(backward)
+    back = ahead if backward == forward else exposed(backward)
+    if (inputs := gathered_inputs(columns.workload, number)) == number:
+        return ahead, back
+    halves, sharded = (inputs + number) / (2 * number), columns.sequence_parallel == 1
+    return ahead * np.where(sharded, halves, 1.0), back * np.where(sharded, halves, inputs / number)
+
+
+def gathered_inputs(workload: Workload, number: int) -> int:
+    """Return how many inputs of attention and MLP, one each, tensor parallel ranks gather, or sum the gradients of.
+
+    Where each product does so for itself, these are queries, keys and values, gate and up (transformers 5.23,
+    distributed/tensor_parallel.py: ColwiseParallel); torch.compile merges equal gathers.
+    """
+    terms = terms_of(workload)
+    if not terms.separate_inputs or terms.compiled:
+        return number
+    return 3 + (number > 1) * (2 if workload.model.gated_mlp else 1)
 
 
 def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:
