@@ -17,6 +17,7 @@ from tuner.export.bundle import FORMATS, bundle
 from tuner.export.formats import ExportOptions
 from tuner.export.other_framework import other_framework_note
 from tuner.export.production import ProductionRun
+from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.space.build import space_for
 
 HF_TRAINER = "hf.py --per_device_train_batch_size {micro_batch} --gradient_checkpointing {recompute} --zero {zero}"
@@ -77,8 +78,14 @@ def test_several_racks_are_allocated_in_segments(key: str, nodes: int, segment: 
         name="rack", workload=space.workload, cluster=space.cluster, topology=topology, expected=EXPECTED
     )
     assert run.segment == segment
-    readme = bundle(run, "megatron-core")["README.md"]
+    files = bundle(run, "megatron-core")
+    readme = files["README.md"]
     assert (f"`sbatch --segment={segment} launch.sbatch`" in readme) == bool(segment)
+    assert "--segment" not in files["launch.sbatch"]
+    requested = bundle(run, "megatron-core", options=ExportOptions(site=SiteProfile(segment=True)))
+    assert (f"#SBATCH --segment={segment}\n" in requested["launch.sbatch"]) == bool(segment)
+    assert ("launch.sbatch requests it (`--segment`)" in requested["README.md"]) == bool(segment)
+    assert "sbatch --segment" not in requested["README.md"]
     assert ("all 16 nodes share an NVLink domain of 72 GPUs" in readme) == (segment == topology.nodes)
 
 

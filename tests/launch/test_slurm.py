@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT
 from tests.stages import TOPOLOGIES, job_in
-from tuner.core.catalog import read_toml
+from tuner.core.catalog import gpu, read_toml
 from tuner.core.errors import InputError
 from tuner.launch.contract import Job, JobState
 from tuner.launch.program import ProcessSpec
@@ -89,6 +91,30 @@ SCRIPTS = {
     ),
     "slurm-once.sh": lambda: batch_script(job(), start(ranks=False), SiteProfile(tasks="once"), accelerators=False),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("topology", "nodes"),
+    [
+        ({"nodes": 16, "dp": 64}, 16),  # fits into a rack of 18 nodes
+        ({"nodes": 36, "dp": 9, "tp": 16}, 4),
+        ({"nodes": 36, "dp": 144, "ep": 16}, 4),
+        ({"nodes": 36, "dp": 144, "ep": 32}, 9),  # the least part of 36 that holds 8 nodes
+        ({"nodes": 38, "dp": 152, "ep": 8}, 2),
+        ({"nodes": 34, "dp": 136, "ep": 8}, 2),
+        ({"nodes": 22, "dp": 88, "ep": 32}, 11),
+        ({"nodes": 26, "dp": 104, "ep": 64}, 0),  # neither 13 nor 26 nodes can hold 16 within 18
+        ({"nodes": 36, "dp": 144}, 0),
+    ],
+)
+def test_nodes_that_an_estimate_has_in_one_rack_are_requested_together(topology: dict[str, Any], nodes: int) -> None:
+    """With `segment` in the site profile, and only in parts that divide the nodes of the job."""
+    rack = replace(job().cluster, gpu=gpu("GB200-192GB"), nodes=38, gpus_per_node=4, nvlink_domain=72)
+    given = replace(TOPOLOGIES["good"], **{"tp": 1, "pp": 1, "sequence_parallel": False, **topology})
+    wide = replace(job(), topology=given, cluster=rack)
+    script = batch_script(wide, start(), SiteProfile(segment=True), accelerators=True)
+    assert re.findall(r"^#SBATCH --segment=(\d+)$", script, re.MULTILINE) == [str(nodes)] * bool(nodes)
+    assert "--segment" not in batch_script(wide, start(), SiteProfile(), accelerators=True)
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -325,3 +325,20 @@ def layout_chunks(layers: Any, chunks: Any) -> tuple[Any, Any]:
     """Return the layers of every chunk of a `layout` but the last, and those of the last; numbers or arrays."""
     most = -(-layers // chunks)
     return most, layers - most * (chunks - 1)
+
+
+def nodes_in_domain(topology: Topology, cluster: Cluster) -> int:
+    """Return how many consecutive nodes the estimate assumes to share an NVLink domain; 0 if none do.
+
+    These are all nodes of a job that fits into one, else those of the widest group that does, in equal parts of the
+    job's nodes if a domain has room for that.
+    """
+    nodes, ranks = topology.nodes, -(-topology.gpus // topology.nodes)
+    if nodes > 1 and topology.gpus <= cluster.domain:
+        return nodes
+    groups = (topology.tp, topology.tp * topology.cp, topology.ep * topology.etp)
+    widest = max(size for size in (1, *groups) if size <= cluster.domain)
+    if widest <= ranks:
+        return 0
+    least = -(-widest // ranks)
+    return next((size for size in range(least, cluster.domain // ranks + 1) if nodes % size == 0), least)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tuner.core.columns import Columns
 from tuner.core.documents import identity_document, model_notes, topology_document
-from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
+from tuner.core.domain import OPT_IN, Cluster, Topology, Workload, nodes_in_domain
 from tuner.core.offload import offload_words
 from tuner.core.quantity import GIB
 from tuner.core.text import token_count
@@ -100,18 +100,8 @@ class ProductionRun:
 
     @property
     def segment(self) -> int:
-        """Return how many consecutive nodes the estimate assumes to share an NVLink domain; 0 if none do.
-
-        These are all nodes of a job that fits into one, else those of the widest group that does.
-        """
-        topology, cluster = self.topology, self.cluster
-        if topology.nodes > 1 and topology.gpus <= cluster.domain:
-            return topology.nodes
-        groups = (topology.tp, topology.tp * topology.cp, topology.ep * topology.etp)
-        widest = max(ranks for ranks in (1, *groups) if ranks <= cluster.domain)
-        if widest <= self.ranks_per_node:
-            return 0
-        return math.ceil(widest / self.ranks_per_node)
+        """Return how many consecutive nodes the estimate assumes to share an NVLink domain; 0 if none do."""
+        return nodes_in_domain(self.topology, self.cluster)
 
     @property
     def save_interval(self) -> int:

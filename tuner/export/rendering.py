@@ -13,7 +13,7 @@ from tuner.core.quantity import format_count
 from tuner.core.text import counted, markdown_text, seconds, token_count, unit_for
 from tuner.export.production import ProductionRun, run_document
 from tuner.launch.shell_templates import shell_templates
-from tuner.launch.slurm.script import gres, sbatch_options, srun_options
+from tuner.launch.slurm.script import gres, sbatch_options, segment, srun_options
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.megatron_lm import connections
 
@@ -58,6 +58,7 @@ def _slurm(run: ProductionRun, site: SiteProfile, program: TrainingProgram | Non
         "ntasks-per-node": ranks if once else 1,
         "cpus-per-task": site.cpus_per_task * (1 if once else ranks),
         "gres": gres(site, ranks, accelerators=not run.cluster.gpu.is_host),
+        "segment": segment(site, run.topology, run.cluster),
         "output": "%x-%j.out",
     }
     return {"sbatch": sbatch_options(site, named), "srun": srun_options(site, ranks)}

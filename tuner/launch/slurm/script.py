@@ -10,6 +10,7 @@ from functools import cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
+from tuner.core.domain import Cluster, Topology, nodes_in_domain
 from tuner.launch.contract import Job
 from tuner.launch.program import ProcessSpec
 from tuner.launch.shell_templates import shell_templates
@@ -105,6 +106,15 @@ def gres(site: SiteProfile, ranks: int, *, accelerators: bool) -> str:
     return site.gres if site.gres is not None else f"gpu:{ranks}" if accelerators else ""
 
 
+def segment(site: SiteProfile, topology: Topology, cluster: Cluster) -> int:
+    """Return the nodes of each part of a job that Slurm must place in one NVLink domain; 0 leaves it to Slurm.
+
+    It refuses parts that do not divide the job's nodes.
+    """
+    nodes = nodes_in_domain(topology, cluster) if site.segment else 0
+    return nodes if nodes and topology.nodes % nodes == 0 else 0
+
+
 def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
     """Return the options of sbatch for a job; none needs quoting."""
     ranks = ranks_per_node(job)
@@ -114,6 +124,7 @@ def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterab
         "ntasks-per-node": ranks,
         "cpus-per-task": site.cpus_per_task,
         "gres": gres(site, ranks, accelerators=accelerators),
+        "segment": segment(site, job.topology, job.cluster),
         "chdir": "/",
         "output": "/dev/null",  # the script redirects its output itself, so no path needs quoting here
         "error": "/dev/null",

@@ -47,6 +47,9 @@ class SiteProfile:
     """Whether a job has its nodes to itself; other jobs on them distort measurements."""
     requeue: bool = True
     """Whether Slurm requeues a job whose node fails or that is preempted."""
+    segment: bool = False
+    """Whether jobs request nodes that share NVLink domains as far as their estimates assume it (`--segment`, with
+    Slurm's topology/block)."""
     exclude: tuple[str, ...] = ()
     nodelist: str = ""
     lines: tuple[str, ...] = ()
@@ -100,7 +103,7 @@ class SiteProfile:
         return site
 
 
-_BOOLEANS: Final = ("exclusive", "requeue")
+_BOOLEANS: Final = ("exclusive", "requeue", "segment")
 _LISTS: Final = ("exclude", "lines", "modules", "container", "srun", "volumes", "hosts")
 _TABLES: Final = ("environment", "resources")
 _QUOTED: Final = ("before", "container", "srun", "modules", "python", "image", "volumes", "hosts")
