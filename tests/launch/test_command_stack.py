@@ -175,13 +175,15 @@ def test_a_study_that_predates_it_continues_with_the_usual_software(
 
 
 def test_a_study_that_took_muon_for_adam_continues_with_adam(tmp_path: Path) -> None:
-    with open_loop(local(tmp_path, "--optimizer muon")) as loop:
+    """And with it as a setting that no field expressed."""
+    with open_loop(local(tmp_path, "--optimizer muon --eod-mask-loss")) as loop:
         assert loop.settings.space.workload.optimizer == "muon"
         stored = loop.store.settings
         del stored["command_stack"]
         stored["workload"]["optimizer"] = "adam"
+        stored["workload"]["model"]["not_understood"] = ["--eod-mask-loss", "--optimizer muon"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(local(tmp_path, "--optimizer muon")) as loop:
+    with open_loop(local(tmp_path, "--optimizer muon --eod-mask-loss")) as loop:
         assert loop.settings.space.workload.optimizer == "adam"
 
 

@@ -163,9 +163,9 @@ def test_arguments_in_a_file_that_is_not_read_are_not_compared() -> None:
 def test_what_no_field_expresses_keeps_a_described_model_from_being_exported() -> None:
     flags = dict.fromkeys(("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"), "8")
     found = megatron_model(
-        {**flags, "--vocab-size": "8", "--padded-vocab-size": "256", "--optimizer": "sgd", "--eod-mask-loss": ""}
+        {**flags, "--vocab-size": "8", "--padded-vocab-size": "256", "--optimizer": "soap", "--eod-mask-loss": ""}
     )
-    assert found.not_understood == ("--eod-mask-loss", "--optimizer sgd")
+    assert found.not_understood == ("--eod-mask-loss", "--optimizer soap")
     assert found.vocab == 256
 
 

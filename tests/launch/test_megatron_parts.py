@@ -187,17 +187,21 @@ def test_predicted_tokens_have_the_weight_of_the_command() -> None:
 def test_a_training_that_no_field_expresses_is_not_exported() -> None:
     """A study with `--model` may run it, as one without."""
     run = hugging_face_run(QWEN)
-    more = "--eod-mask-loss --optimizer muon --moe-router-load-balancing-type global_aux_loss"
+    more = "--eod-mask-loss --optimizer soap --moe-router-load-balancing-type global_aux_loss"
     model = MEGATRON_LM.trained({**arguments_of(QWEN), **flags_of(more)}, run.workload.model)
-    named = ("--eod-mask-loss", "--optimizer muon", "--moe-router-load-balancing-type global_aux_loss")
+    named = ("--eod-mask-loss", "--optimizer soap", "--moe-router-load-balancing-type global_aux_loss")
     assert model.not_understood == named
     changed = replace(run, workload=replace(run.workload, model=model))
     assert not MEGATRON_CORE.refusals(run, ExportOptions())
     assert MEGATRON_CORE.refusals(changed, ExportOptions())
     dense = Model(layers=8, hidden=64, heads=4, vocab=100, seq=32)
+    optimized = MEGATRON_LM.trained({**arguments_of(QWEN), "--optimizer": "muon"}, run.workload.model)
+    assert not optimized.not_understood, "muon is the workload's optimizer"
     flags = flags_of(f"{SHAPE} --eod-mask-loss")
     assert MEGATRON_DEEPSPEED.trained(flags, dense).not_understood == ("--eod-mask-loss",)
     assert MEGATRON_DEEPSPEED.trained({"--eod-mask-loss": ""}, dense) == dense
+    sgd = MEGATRON_DEEPSPEED.trained(flags_of(f"{SHAPE} --optimizer sgd"), dense)
+    assert sgd.not_understood == ("--optimizer sgd",), "its workload has no optimizer of the command"
 
 
 def test_the_study_of_a_command_has_the_model_that_it_trains() -> None:

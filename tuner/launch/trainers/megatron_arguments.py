@@ -5,16 +5,24 @@ Flags were read in NVIDIA/Megatron-LM at d98e8a64, `megatron/training/arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import Workload
+from tuner.core.domain import Optimizer, Workload
 from tuner.core.errors import InputError
 from tuner.core.megatron_stack import stack_of_core
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
+
+ADAM: Final = ("adam", "adamw")
+CORE_OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
+    **dict.fromkeys(ADAM, "adam"),
+    "sgd": "sgd",
+    **dict.fromkeys(("muon", "dist_muon"), "muon"),
+}
+"""Optimizers by their names in Megatron-LM."""
 
 OTHER_LAYERS: Final = (
     *("--apply-residual-connection-post-layernorm", "--attention-output-gate", "--enable-mhc-connections"),
@@ -107,10 +115,10 @@ def check_understood(flags: Flags, trainer: str, not_understood: Iterable[str]) 
         raise InputError(f"--trainer {trainer} does not understand {listed(unknown)}; describe the model with --model.")
 
 
-def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any]) -> Model:
+def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any], optimizers: Collection[str] = ADAM) -> Model:
     """Return the model of the flags that all descendants of Megatron have; raise for missing ones.
 
-    `fields` are those that `described` returns.
+    `fields` are those that `described` returns; `optimizers` are read into the workload.
     """
     needed = ("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length", "--vocab-size")
     if missing := [flag for flag in needed if flag not in flags]:
@@ -133,22 +141,23 @@ def dense_model(flags: Flags, *, kv_heads: str, fields: Mapping[str, Any]) -> Mo
         not_understood=(
             *(flag for flag in OTHER_LAYERS if flag in flags),
             *(flag for flag, field in _NOT_READ.items() if flag in flags and field not in fields),
-            *_other_training(flags),
+            *_other_training(flags, optimizers),
         ),
         **fields,
     )
 
 
-def with_unexpressed(flags: Flags, model: Model, more: Iterable[str] = ()) -> Model:
+def with_unexpressed(
+    flags: Flags, model: Model, more: Iterable[str] = (), *, optimizers: Collection[str] = ADAM
+) -> Model:
     """Return the model with the settings of training that no field of it expresses, so that it is not exported."""
-    found = [one for one in (*_other_training(flags), *more) if one not in model.not_understood]
+    found = [one for one in (*_other_training(flags, optimizers), *more) if one not in model.not_understood]
     return replace(model, not_understood=(*model.not_understood, *found)) if found else model
 
 
-def _other_training(flags: Flags) -> list[str]:
-    names = [flags.get("--optimizer", "adam")]
-    optimizers = [f"--optimizer {name}" for name in names if name not in ("adam", "adamw")]
-    return [flag for flag in _OTHER_TRAINING if flag in flags] + optimizers
+def _other_training(flags: Flags, optimizers: Collection[str]) -> list[str]:
+    named = flags.get("--optimizer", "adam")
+    return [flag for flag in _OTHER_TRAINING if flag in flags] + [f"--optimizer {named}"] * (named not in optimizers)
 
 
 def mlp_width(flags: Flags) -> int:

@@ -20,6 +20,7 @@ from tuner.core.stack import ContextExchange
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
 from tuner.launch.trainers.megatron_arguments import (
+    CORE_OPTIMIZERS,
     check_described,
     check_parts,
     check_understood,
@@ -256,7 +257,7 @@ def megatron_model(flags: Flags) -> Model:
     if positions not in _POSITIONS:
         raise InputError(f"--position-embedding-type {positions} is not understood; describe the model with --model.")
     fields = {**_described(flags), **scaled_positions(flags)}
-    model = dense_model(flags, kv_heads="--num-query-groups", fields=fields)
+    model = dense_model(flags, kv_heads="--num-query-groups", fields=fields, optimizers=CORE_OPTIMIZERS)
     # without the first flag Megatron-LM ignores the second
     return model if "--group-query-attention" in flags else replace(model, kv_heads=model.heads)
 
@@ -299,11 +300,9 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
 
 def _optimizer(flags: Flags) -> Optimizer:
     """Return the optimizer of the flags; those that tuner does not know have the states of Adam."""
-    named = flags.get("--optimizer", "adam")
-    if named in ("sgd", "muon", "dist_muon"):
-        return "sgd" if named == "sgd" else "muon"
+    found = CORE_OPTIMIZERS.get(flags.get("--optimizer", "adam"), "adam")
     in_bf16 = {flags.get("--exp-avg-dtype"), flags.get("--exp-avg-sq-dtype")} == {"bf16"}
-    return "adam-bf16" if in_bf16 else "adam"
+    return "adam-bf16" if found == "adam" and in_bf16 else found
 
 
 def _pinned(flags: Flags) -> dict[str, str]:

@@ -20,7 +20,13 @@ from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, number, real
-from tuner.launch.trainers.megatron_arguments import OTHER_LAYERS, check_parts, describes_model, with_unexpressed
+from tuner.launch.trainers.megatron_arguments import (
+    CORE_OPTIMIZERS,
+    OTHER_LAYERS,
+    check_parts,
+    describes_model,
+    with_unexpressed,
+)
 
 _LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
 """The scaling of `--use-rope-scaling`, whatever `--rope-scaling-factor` (megatron/core/models/common/embeddings/
@@ -84,7 +90,8 @@ def with_training(flags: Flags, model: Model) -> Model:
         model = replace(model, mtp_loss=_optional(flags, "--mtp-loss-scaling-factor", 0.1))
     balance = flags.get("--moe-router-load-balancing-type", "none")
     is_other = model.experts is not None and balance not in (*_BALANCED, "none")
-    return with_unexpressed(flags, model, [f"--moe-router-load-balancing-type {balance}"] * is_other)
+    other = [f"--moe-router-load-balancing-type {balance}"] * is_other
+    return with_unexpressed(flags, model, other, optimizers=CORE_OPTIMIZERS)
 
 
 def _experts(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:

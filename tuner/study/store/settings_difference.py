@@ -124,6 +124,9 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         known["workload"] |= {"stack": own} if own else {}
         if known["workload"]["optimizer"] == UNKNOWN_TO_IT:
             known["workload"]["optimizer"] = "adam"
+        before, after = (list(one["workload"]["model"].get("not_understood", ())) for one in (begun, asked))
+        if [flag for flag in before if not flag.startswith("--optimizer ")] == after:
+            known["workload"]["model"] = {**known["workload"]["model"], "not_understood": before}
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
