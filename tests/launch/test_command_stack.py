@@ -90,6 +90,7 @@ def test_megatron_sorts_tokens_by_pytorch_unless_a_flag_fuses_it(more: str, fuse
         ("torchtitan", f"{REGISTERED} --compile.enable --compile.components loss", {"fused_loss": True}),
         ("torchtitan", f"{REGISTERED} --compile.components model", {}),
         ("torchtitan", REGISTERED.replace("8b", "8b_mxfp8"), {"compiled": True}),
+        ("torchtitan", f"{REGISTERED.replace('8b', '8b_mxfp8')} --compile.no-enable", {}),
         (
             "torchtitan",
             f"{REGISTERED} --compile.enable --compile.enable_async_tensor_parallel",
