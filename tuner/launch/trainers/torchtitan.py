@@ -285,7 +285,7 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
 def _stack(flags: Flags, _: Workload) -> dict[str, Any]:
     """Return what is compiled and overlaps; before release 0.3, the loss is not computed in chunks."""
     components = _COMPILED_CONFIGS.get(_config(flags), ())
-    if any(flag in flags for flag in ("--compile.no_enable", "--compile.no-enable")):
+    if "--compile.no_enable" in flags:
         components = ()
     if is_on(flags, "--compile.enable"):
         components = tuple(re.findall(r"\w+", flags.get("--compile.components", " ".join(_COMPILED))))
