@@ -133,9 +133,9 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         ahead, back = ahead + beside.forward, back + beside.backward
     waits, waits_back = _waits(columns, site, (ahead, back), beside)
     again: Any = 0.0
-    whole = ahead + waits
+    repeated = ahead + waits
     if beside is None and framework.early_stop and np.any(ffn):
-        whole = whole - _never_again(columns, tokens, site, ffn, collectives)
+        repeated = repeated - _never_again(columns, tokens, site, ffn, collectives)
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
             again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
@@ -151,7 +151,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
         upkeep=upkeep + np.zeros_like(forward),
         recompute=np.where(
             columns.granularity == FULL,
-            whole,
+            repeated,
             np.where(columns.granularity == SELECTIVE, again, 0.0),
         ),
     )
@@ -180,9 +180,8 @@ def _never_again(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, col
     if workload.model.norms_per_layer > 2 or workload.model.hidden_dropout:
         return np.zeros_like(collectives)
     seconds, _ = linear(columns.cluster.gpu, workload, site, tokens, columns.hidden, ffn / columns.tp)
-    return (
-        seconds + np.where(columns.sequence_parallel == 1, 1 / (gathered_inputs(workload, 2) + 2), 1 / 2) * collectives
-    )
+    share = np.where(columns.sequence_parallel == 1, 1 / (gathered_inputs(workload, 2) + 2), 1 / 2)
+    return seconds + share * collectives
 
 
 def _again(
@@ -306,9 +305,8 @@ def computed_keys(model: Model) -> list[tuple[float, float]]:
 def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     """Return the bytes of 16-bit values that a forward pass moves between the products."""
     model, compiled = columns.workload.model, terms_of(columns.workload).compiled
-    whole = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
-    if compiled:
-        whole = COMPILED_BYTES
+    eager = ELEMENTWISE_BYTES + (0.0 if columns.workload.fused_norms else UNFUSED_NORM_BYTES)
+    whole = COMPILED_BYTES if compiled else eager
     whole += NORM_BYTES * (model.norms_per_layer - 2)
     width, keys = columns.query_width, columns.kv_width
     cut = activation_bytes(columns.workload) * ffn + 4 * width
