@@ -58,7 +58,7 @@ def test_experts_are_matrices_of_their_own_on_the_ranks_that_hold_them() -> None
 
 
 def test_latent_attention_has_matrices_down_and_up() -> None:
-    model = replace(DEEPSEEK, experts=None, mtp_layers=0, ffn=8192, vocab=512, layers=2)
+    model = replace(DEEPSEEK, experts=None, mtp_layers=0, ffn=8192, vocab=512, layers=16)
     latent, hidden, heads = model.latent, model.hidden, model.heads
     assert latent is not None
     sizes = [
@@ -70,7 +70,7 @@ def test_latent_attention_has_matrices_down_and_up() -> None:
         (2 * 8192, hidden),
         (hidden, 8192),
     ]
-    assert step(model) == pytest.approx(2 * sum(orthogonal(*size) for size in sizes) / 8)
+    assert step(model) == pytest.approx(16 * sum(orthogonal(*size) for size in sizes) / 8)
     assert step(replace(model, latent=replace(latent, query_rank=0))) > 0
 
 
@@ -79,3 +79,28 @@ def test_matrices_have_one_state_and_tables_two() -> None:
     layers = LAYERS * (HIDDEN * (2 * WIDTH + 2 * KEYS + 3 * FFN) + 2 * HIDDEN)
     assert adam == pytest.approx(12 * (layers + 2 * TABLE) / 8, rel=1e-3)
     assert adam - muon == pytest.approx(4 * layers / 8, rel=1e-3)
+
+
+def test_no_rank_has_less_than_a_matrix() -> None:
+    """Eight ranks of one layer have one of its four to six matrices each, and the fullest gate and up."""
+    thin = replace(DENSE, layers=1)
+    assert step(thin) == pytest.approx(orthogonal(2 * FFN, HIDDEN))
+    experts = QWEN3_30B.experts
+    assert experts is not None
+    least = (
+        max(orthogonal(WIDTH, HIDDEN), OF_ATTENTION / 8)
+        + 128 * (orthogonal(2 * experts.ffn, HIDDEN) + orthogonal(HIDDEN, experts.ffn)) / 8
+    )
+    assert step(replace(QWEN3_30B, layers=1), ep=1) == pytest.approx(least)
+
+
+def test_buffers_have_as_much_room_for_each_rank_as_the_fullest_needs() -> None:
+    """Weights in 16 bits and gradients in 32; the fullest rank updates gate and up."""
+    thin = replace(DENSE, layers=2, vocab=512)
+    muon, adam = (scored(thin, name).memory_terms for name in ("muon", "adam"))
+    layers, largest = 2 * (HIDDEN * (2 * WIDTH + 2 * KEYS + 3 * FFN) + 2 * HIDDEN), 2 * FFN * HIDDEN
+    assert muon["weights"][0] - adam["weights"][0] == pytest.approx(2 * (8 * largest - layers))
+    assert muon["gradients"][0] - adam["gradients"][0] == pytest.approx(4 * (8 * largest - layers))
+    assert muon["optimizer"][0] == pytest.approx(8 * largest + 12 * 2 * 512 * HIDDEN / 8, rel=1e-3)
+    alone = [scored(thin, name, zero=0).memory_terms["weights"][0] for name in ("muon", "adam")]
+    assert alone[0] == alone[1]

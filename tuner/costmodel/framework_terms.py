@@ -218,7 +218,7 @@ def described(workload: Workload) -> list[str]:
         "whole gradients until the last microbatch's are reduced": terms.unsharded_gradients,
         "selective recompute repeats every second GEMM": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
-        "layers compiled by torch.compile": terms.compiled,
+        "norms, sums and activations fused by torch.compile or Liger": terms.compiled,
         "full recompute of a dense layer stops before its last GEMM": terms.early_stop,
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
         "fused loss": terms.fused_loss,

@@ -44,7 +44,7 @@ from tuner.costmodel.kernels import (
     size_of,
     traffic_rate,
 )
-from tuner.costmodel.layer_exchanges import Passes, context_exchanges, gathered_inputs, tensor_exchanges
+from tuner.costmodel.layer_exchanges import Passes, context_exchanges, exchanged_inputs, tensor_exchanges
 from tuner.costmodel.links import Links
 from tuner.costmodel.matrices import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.site_factors import SiteFactors
@@ -174,13 +174,14 @@ def _waits(columns: Columns, site: SiteFactors, passes: Passes, beside: RoutedPa
 
 
 def _never_again(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, collectives: FloatArray) -> FloatArray:
-    """Estimate the last product of an MLP and the sum over its ranks, whose result a norm or dropout alone would store
+    """Estimate the last product of an MLP and the sum over its ranks, whose result only a norm or dropout would store
     (torch 2.13, utils/checkpoint.py: set_checkpoint_early_stop)."""
     workload = columns.workload
-    if workload.model.norms_per_layer > 2 or workload.model.hidden_dropout:
+    model = workload.model
+    if model.norm_placement != "before" or model.norms_per_layer > 2 or model.hidden_dropout:
         return np.zeros_like(collectives)
     seconds, _ = linear(columns.cluster.gpu, workload, site, tokens, columns.hidden, ffn / columns.tp)
-    share = np.where(columns.sequence_parallel == 1, 1 / (gathered_inputs(workload, 2) + 2), 1 / 2)
+    share = np.where(columns.sequence_parallel == 1, 1 / (exchanged_inputs(workload, 2)[0] + 2), 1 / 2)
     return seconds + share * collectives
 
 

@@ -43,22 +43,26 @@ def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, p
     forward, backward = gathered_bytes(columns.workload)
     ahead = exposed(forward)
     back = ahead if backward == forward else exposed(backward)
-    if (inputs := gathered_inputs(columns.workload, number)) == number:
+    gathers, sums = exchanged_inputs(columns.workload, number)
+    if sums == number:
         return ahead, back
-    halves, sharded = (inputs + number) / (2 * number), columns.sequence_parallel == 1
-    return ahead * np.where(sharded, halves, 1.0), back * np.where(sharded, halves, inputs / number)
+    sharded = columns.sequence_parallel == 1
+    ahead = ahead * np.where(sharded, (gathers + number) / (2 * number), 1.0)
+    return ahead, back * np.where(sharded, (sums + number) / (2 * number), sums / number)
 
 
-def gathered_inputs(workload: Workload, number: int) -> int:
-    """Return how many inputs of attention and MLP, one each, tensor parallel ranks gather, or sum the gradients of.
+def exchanged_inputs(workload: Workload, number: int) -> tuple[int, int]:
+    """Return how many inputs of attention and MLP tensor parallel ranks gather, and of how many they sum gradients.
 
-    Where each product does so for itself, these are queries, keys and values, gate and up (transformers 5.23,
-    distributed/tensor_parallel.py: ColwiseParallel); torch.compile merges equal gathers.
+    There is one each, or where each product does so for itself, those of queries, keys and values, gate and up
+    (transformers 5.23, distributed/tensor_parallel.py: ColwiseParallel). torch.compile merges equal gathers, but no
+    gradients.
     """
     terms = terms_of(workload)
-    if not terms.separate_inputs or terms.compiled:
-        return number
-    return 3 + (number > 1) * (2 if workload.model.gated_mlp else 1)
+    if not terms.separate_inputs:
+        return number, number
+    own = 3 + (number > 1) * (2 if workload.model.gated_mlp else 1)
+    return number if terms.compiled else own, own
 
 
 def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: Links, attention: Passes) -> Passes:

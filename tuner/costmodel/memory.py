@@ -46,6 +46,7 @@ from tuner.costmodel.framework_terms import gradient_bytes, terms_of
 from tuner.costmodel.fully_sharded import fully_sharded_terms
 from tuner.costmodel.kernels import beside_layers, quantized_weight_bytes, size_of, workspaces
 from tuner.costmodel.matrices import routed_weights
+from tuner.costmodel.muon import dealt_elements
 from tuner.costmodel.offload import OFFLOAD_TERM, offloaded_memory, offloads_parameters
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
@@ -158,6 +159,9 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
         working = working + (1 + beside) * dispatcher_buffers(columns) + beside * (layer - freed)
     parameters = stage.elements(sharded=False)
     shard = {least: stage.elements(zero >= least) for least in (1, 2, 3)}
+    if workload.optimizer == "muon":
+        more, own = dealt_elements(stage)
+        shard = {1: own, 2: shard[2] + more, 3: shard[3] + more}
     logits = stage.is_last * _logits(columns)
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any

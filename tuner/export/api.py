@@ -157,7 +157,7 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
 
 def profile_notes(chosen: Format, site: SiteProfile) -> list[str]:
     """Return a note on what Kubernetes leaves out of a site profile that starts jobs under Slurm."""
-    unused = [name for name in ("modules", "before", "container") if getattr(site, name)]
+    unused = [name for name in ("modules", "before", "container", "segment") if getattr(site, name)]
     if chosen.name not in ("kubernetes", "jobset") or not unused:
         return []
     return [
@@ -165,6 +165,8 @@ def profile_notes(chosen: Format, site: SiteProfile) -> list[str]:
         "environment."
     ]
 
+
+_MUON: Final = "Megatron-LM's Muon needs the Python package emerging-optimizers."
 
 _USUAL: Final[Mapping[str, object]] = {
     "micro_batch": None,
@@ -228,6 +230,7 @@ def prepare_export(
             *model_notes(run.workload.model),
             *program_notes(study, run, chosen, options.command),
             *profile_notes(chosen, options.site),
+            *([_MUON] * (run.workload.optimizer == "muon")),
             *((other,) if other else ()),
         ),
     )
