@@ -20,6 +20,7 @@ from tuner.core.stack import Stack
 from tuner.costmodel.framework_terms import terms_of
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.launch.trainers.megatron_lm import megatron_flags
+from tuner.logs.arguments import argument
 from tuner.logs.workload import described
 from tuner.space.build import space_for
 from tuner.study.api import study_settings
@@ -36,9 +37,11 @@ ACCELERATE = "accelerate launch {more} train.py"
 def stack_of(trainer: str, command: str, model: Any = "llama-3-8b", **stated: Any) -> Stack | None:
     """Return the stack of a study of the command."""
     framework: Any = TrainerCommand.parse(trainer, command).kind.framework({})
-    workload = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, framework=framework).workload
+    parsed = TrainerCommand.parse(trainer, command)
+    optimizer = parsed.kind.optimizer(parsed.fixed)
+    workload = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, framework=framework, optimizer=optimizer).workload
     workload = replace(workload, stack=Stack(**stated) if stated else None)
-    return TrainerCommand.parse(trainer, command).trained(workload).stack
+    return parsed.trained(workload).stack
 
 
 @pytest.mark.parametrize(
@@ -57,6 +60,10 @@ def stack_of(trainer: str, command: str, model: Any = "llama-3-8b", **stated: An
         ("--enable-cuda-graph --cuda-graph-scope full_iteration", {"cuda_graph": "full"}),
         ("--external-cuda-graph", {"cuda_graph": "partial"}),
         ("--cuda-graph-impl none", {}),
+        ("--cuda-graph-impl local --cuda-graph-modules full_iteration", {"cuda_graph": "full"}),
+        ("--cuda-graph-impl local --cuda-graph-modules attn full_iteration_inference", {"cuda_graph": "partial"}),
+        ("--optimizer muon", {"overlap_grad": 0.0, "overlap_param": 0.0}),
+        ("--optimizer muon --overlap-grad-reduce", {"overlap_param": 0.0}),
         ("--cp-comm-type a2a", {"cp_comm": "a2a"}),
         ("--cp-comm-type p2p p2p", {"cp_comm": "p2p"}),
         ("--cp-comm-type p2p a2a", {}),
@@ -89,6 +96,7 @@ def test_megatron_sorts_tokens_by_pytorch_unless_a_flag_fuses_it(more: str, fuse
         ("torchtitan", f"{REGISTERED} --compile.enable --compile.components model", {"compiled": True}),
         ("torchtitan", f"{REGISTERED} --compile.enable --compile.components loss", {"fused_loss": True}),
         ("torchtitan", f"{REGISTERED} --compile.components model", {}),
+        ("torchtitan", f"{REGISTERED.replace('8b', '405b')} --compile.components loss", {"fused_loss": True}),
         ("torchtitan", REGISTERED.replace("8b", "8b_mxfp8"), {"compiled": True}),
         ("torchtitan", f"{REGISTERED.replace('8b', '8b_mxfp8')} --compile.no-enable", {}),
         (
@@ -99,6 +107,8 @@ def test_megatron_sorts_tokens_by_pytorch_unless_a_flag_fuses_it(more: str, fuse
         ("hf", HF, {}),
         ("hf", f"{HF} --torch_compile", {"compiled": True}),
         ("hf", f"{HF} --torch_compile False", {}),
+        ("hf", f"{HF} --gradient_checkpointing_kwargs '{{\"use_reentrant\": true}}'", {"early_stop": False}),
+        ("hf", f"{HF} --gradient_checkpointing_kwargs '{{\"use_reentrant\": false}}'", {}),
         ("hf", f"{HF} --torch-compile-mode max-autotune", {"compiled": True}),
         ("hf", f"{HF} --use_liger_kernel True", {"compiled": True, "fused_loss": True}),
         ("accelerate", ACCELERATE.format(more=""), {}),
@@ -117,7 +127,7 @@ def test_a_job_config_in_toml_states_it_too_and_computes_its_loss_at_once(toml: 
     config = Path(toml.split()[-1])
     config.write_text(f'{config.read_text()}\n[compile]\nenable = true\ncomponents = ["model"]\n')
     assert stack_of("torchtitan", toml) == Stack(loss_chunks=1, compiled=True)
-    assert stack_of("torchtitan", f"{toml} --compile.no-enable") is not None
+    assert stack_of("torchtitan", f"{toml} --compile.no-enable") == Stack(loss_chunks=1)
 
 
 @pytest.mark.parametrize(
@@ -135,6 +145,9 @@ def test_deepspeeds_config_says_it_too(config: dict[str, Any], fields: dict[str,
     (tmp_path / "ds.json").write_text(json.dumps(config))
     command = f"{HF} --torch_compile --deepspeed {tmp_path / 'ds.json'}"
     assert stack_of("hf", command) == Stack(compiled=True, **fields)
+    fields.pop("overlap_grad", None)  # which DeepSpeed disables where there are pipelines
+    piped = stack_of("megatron-deepspeed", f"python pretrain_gpt.py --deepspeed_config {tmp_path / 'ds.json'}")
+    assert piped == (Stack(**fields) if fields else None)
 
 
 def test_what_options_state_stays() -> None:
@@ -147,6 +160,35 @@ def test_a_study_is_estimated_as_its_command_trains() -> None:
         trainer="megatron-lm", command=f"{LM} --grad-reduce-in-bf16", launcher="slurm", nodes=1, budget=1
     )
     assert not terms_of(settings.space.workload).fp32_gradients
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "more", "flags"),
+    [
+        ("adam", "", {"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather"}),
+        ("muon", "", {"--use-distributed-optimizer"}),
+        ("muon", "--overlap-grad-reduce", {"--use-distributed-optimizer", "--overlap-grad-reduce"}),
+        ("dist_muon", "", set()),
+    ],
+)
+def test_jobs_overlap_with_muon_only_as_the_command_says(optimizer: str, more: str, flags: set[str]) -> None:
+    """Releases before April 2026 refuse the others, and for dist_muon the distributed optimizer."""
+    command = TrainerCommand.parse("megatron-lm", f"{LM} --optimizer {optimizer} {more}")
+    workload = space_for(
+        model="llama-3-8b", gpu="H100-80GB-SXM", nodes=1, optimizer=command.kind.optimizer(command.fixed)
+    ).workload
+    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1, zero=1, recompute="none")
+    job = set(command.job(workload, topology, Path("x")))
+    assert {flag for flag in job if flag.startswith("--overlap-") or "distributed" in flag} == flags
+
+
+def test_a_replay_study_is_not_resumed_with_a_command(tmp_path: Path) -> None:
+    table = tmp_path / "t.csv"
+    table.write_text("layers,hidden,heads,tp,sec_per_iter\n4,1024,8,1,2.5\n4,1024,8,2,2.0\n")
+    with open_loop(study_settings(launcher="replay", table=table, study="s", runs=tmp_path)):
+        pass
+    with pytest.raises(OtherStudy, match="--launcher replay, not local"), open_loop(local(tmp_path, "")):
+        pass
 
 
 @pytest.mark.parametrize("optional", [None, (1, 1)])
@@ -181,6 +223,7 @@ def test_a_study_that_took_muon_for_adam_continues_with_adam(tmp_path: Path) -> 
         assert loop.settings.space.workload.optimizer == "muon"
         stored = loop.store.settings
         del stored["command_stack"]
+        stored["workload"].pop("stack")
         stored["workload"]["optimizer"] = "adam"
         stored["workload"]["model"]["not_understood"] = ["--eod-mask-loss", "--optimizer muon"]
         loop.store.set_attribute("settings", stored)
@@ -188,12 +231,15 @@ def test_a_study_that_took_muon_for_adam_continues_with_adam(tmp_path: Path) -> 
         assert loop.settings.space.workload.optimizer == "adam"
 
 
-@pytest.mark.parametrize(("change", "overlaps"), [({"dp": 4}, True), ({"dp": 1, "cp": 2}, True), ({"dp": 1}, False)])
+@pytest.mark.parametrize(
+    ("change", "overlaps"),
+    [({"dp": 4}, True), ({"dp": 1, "cp": 2}, True), ({"dp": 1}, False), ({"dp": 1, "tp": 8, "ep": 2}, True)],
+)
 def test_gradients_are_reduced_beside_the_pass_without_the_distributed_optimizer_too(
     change: dict[str, Any], overlaps: bool
 ) -> None:
     workload = space_for(model="llama-3-8b", gpu="H100-80GB-SXM", nodes=1).workload
-    topology = Topology(nodes=1, tp=1, pp=1, micro_batch=1, zero=0, recompute="none", **change)
+    topology = Topology(**{"nodes": 1, "tp": 1, "pp": 1, "micro_batch": 1, "zero": 0, "recompute": "none", **change})
     flags = megatron_flags(workload, topology)
     assert ("--overlap-grad-reduce" in flags) == overlaps
     assert not {"--overlap-param-gather", "--use-distributed-optimizer"} & set(flags)
@@ -220,3 +266,8 @@ def test_the_arguments_of_a_log_say_it_of_a_measured_run(printed: dict[str, str]
     found = described(MEGATRON_ARGUMENTS | printed, 8).workload
     assert found is not None
     assert found.stack == (Stack(**fields) if fields else None)
+
+
+@pytest.mark.parametrize("printed", ["['p2p']", "['a2a+p2p']", "[<CudaGraphScope.full_iteration: 1>]", "None"])
+def test_lists_of_words_and_of_an_enumeration_are_read_from_a_log(printed: str) -> None:
+    assert argument(f"  cp_comm_type .................................... {printed}") == ("cp_comm_type", printed)

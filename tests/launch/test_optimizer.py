@@ -66,6 +66,7 @@ def test_the_optimizer_is_that_of_the_command(trainer: str, command: str, optimi
         ({"optimizer": "adam", "exp_avg_dtype": "torch.bfloat16", "exp_avg_sq_dtype": "torch.float32"}, "adam"),
         ({"optimizer": "sgd"}, "sgd"),
         ({"optimizer": "muon"}, "muon"),
+        ({"optimizer": "dist_muon"}, "muon"),
         ({"optimizer": "soap"}, "adam"),
         ({}, "adam"),
     ],

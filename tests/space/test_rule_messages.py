@@ -43,7 +43,7 @@ MESSAGES = {
     "fp8-weights-need-zero": "the distributed optimizer updates weights stored in fp8, but ZeRO is 0",
     "fp8-weights-without-offload": "with tensorwise scaling, weights stored in fp8 exclude offload optimizer",
     "bf16-moments-need-zero": "ZeRO 0 with offload none cannot keep moments in bf16",
-    "muon-without-offload": "Muon has no offload optimizer",
+    "muon-without-offload": "Muon cannot be combined with offload optimizer",
     "bf16-layers-in-stage": "2 layers stay in bf16 at one end, but a stage of pp=4 has 1",
     "flash-precision": "precision fp32 is more than the kernel's 16 bits",
     "flash-head-size": "head size 448 is more than the kernel's 256",

@@ -350,7 +350,7 @@ AUTOMODEL = {
         ({"framework": "torchtitan", "note": "torch.compile off"}, TITAN),
         *[
             ({"framework": "torchtitan", "note": note}, TITAN)
-            for note in ("uncompiled", "not compiled", "no torch.compile")
+            for note in ("uncompiled", "not compiled", "no torch.compile", "torch.compile: off", "compiled loss only")
         ],
         ({"framework": "pytorch fsdp1", "note": "steps 10 to 20; compile on"}, {"recompute": "none", "compiled": "1"}),
         ({"framework": "megatron-core", "note": "torch.compile"}, CORE),

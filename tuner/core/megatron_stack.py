@@ -10,20 +10,28 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final, get_args
 
+from tuner.core.domain import Optimizer
 from tuner.core.stack import OVERLAPPED_TP, ContextExchange
 
 SETTINGS: Final = (
     *("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "grad_reduce_in_bf16", "main_grads_dtype"),
     *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "moe_permute_fusion", "cp_comm_type"),
-    *("cuda_graph_impl", "cuda_graph_scope", "enable_cuda_graph", "external_cuda_graph"),
+    *("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_modules", "enable_cuda_graph", "external_cuda_graph"),
 )
 """The settings that are understood, by the names of their fields; Bridge also has `grad_reduce_in_fp32`."""
-_TRUE: Final = ("", "true", "1", "yes")
+TRUE: Final = ("", "true", "1", "yes")
+"""Values of a switch that is on, in lower case; the empty one is a flag without a value."""
+CORE_OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
+    **dict.fromkeys(("adam", "adamw"), "adam"),
+    "sgd": "sgd",
+    **dict.fromkeys(("muon", "dist_muon"), "muon"),
+}
+"""Optimizers by their names in Megatron-LM; dist_muon brings the distributed optimizer along."""
 
 
 def stack_of_core(settings: Mapping[str, str], *, has_experts: bool) -> dict[str, Any]:
     """Return the fields of `Stack` that the settings determine; a switch without a value is on."""
-    switches = {name: value.lower() in _TRUE for name, value in settings.items()}
+    switches = {name: value.lower() in TRUE for name, value in settings.items()}
     found: dict[str, Any] = {
         field: 0.0
         for name, field in (("overlap_grad_reduce", "overlap_grad"), ("overlap_param_gather", "overlap_param"))
@@ -50,6 +58,7 @@ def _graph(settings: Mapping[str, str], switches: Mapping[str, bool]) -> str | N
     """Return what runs as CUDA graphs; graphs of a layer leave out dropless experts."""
     has_own = switches.get("enable_cuda_graph") or switches.get("external_cuda_graph")
     kind = settings.get("cuda_graph_impl", "none").lower()
-    if kind in ("none", "null") and not has_own:
+    if kind in ("none", "null", "false") and not has_own:
         return None
-    return "full" if "full_iteration" in (kind, settings.get("cuda_graph_scope")) else "partial"
+    parts = " ".join((kind, *(settings.get(f"cuda_graph_{name}", "") for name in ("scope", "modules"))))
+    return "full" if re.search(r"\bfull_iteration\b", parts) else "partial"

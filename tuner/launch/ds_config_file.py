@@ -74,13 +74,15 @@ def enabled_precision(config: Mapping[str, Any] | None) -> str | None:
     return next((name for name in _PRECISIONS if (config or {}).get(name, {}).get("enabled") is True), None)
 
 
-def stack_of_config(config: Mapping[str, Any]) -> dict[str, Any]:
+def stack_of_config(config: Mapping[str, Any], *, pipelines: bool) -> dict[str, Any]:
     """Return the fields of `Stack` that a config determines.
 
-    ZeRO 1 reduces beside the backward pass with `overlap_comm` only, whose default is on for ZeRO 3 alone (DeepSpeed
-    0.19.8, runtime/zero/config.py; runtime/engine.py: get_data_types).
+    ZeRO 1 reduces beside the backward pass with `overlap_comm` only, whose default is on for ZeRO 3 alone, and not
+    where there may be pipelines (DeepSpeed 0.19.8, runtime/zero/config.py; runtime/engine.py: get_data_types,
+    _configure_zero_optimizer).
     """
-    found: dict[str, Any] = {"overlap_grad": 1.0} if config.get(_ZERO, {}).get("overlap_comm") is True else {}
+    overlaps = not pipelines and config.get(_ZERO, {}).get("overlap_comm") is True
+    found: dict[str, Any] = {"overlap_grad": 1.0} if overlaps else {}
     types = config.get("data_types")
     kept = types.get("grad_accum_dtype") if isinstance(types, dict) else None
     return {**found, "grad_precision": kept} if kept in get_args(FloatPrecision) else found

@@ -10,7 +10,7 @@ from typing import Final
 from tuner.core.domain import Attention, Framework, Optimizer, Partition, Precision, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
-from tuner.core.megatron_stack import SETTINGS, stack_of_core
+from tuner.core.megatron_stack import CORE_OPTIMIZERS, SETTINGS, stack_of_core
 from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD_OF_OPTIMIZER, OFFLOADED_SHARE, Offload
 from tuner.core.recompute import MODULES, selecting
@@ -223,11 +223,9 @@ def _precision(arguments: _Arguments) -> Precision:
 
 def _optimizer(arguments: _Arguments) -> Optimizer:
     """Return the optimizer; those that tuner does not know have the states of Adam."""
-    named = arguments.word("optimizer")
-    if named in ("sgd", "muon"):
-        return "sgd" if named == "sgd" else "muon"
+    found = CORE_OPTIMIZERS.get(arguments.word("optimizer"), "adam")
     in_bf16 = {arguments.word("exp_avg_dtype"), arguments.word("exp_avg_sq_dtype")} == {"torch.bfloat16"}
-    return "adam-bf16" if in_bf16 else "adam"
+    return "adam-bf16" if found == "adam" and in_bf16 else found
 
 
 def _attention(arguments: _Arguments) -> Attention:
@@ -249,7 +247,8 @@ def _recompute(arguments: _Arguments) -> str:
 
 def _zero(arguments: _Arguments) -> int:
     stage = arguments.number("zero_stage", "zero_optimization_stage")
-    if arguments.on("use_distributed_optimizer", "use_layer_wise_distributed_optimizer"):  # the latter is Muon's
+    of_muon = arguments.on("use_layer_wise_distributed_optimizer") or arguments.word("optimizer") == "dist_muon"
+    if of_muon or arguments.on("use_distributed_optimizer"):
         stage = max(stage, _SHARDING.get(arguments.word("data_parallel_sharding_strategy"), 1), 1)
     return stage
 

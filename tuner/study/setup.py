@@ -46,10 +46,10 @@ from tuner.study.settings import StudySettings
 from tuner.study.store.recover import write_study_file
 from tuner.study.store.settings_difference import (
     COMMAND_STACK,
-    OF_OPTIONS,
+    FORMERLY_ADAM,
+    STACK_OPTIONS,
     TOKENS_FROM,
     TRAINER_FILES,
-    UNKNOWN_TO_IT,
     keeps_default_length,
     keeps_usual_stack,
 )
@@ -115,8 +115,8 @@ def _as_begun(space: Space, begun: Mapping[str, Any], asked: Mapping[str, Any]) 
     space = as_stored(space, begun)
     if keeps_usual_stack(begun, asked):
         workload = space.workload
-        kept = Stack(**{name: getattr(workload.stack or Stack(), name) for name in OF_OPTIONS})
-        optimizer = "adam" if workload.optimizer == UNKNOWN_TO_IT else workload.optimizer
+        kept = Stack(**{name: getattr(workload.stack or Stack(), name) for name in STACK_OPTIONS})
+        optimizer = "adam" if workload.optimizer == FORMERLY_ADAM else workload.optimizer
         found = replace(workload, stack=None if kept == Stack() else kept, optimizer=optimizer)
         space = space if found == workload else replace(space, workload=found)
     if keeps_default_length(begun, asked):

@@ -31,8 +31,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),
     bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such as `1 4`) as the framework has them
     early_stop (0: PyTorch's checkpoint computes all of a layer again) 1 with DeepSpeed, FSDP and torchtitan, else 0
-    compiled 0 (1: torch.compile compiles the layers), of FSDP and torchtitan 1 if the note says so, of torchtitan with
-    fused_loss
+    compiled 0; 1 (torch.compile) if the note of an FSDP or torchtitan row says so, of torchtitan with fused_loss
     cudnn (its version, such as 9.13) a recent one; release (of the stack, such as 25.11) the last: NVIDIA's of 2025
     have cuDNN 9.13
 

@@ -97,8 +97,9 @@ _AUTOMODEL_EXPERTS: Final[Cells] = {
 """NVIDIA-NeMo/Automodel at 79d0ccfd, examples/benchmark/configs: activation_checkpointing, torch.optim.Adam of a model
 in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/parallelizer.py: reduce_dtype float32."""
 
-_COMPILED: Final = r"(.*\W)?(?<!not )(?<!no )(?<!without )(torch\.compile(?! (off|disabled))|compile on|compiled)\b"
-"""A note that says so of the run."""
+_DENIED: Final = r"(?:(?!\b(?:not?|non|never|without|off|disabled|false|only)\b)[^;,])*"
+_COMPILED: Final = rf"(?:.*[;,])?{_DENIED}\b(?:torch\.compile|compile on|compiled)\b{_DENIED}(?:[;,]|$)"
+"""A note that says so in a clause which denies or limits nothing."""
 
 _AWARE: Final = r"(deepseek-v3|moonlight|olmoe)\b"
 """Models whose recipes of Megatron-Bridge set use_precision_aware_optimizer."""

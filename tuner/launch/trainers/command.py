@@ -254,7 +254,9 @@ class TrainerCommand:
 
         Its model also names the settings that no field expresses.
         """
-        found = {**self.kind.stack(self.fixed, workload), **stack_of_config(self.own_config or {})}
+        pipelines = self.kind.framework(self.fixed) == "megatron-deepspeed"
+        own = stack_of_config(self.own_config or {}, pipelines=pipelines)
+        found = {**self.kind.stack(self.fixed, workload), **own}
         stack = replace(workload.stack or Stack(), **found) if found else workload.stack
         return replace(workload, model=self.kind.trained(self.fixed, workload.model), stack=stack)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -41,14 +42,16 @@ _OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
 
 
 def fused_layers(flags: Flags, _: Workload) -> dict[str, Any]:
-    """Return whether torch.compile or Liger's kernels, which fuse and keep about the same, replace PyTorch's layers.
+    """Return whether torch.compile or Liger fuses a layer's kernels, and whether checkpoints repeat whole layers.
 
-    Liger's also compute the loss without all logits at once.
+    Both fuse and keep about the same; Liger also computes the loss without all logits at once.
     """
+    whole = re.search(r"use_reentrant\W+true", flags.get("--gradient_checkpointing_kwargs", "").lower())
+    found: dict[str, Any] = {"early_stop": False} if whole else {}
     if is_on(flags, "--use_liger_kernel"):
-        return {"compiled": True, "fused_loss": True}
+        return {**found, "compiled": True, "fused_loss": True}
     named = any(f"--torch_compile_{name}" in flags for name in ("backend", "mode"))
-    return {"compiled": True} if named or is_on(flags, "--torch_compile") else {}
+    return {**found, "compiled": True} if named or is_on(flags, "--torch_compile") else found
 
 
 HF: Final = TrainerKind(

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import FrameworkChoice
+from tuner.core.megatron_stack import TRUE
 from tuner.core.model import Model
 from tuner.core.text import listed, shown
 
@@ -18,9 +19,6 @@ Flags = Mapping[str, str]
 
 LengthUnit = Literal["steps", "sequences", "tokens"]
 """What a flag of the training length counts."""
-
-TRUE: Final = ("", "true", "1", "yes")
-"""Values of a flag that is on, in lower case; the empty one is a flag without a value."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

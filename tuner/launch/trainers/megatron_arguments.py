@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import Optimizer, Workload
+from tuner.core.domain import Workload
 from tuner.core.errors import InputError
 from tuner.core.megatron_stack import stack_of_core
 from tuner.core.model import Model, Norm, Positions
@@ -17,12 +17,6 @@ from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
 
 ADAM: Final = ("adam", "adamw")
-CORE_OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
-    **dict.fromkeys(ADAM, "adam"),
-    "sgd": "sgd",
-    **dict.fromkeys(("muon", "dist_muon"), "muon"),
-}
-"""Optimizers by their names in Megatron-LM."""
 
 OTHER_LAYERS: Final = (
     *("--apply-residual-connection-post-layernorm", "--attention-output-gate", "--enable-mhc-connections"),
@@ -40,7 +34,9 @@ _OTHER_TRAINING: Final = (
     *("--decoupled-lr", "--no-weight-decay-cond-type", "--step-batch-size-schedule", "--phase-transition-iterations"),
     *("--fp32-residual-connection", "--grad-reduce-in-bf16", "--main-params-dtype", "--exp-avg-dtype"),
     *("--exp-avg-sq-dtype", "--main-grads-dtype", "--mtp-detach-heads", "--moe-router-force-load-balancing"),
-    *("--moe-token-drop-policy", "--moe-pad-expert-input-to-capacity"),
+    *("--moe-token-drop-policy", "--moe-pad-expert-input-to-capacity", "--sgd-momentum", "--muon-momentum"),
+    *("--muon-scalar-optimizer", "--muon-tp-mode", "--muon-scale-mode", "--muon-no-split-qkv", "--muon-nesterov"),
+    *("--muon-num-ns-steps", "--muon-coefficient-type", "--muon-extra-scale-factor"),
 )
 """Flags that train the same layers in a way that no field of the model expresses: it is not exported."""
 _NOT_READ: Final[Mapping[str, str]] = {
@@ -97,8 +93,9 @@ _PARTS: Final[Mapping[str, Callable[[Model], bool | None]]] = {
 """Flags that a command has exactly if its model has the part that they set; None: it may have them, as for a window of
 a whole sequence."""
 
-_SET_BY_JOBS: Final = ("overlap_grad_reduce", "overlap_param_gather")
-"""Settings that each job has by its topology, whatever the command says."""
+SET_BY_JOBS: Final = ("overlap_grad_reduce", "overlap_param_gather")
+"""Settings that each job has by its topology, whatever the command says; with Muon, which excludes them in releases
+before April 2026, only those of the command."""
 
 _VOCABULARY_MULTIPLE: Final = 128
 """Default of `--make-vocab-size-divisible-by`."""
@@ -260,5 +257,7 @@ def dense_values(model: Model) -> dict[str, float]:
 def core_stack(flags: Flags, workload: Workload) -> dict[str, Any]:
     """Return the fields of `Stack` that the flags of a command determine, by the last part of their names."""
     fields = {flag.lstrip("-+~").rpartition(".")[2].replace("-", "_"): value for flag, value in flags.items()}
-    settings = {name: value.strip("\"'") for name, value in fields.items() if name not in _SET_BY_JOBS}
+    if workload.optimizer != "muon":
+        fields = {name: value for name, value in fields.items() if name not in SET_BY_JOBS}
+    settings = {name: value.strip("\"'") for name, value in fields.items()}
     return stack_of_core(settings, has_experts=workload.model.experts is not None)

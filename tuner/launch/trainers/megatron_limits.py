@@ -8,13 +8,14 @@ a checkpoint replace most of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from tuner.core.domain import Topology
+from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed
 from tuner.launch.trainers.kind import Flags
+from tuner.launch.trainers.megatron_arguments import SET_BY_JOBS
 
 _OVERRIDING: Final[Mapping[str, str]] = {
     "--yaml-cfg": "whose file replaces all flags; write its settings as flags",
@@ -38,7 +39,11 @@ CONDITIONAL: Final[Mapping[str, Callable[[Topology], bool]]] = {
     "--moe-shared-expert-overlap": lambda topology: topology.dispatcher != "allgather" and not topology.moe_overlap,
 }
 """Switches with which Megatron-LM starts only at some topologies."""
-_OFF: Final = ("false", "0", "none", "null", "no")
+_NOT_ON: Final = ("false", "0", "none", "null", "no")
+
+_OVERLAPS: Final = tuple(f"--{name.replace('_', '-')}" for name in SET_BY_JOBS)
+OFF: Final = ("--moe-permute-fusion", *_OVERLAPS)
+"""Switches that are off without a flag, unless jobs set them."""
 
 
 def refuse_unsearched(trainer: str, flags: Flags) -> Flags:
@@ -65,11 +70,22 @@ def conditional(flags: Flags, topology: Topology) -> list[str]:
     return [flag for flag, starts in CONDITIONAL.items() if flag in flags and starts(topology)]
 
 
+def of_optimizer(flags: Flags, workload: Workload, words: Sequence[str]) -> list[str]:
+    """Return the flags of a job without those that Megatron-LM's optimizer excludes or brings along.
+
+    Until April 2026, Muon excluded overlaps, and dist_muon the distributed optimizer (NVIDIA/Megatron-LM at a2381d80,
+    megatron/training/arguments.py).
+    """
+    dropped = [flag for flag in _OVERLAPS if workload.optimizer == "muon" and flag not in flags]
+    dropped += ["--use-distributed-optimizer"] * (flags.get("--optimizer") == "dist_muon")
+    return [word for word in words if word not in dropped]
+
+
 def _switched_on(flags: Flags, names: tuple[str, ...]) -> list[str]:
     """Return the flags with these names, in the spelling and section of each trainer, that are not off."""
     return [
         flag
         for flag, value in flags.items()
         for name in [flag.lstrip("-+").replace("-", "_")]
-        if (name in names or name.rpartition(".")[2] in names) and value.lower() not in _OFF
+        if (name in names or name.rpartition(".")[2] in names) and value.lower() not in _NOT_ON
     ]

@@ -13,6 +13,7 @@ from typing import Any, Final
 from tuner.core.domain import QUANTIZED, Optimizer, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
+from tuner.core.megatron_stack import CORE_OPTIMIZERS
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.offload import OFFLOADED_SHARE
 from tuner.core.recompute import modules_of
@@ -20,7 +21,6 @@ from tuner.core.stack import ContextExchange
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
 from tuner.launch.trainers.megatron_arguments import (
-    CORE_OPTIMIZERS,
     check_described,
     check_parts,
     check_understood,
@@ -31,7 +31,7 @@ from tuner.launch.trainers.megatron_arguments import (
     describes_model,
     mlp_width,
 )
-from tuner.launch.trainers.megatron_limits import CONDITIONAL, conditional, refuse_unsearched
+from tuner.launch.trainers.megatron_limits import CONDITIONAL, OFF, conditional, of_optimizer, refuse_unsearched
 from tuner.launch.trainers.megatron_parts import check_special_parts, scaled_positions, with_training
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
@@ -198,7 +198,8 @@ def gradient_exchange(topology: Topology) -> list[tuple[str, ...]]:
 
 def overlaps_gradients(topology: Topology) -> bool:
     """Whether a reduction of gradients runs beside the backward pass, with the distributed optimizer or without it."""
-    return topology.zero == 1 or topology.dp * topology.cp > 1
+    copies = topology.dp * topology.cp
+    return topology.zero == 1 or copies > 1 or topology.tp * copies > topology.etp * topology.ep
 
 
 def moments_in_bf16(workload: Workload) -> list[tuple[str, ...]]:
@@ -363,7 +364,7 @@ MEGATRON_LM: Final = TrainerKind(
     framework=lambda _: "megatron-core",
     replaced=_REPLACED,
     job_flags=lambda flags, workload, topology, _config: (
-        *megatron_flags(workload, topology),
+        *of_optimizer(flags, workload, megatron_flags(workload, topology)),
         *loss_scale(flags, workload),
         *exchange_kind(flags, workload, topology),
         *([_DELAY] * (_DELAY in flags and topology.moe_overlap)),
@@ -372,7 +373,7 @@ MEGATRON_LM: Final = TrainerKind(
     precision=_precision,
     scaling=_scaling,
     optimizer=_optimizer,
-    stack=lambda flags, workload: core_stack({"--moe-permute-fusion": "false", **flags}, workload),
+    stack=lambda flags, workload: core_stack({**dict.fromkeys(OFF, "false"), **flags}, workload),
     pinned=_pinned,
     cautious=lambda flags, _wanted: {
         **({"moe_overlap": "on,off"} if _OVERLAP in flags else {}),

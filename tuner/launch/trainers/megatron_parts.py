@@ -16,12 +16,12 @@ from typing import Any, Final
 
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
+from tuner.core.megatron_stack import CORE_OPTIMIZERS
 from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, number, real
 from tuner.launch.trainers.megatron_arguments import (
-    CORE_OPTIMIZERS,
     OTHER_LAYERS,
     check_parts,
     describes_model,

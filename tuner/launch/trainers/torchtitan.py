@@ -284,11 +284,10 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
 
 def _stack(flags: Flags, _: Workload) -> dict[str, Any]:
     """Return what is compiled and overlaps; before release 0.3, the loss is not computed in chunks."""
-    components = _COMPILED_CONFIGS.get(_config(flags), ())
-    if "--compile.no_enable" in flags:
-        components = ()
-    if is_on(flags, "--compile.enable"):
-        components = tuple(re.findall(r"\w+", flags.get("--compile.components", " ".join(_COMPILED))))
+    usual = _COMPILED_CONFIGS.get(_config(flags), ())
+    on = bool(usual) or any(is_on(flags, f"--{name}") for name in ("compile.enable", "training.compile"))
+    stated = re.findall(r"\w+", flags.get("--compile.components", ""))
+    components = stated or usual or _COMPILED if on and "--compile.no_enable" not in flags else ()
     found: dict[str, Any] = {"compiled": True} if "model" in components else {}
     if "loss" in components:
         found["fused_loss"] = True

@@ -285,7 +285,7 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         reads=("offload",),
         vary=("offload",),
         broken=lambda c: c.offload > 0,
-        numbers=lambda c: f"Muon has no offload {OFFLOAD[int(c.offload)]}",
+        numbers=lambda c: f"Muon cannot be combined with offload {OFFLOAD[int(c.offload)]}",
         binding=lambda workload: workload.framework == "megatron-core" and workload.optimizer == "muon",
     ),
     Rule(

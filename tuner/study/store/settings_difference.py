@@ -19,11 +19,11 @@ TOKENS_FROM: Final = "tokens_from"
 COMMAND_STACK: Final = "command_stack"
 """Set where the software of the workload includes what the command of a trainer states."""
 
-OF_OPTIONS: Final = ("quantized_weights", "bf16_layers")
+STACK_OPTIONS: Final = ("quantized_weights", "bf16_layers")
 """Fields of the software that options state."""
 
-UNKNOWN_TO_IT: Final = "muon"
-"""The optimizer of commands that was taken for Adam when they stated no software."""
+FORMERLY_ADAM: Final = "muon"
+"""The optimizer that studies without `COMMAND_STACK` recorded as Adam."""
 
 OTHER_CONTENT: Final = "other content of"
 """Begins the difference of such files."""
@@ -49,7 +49,7 @@ def keeps_default_length(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> 
 
 def keeps_usual_stack(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> bool:
     """Return whether a study began when no command stated its software, and is resumed with one that may."""
-    return COMMAND_STACK in asked and COMMAND_STACK not in begun
+    return COMMAND_STACK in asked and COMMAND_STACK not in begun and isinstance(begun.get("workload"), Mapping)
 
 
 def as_options(difference: str) -> str:
@@ -120,9 +120,9 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         known["workload"]["tokens"] = 0.0
     if keeps_usual_stack(begun, asked):
         stack = known["workload"].pop("stack", None) or {}
-        own = {name: value for name, value in stack.items() if name in OF_OPTIONS and value is not None}
+        own = {name: value for name, value in stack.items() if name in STACK_OPTIONS and value is not None}
         known["workload"] |= {"stack": own} if own else {}
-        if known["workload"]["optimizer"] == UNKNOWN_TO_IT:
+        if known["workload"]["optimizer"] == FORMERLY_ADAM:
             known["workload"]["optimizer"] = "adam"
         before, after = (list(one["workload"]["model"].get("not_understood", ())) for one in (begun, asked))
         if [flag for flag in before if not flag.startswith("--optimizer ")] == after:
@@ -153,7 +153,7 @@ def _changed_files(begun: Mapping[str, str], asked: Mapping[str, str]) -> str:
 
 
 _TELLING: Final = {"cluster": ("gpu", "name"), "workload": ("model", "framework"), _MODEL: ("name", "seq")}
-"""Parts of a setting that are named first, because others follow from them; of any other, its name."""
+"""Keys that are reported first within a section; elsewhere the name."""
 
 
 def _first_difference(name: str, begun: Any, asked: Any) -> str:
