@@ -219,7 +219,7 @@ def test_a_study_that_predates_it_continues_with_the_usual_software(
 
 def test_a_study_that_took_muon_for_adam_continues_with_adam(tmp_path: Path) -> None:
     """And with it as a setting that no field expressed."""
-    with open_loop(local(tmp_path, "--optimizer muon --eod-mask-loss")) as loop:
+    with open_loop(local(tmp_path, "--optimizer muon --eod-mask-loss --muon-momentum 0.95")) as loop:
         assert loop.settings.space.workload.optimizer == "muon"
         stored = loop.store.settings
         del stored["command_stack"]
@@ -227,7 +227,7 @@ def test_a_study_that_took_muon_for_adam_continues_with_adam(tmp_path: Path) -> 
         stored["workload"]["optimizer"] = "adam"
         stored["workload"]["model"]["not_understood"] = ["--eod-mask-loss", "--optimizer muon"]
         loop.store.set_attribute("settings", stored)
-    with open_loop(local(tmp_path, "--optimizer muon --eod-mask-loss")) as loop:
+    with open_loop(local(tmp_path, "--optimizer muon --eod-mask-loss --muon-momentum 0.95")) as loop:
         assert loop.settings.space.workload.optimizer == "adam"
 
 

@@ -25,6 +25,9 @@ STACK_OPTIONS: Final = ("quantized_weights", "bf16_layers")
 FORMERLY_ADAM: Final = "muon"
 """The optimizer that studies without `COMMAND_STACK` recorded as Adam."""
 
+_OF_OPTIMIZERS: Final = ("--optimizer ", "--muon-", "--sgd-")
+"""Beginnings of flags of optimizers, which such studies recorded as not understood, or not at all."""
+
 OTHER_CONTENT: Final = "other content of"
 """Begins the difference of such files."""
 
@@ -125,7 +128,8 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
         if known["workload"]["optimizer"] == FORMERLY_ADAM:
             known["workload"]["optimizer"] = "adam"
         before, after = (list(one["workload"]["model"].get("not_understood", ())) for one in (begun, asked))
-        if [flag for flag in before if not flag.startswith("--optimizer ")] == after:
+        plain = [[flag for flag in flags if not flag.startswith(_OF_OPTIMIZERS)] for flags in (before, after)]
+        if plain[0] == plain[1]:
             known["workload"]["model"] = {**known["workload"]["model"], "not_understood": before}
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
