@@ -308,7 +308,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "layout": _chunks_asked(model.layers, model.mtp_layers, topology),
         "stages_are_equal": True,
         "sequence_parallel": topology.sequence_parallel,
-        "sharding": (topology.zero == 1, topology.zero == 1 or topology.dp * topology.cp > 1, topology.zero == 1),
+        "sharding": (topology.zero == 1, topology.zero == 1 or _has_copies(topology), topology.zero == 1),
         "batch": (topology.micro_batch, workload.global_batch),
         "moe_overlap": (topology.moe_overlap, False),
         "recompute": {
@@ -352,3 +352,9 @@ def assert_exact_or_refused(run: ProductionRun) -> None:
     assert {flag[0] for flag in flags} <= set(TABLE.flags)
     assert len({flag[0] for flag in flags}) == len(flags)
     assert trained(parsed(flags)) == asked(run)
+
+
+def _has_copies(topology: Topology) -> bool:
+    """Whether several ranks have the same weights, of all layers or of experts."""
+    ranks = topology.tp * topology.dp * topology.cp
+    return topology.dp * topology.cp > 1 or ranks > topology.ep * topology.etp
