@@ -380,7 +380,7 @@ print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".wo
             f"tuner.core.{name}"
             for name in (
                 *("assignment", "documents", "domain", "errors", "experts", "model", "offload", "recompute"),
-                *("rotary_scaling", "text", "validation"),
+                *("rotary_scaling", "stack", "text", "validation"),
             )
         ),
     ]
