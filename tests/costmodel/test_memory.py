@@ -90,16 +90,20 @@ def test_a_longer_sequence_never_needs_less(drawn: Drawn, times: int, site: Site
 
 @given(runs(), sites())
 def test_a_higher_zero_stage_never_needs_more(drawn: Drawn, site: SiteFactors) -> None:
-    """A higher ZeRO stage never needs more memory, for any number of ranks."""
+    """A higher ZeRO stage never needs more memory, for any number of ranks, but with Muon, whose buffers grow with the
+    ranks that whole matrices are dealt out to (test_muon.py)."""
     workload, cluster, topology = drawn
+    assume(workload.optimizer != "muon")
     needs = [need(workload, cluster, replace(topology, zero=zero), site) for zero in range(4)]
     assert all(after <= before * ROUNDING for before, after in pairwise(needs))
 
 
 @given(runs(), st.integers(2, 4), sites())
 def test_more_nodes_at_the_same_split_never_need_more(drawn: Drawn, times: int, site: SiteFactors) -> None:
-    """A larger dp at fixed tp and pp never needs more memory, for a fixed batch per rank and a fixed global batch."""
+    """A larger dp at fixed tp and pp never needs more memory, for a fixed batch per rank and a fixed global batch; the
+    buffers of Muon are an exception."""
     workload, cluster, topology = drawn
+    assume(workload.optimizer != "muon")
     topology = replace(topology, dp=times * topology.dp, nodes=times * topology.nodes)
     fewer = replace(topology, dp=topology.dp // times, nodes=topology.nodes // times)
     more = replace(workload, global_batch=times * workload.global_batch)
@@ -132,8 +136,10 @@ def test_cutting_a_layer_never_needs_more(drawn: Drawn, site: SiteFactors) -> No
 
 @given(runs(dp=1, zero=3, cp=2, attention="flash2", card="A100-80GB-SXM"))
 def test_context_parallel_ranks_share_out_what_zero_shares_out(drawn: Drawn) -> None:
-    """States are sharded over dp x cp ranks, because context parallel ranks have the same weights."""
+    """States are sharded over dp x cp ranks, because context parallel ranks have the same weights; Muon's matrices are
+    dealt out whole."""
     workload, cluster, topology = drawn
+    assume(workload.optimizer != "muon")
     terms = [
         memory_terms(Stages.first(Columns.of([replace(topology, zero=zero)], workload, cluster)), SiteFactors())
         for zero in (0, 3)
