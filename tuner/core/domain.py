@@ -273,6 +273,11 @@ class Topology:
         return self.tp * self.pp * self.cp * self.dp
 
     @property
+    def ranks_per_node(self) -> int:
+        """Ranks on each node, on the last perhaps fewer."""
+        return -(-self.gpus // self.nodes)
+
+    @property
     def step_batch(self) -> int:
         """Sequences of one microbatch on every replica: micro_batch x dp."""
         return self.micro_batch * self.dp
@@ -333,7 +338,7 @@ def nodes_in_domain(topology: Topology, cluster: Cluster) -> int:
     These are all nodes of a job that fits into one, else those of the widest group that does, in equal parts of the
     job's nodes if a domain has room for that.
     """
-    nodes, ranks = topology.nodes, -(-topology.gpus // topology.nodes)
+    nodes, ranks = topology.nodes, topology.ranks_per_node
     if nodes > 1 and topology.gpus <= cluster.domain:
         return nodes
     groups = (topology.tp, topology.tp * topology.cp, topology.ep * topology.etp)

@@ -21,8 +21,9 @@ SETTINGS: Final = (
 """The settings that are understood, by the names of their fields; Bridge also has `grad_reduce_in_fp32`."""
 TRUE: Final = ("", "true", "1", "yes")
 """Values of a switch that is on, in lower case; the empty one is a flag without a value."""
+ADAM: Final = ("adam", "adamw")
 CORE_OPTIMIZERS: Final[Mapping[str, Optimizer]] = {
-    **dict.fromkeys(("adam", "adamw"), "adam"),
+    **dict.fromkeys(ADAM, "adam"),
     "sgd": "sgd",
     **dict.fromkeys(("muon", "dist_muon"), "muon"),
 }

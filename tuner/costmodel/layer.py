@@ -134,7 +134,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     waits, waits_back = _waits(columns, site, (ahead, back), beside)
     again: Any = 0.0
     repeated = ahead + waits
-    if beside is None and framework.early_stop and np.any(ffn):
+    if beside is None and framework.early_stop and np.any(ffn) and (columns.granularity == FULL).any():
         repeated = repeated - _never_again(columns, tokens, site, ffn, collectives)
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:

@@ -47,5 +47,7 @@ def bundle(
             "topology."
         )
     files = {**chosen.render(run, options, chosen), "topology.json": as_json(run_document(run))}
-    files["README.md"] = rendered("README.md", run, format=chosen, files=sorted(files), options=options, note=note)
+    files["README.md"] = rendered(
+        "README.md", run, format=chosen, files=sorted(files), options=options, site=options.site, note=note
+    )
     return files

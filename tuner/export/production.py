@@ -78,7 +78,7 @@ class ProductionRun:
     @property
     def ranks_per_node(self) -> int:
         """Return the number of ranks, and of GPUs in use, on each node."""
-        return self.topology.gpus // self.topology.nodes
+        return self.topology.ranks_per_node
 
     @property
     def samples(self) -> int:

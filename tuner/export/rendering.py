@@ -52,16 +52,17 @@ def _slurm(run: ProductionRun, site: SiteProfile, program: TrainingProgram | Non
     """Return sbatch's options and srun's: a task per node starts its ranks, unless the program itself calls srun."""
     ranks = run.ranks_per_node
     once = program is not None and not program.worker and site.tasks == "once"
+    together = segment(site, run.topology, run.cluster)
     named = {
         "job-name": shlex.quote(run.name),
         "nodes": run.topology.nodes,
         "ntasks-per-node": ranks if once else 1,
         "cpus-per-task": site.cpus_per_task * (1 if once else ranks),
         "gres": gres(site, ranks, accelerators=not run.cluster.gpu.is_host),
-        "segment": segment(site, run.topology, run.cluster),
+        "segment": together,
         "output": "%x-%j.out",
     }
-    return {"sbatch": sbatch_options(site, named), "srun": srun_options(site, ranks)}
+    return {"sbatch": sbatch_options(site, named), "srun": srun_options(site, ranks), "segment": together}
 
 
 def as_json(document: Any) -> str:

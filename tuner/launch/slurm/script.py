@@ -31,11 +31,6 @@ def job_name(tag: str) -> str:
     return f"tuner-{tag if _PLAIN.fullmatch(tag) else sha256(tag.encode()).hexdigest()[:24]}"
 
 
-def ranks_per_node(job: Job) -> int:
-    """Return the number of ranks on each of the job's nodes."""
-    return -(-job.topology.gpus // job.topology.nodes)
-
-
 def batch_script(
     job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str] = ()
 ) -> str:
@@ -51,7 +46,7 @@ def step_script(job: Job, start: ProcessSpec, site: SiteProfile, *, accelerators
     With --overlap no step waits for another, such as the shell in which the tuner runs; the launcher ensures that jobs
     do not share nodes.
     """
-    resources = gres(site, ranks_per_node(job), accelerators=accelerators)
+    resources = gres(site, job.topology.ranks_per_node, accelerators=accelerators)
     named = ("--overlap", f"--job-name={job_name(job.tag)}", *((f"--gres={resources}",) if resources else ()))
     return _script(job, start, site, options=[], within=True, srun=(*named, *_srun(job, start, site)))
 
@@ -74,7 +69,7 @@ def _script(
         unwritable=UNWRITABLE,
         nodes=job.topology.nodes,
         ranks=job.topology.gpus,
-        per_node=ranks_per_node(job),
+        per_node=job.topology.ranks_per_node,
         environment=sorted({**start.environment, **dict(site.environment), **job.environment}.items()),
         site=site,
         cwd=str(start.cwd),
@@ -86,7 +81,7 @@ def _script(
 def _srun(job: Job, start: ProcessSpec, site: SiteProfile) -> tuple[str, ...]:
     """Return the arguments of srun."""
     by_node = start.each_rank is None and (site.tasks == "nodes" or starts_ranks(start.arguments))
-    tasks, ranks = (1, ranks_per_node(job)) if by_node else (ranks_per_node(job), 1)
+    tasks, ranks = (1, job.topology.ranks_per_node) if by_node else (job.topology.ranks_per_node, 1)
     return (
         f"--nodes={job.topology.nodes}",
         f"--ntasks={job.topology.nodes if by_node else job.topology.gpus}",
@@ -117,7 +112,7 @@ def segment(site: SiteProfile, topology: Topology, cluster: Cluster) -> int:
 
 def _options(job: Job, site: SiteProfile, *, accelerators: bool, exclude: Iterable[str]) -> list[str]:
     """Return the options of sbatch for a job; none needs quoting."""
-    ranks = ranks_per_node(job)
+    ranks = job.topology.ranks_per_node
     named = {
         "job-name": job_name(job.tag),
         "nodes": job.topology.nodes,

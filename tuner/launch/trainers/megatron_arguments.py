@@ -11,12 +11,10 @@ from typing import Any, Final
 
 from tuner.core.domain import Workload
 from tuner.core.errors import InputError
-from tuner.core.megatron_stack import stack_of_core
+from tuner.core.megatron_stack import ADAM, stack_of_core
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
-
-ADAM: Final = ("adam", "adamw")
 
 OTHER_LAYERS: Final = (
     *("--apply-residual-connection-post-layernorm", "--attention-output-gate", "--enable-mhc-connections"),

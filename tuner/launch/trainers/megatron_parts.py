@@ -21,12 +21,7 @@ from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, number, real
-from tuner.launch.trainers.megatron_arguments import (
-    OTHER_LAYERS,
-    check_parts,
-    describes_model,
-    with_unexpressed,
-)
+from tuner.launch.trainers.megatron_arguments import OTHER_LAYERS, check_parts, describes_model, with_unexpressed
 
 _LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
 """The scaling of `--use-rope-scaling`, whatever `--rope-scaling-factor` (megatron/core/models/common/embeddings/

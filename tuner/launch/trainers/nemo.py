@@ -18,13 +18,7 @@ from tuner.core.precision import STORED_IN_FP8
 from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
 from tuner.launch.trainers.megatron_arguments import core_stack
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
-from tuner.launch.trainers.megatron_lm import (
-    connections,
-    dispatch,
-    overlaps_gradients,
-    recomputation,
-    stage_layout,
-)
+from tuner.launch.trainers.megatron_lm import connections, dispatch, overlaps_gradients, recomputation, stage_layout
 
 _SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
