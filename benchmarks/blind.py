@@ -40,6 +40,8 @@ class SourceErrors:
     rows: int
     in_fit: bool
     estimate: float
+    inside: float
+    """Share of the measurements within their 80% intervals."""
     baseline_rows: int
     """Number of rows that share their group with other rows."""
     shared_estimate: float | None
@@ -56,13 +58,15 @@ def source_errors(folder: Path) -> list[SourceErrors]:
 
 def print_source_errors(folder: Path) -> None:
     """Print one line for each source, GPU and precision."""
-    print("| source | rows | blind | in sample | rows with others in their group | estimate | constant per group |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for errors in source_errors(folder):
+    print("| source | rows | blind | in sample | in interval | rows in groups | estimate | constant per group |")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|")
+    every = source_errors(folder)
+    for errors in every:
         own = _percent(errors.estimate)
         blind, sample = ("", own) if errors.in_fit else (own, "")
         shared = f"{errors.baseline_rows} | {_percent(errors.shared_estimate)} | {_percent(errors.baseline)}"
-        print(f"| {errors.name} | {errors.rows} | {blind} | {sample} | {shared} |")
+        print(f"| {errors.name} | {errors.rows} | {blind} | {sample} | {errors.inside:.0%} | {shared} |")
+    print(f"\nWithin their 80% interval, in the mean: {_mean_inside(every)}.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +79,8 @@ class MixtureErrors:
     """Median relative error."""
     level: float
     """Geometric mean of estimate over measurement."""
+    inside: float
+    """Share of the measurements within their 80% intervals."""
 
 
 def mixture_errors(folder: Path) -> list[MixtureErrors]:
@@ -90,10 +96,27 @@ def tables_in(folder: Path) -> Iterator[Table]:
 
 def print_mixture_errors(folder: Path) -> None:
     """Print one line for each source that has mixtures."""
-    print("| source | rows with experts | blind | estimate over measurement |")
-    print("|---|---:|---:|---:|")
-    for errors in mixture_errors(folder):
-        print(f"| {errors.name} | {errors.rows} | {_percent(errors.error)} | {errors.level:.2f} |")
+    print("| source | rows with experts | blind | estimate over measurement | in interval |")
+    print("|---|---:|---:|---:|---:|")
+    every = mixture_errors(folder)
+    for errors in every:
+        error = _percent(errors.error)
+        print(f"| {errors.name} | {errors.rows} | {error} | {errors.level:.2f} | {errors.inside:.0%} |")
+    print(f"\nWithin their 80% interval, in the mean: {_mean_inside(every)}.")
+
+
+def _mean_inside(found: Sequence[SourceErrors] | Sequence[MixtureErrors]) -> str:
+    """Return the mean over sources of the share of their measurements within the intervals."""
+    sources = dict[str, list[tuple[float, int]]]()
+    for errors in found:
+        sources.setdefault(errors.name.split()[0], []).append((errors.inside * errors.rows, errors.rows))
+    shares = [sum(inside for inside, _ in own) / sum(rows for _, rows in own) for own in sources.values()]
+    return f"{np.mean(shares):.0%} over {len(shares)} sources"
+
+
+def _inside(guesses: Sequence[RowEstimate]) -> float:
+    """Return the share of the measurements within their 80% intervals."""
+    return float(np.mean([guess.low <= (guess.row.seconds or np.nan) <= guess.high for guess in guesses]))
 
 
 def _mixtures(table: Table) -> Iterator[MixtureErrors]:
@@ -101,7 +124,7 @@ def _mixtures(table: Table) -> Iterator[MixtureErrors]:
     if guesses:
         ratios = np.array([guess.seconds / (guess.row.seconds or np.nan) for guess in guesses])
         error, level = float(np.median(abs(ratios - 1))), float(np.exp(np.log(ratios).mean()))
-        yield MixtureErrors(name=source_of(table), rows=len(guesses), error=error, level=level)
+        yield MixtureErrors(name=source_of(table), rows=len(guesses), error=error, level=level, inside=_inside(guesses))
 
 
 def source_of(table: Table) -> str:
@@ -132,6 +155,7 @@ def _of_table(table: Table) -> Iterator[SourceErrors]:
             rows=len(own),
             in_fit=in_fit,
             estimate=_median(abs(guess.seconds / (guess.row.seconds or np.nan) - 1) for guess in own) or 0.0,
+            inside=_inside(own),
             baseline_rows=len(shared),
             shared_estimate=_median(abs(guess.seconds / (guess.row.seconds or np.nan) - 1) for guess in shared),
             baseline=_median(error for group in by_group(shared).values() for error in baseline_errors(group)),

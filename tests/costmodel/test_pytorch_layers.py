@@ -8,6 +8,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -31,6 +34,11 @@ def last_product(tp: int = 1) -> float:
     return LAYERS * float(ahead)
 
 
+def copy(tokens: float) -> float:
+    """Return the seconds in which each layer copies its input."""
+    return LAYERS * 2 * 2 * tokens * HIDDEN / traffic_rate(gpu("H100-80GB-SXM"), SiteFactors())
+
+
 def repeated(model: Any = DENSE, **named: Any) -> tuple[float, float]:
     """Return the seconds that a run repeats if it recomputes whole layers, and if it stops early."""
     whole, stopped = (
@@ -43,6 +51,45 @@ def repeated(model: Any = DENSE, **named: Any) -> tuple[float, float]:
 def test_a_recomputed_layer_stops_before_its_last_product() -> None:
     whole, stopped = repeated()
     assert whole - stopped == pytest.approx(last_product())
+
+
+@pytest.mark.parametrize("micro_batch", [1, 2])
+def test_a_gather_or_scatter_behind_the_batch_copies_the_sequence(micro_batch: int) -> None:
+    """A scatter in front of it, a gather behind it, unless the batch is one sequence, whose parts are in order."""
+    named: dict[str, Any] = {"tp": 2, "batch": 8, "zero": 1, "micro_batch": micro_batch, "sequence_parallel": True}
+    exchanged, copied = (seconds("tensor_parallel", name, **named) for name in ("deepspeed", "torchtitan"))
+    copies = 4 if micro_batch == 1 else 8
+    assert copied - exchanged == pytest.approx(copies * copy(2 * TOKENS))
+    again, more = (
+        seconds("recompute", "torchtitan", recompute="selective", **(named | {"sequence_parallel": how}))
+        - seconds("elementwise", "torchtitan", **(named | {"sequence_parallel": how})) / 2.6
+        for how in (False, True)
+    )
+    assert more - again == pytest.approx((copies - 4) / 2 * copy(2 * TOKENS) - exchanged / 4)
+    assert seconds("tensor_parallel", "torchtitan", stack=Stack(overlap_tp=0.5), **named) < exchanged
+
+
+@pytest.mark.parametrize(("sequences", "copies"), [(1, (0, 1)), (2, (1, 1))])
+def test_torch_copies_a_sequence_behind_the_batch(sequences: int, copies: tuple[int, int]) -> None:
+    class Copies(TorchDispatchMode):  # type: ignore[no-untyped-call]
+        count = 0
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            self.count += func is torch.ops.aten.cat.default
+            return func(*args, **(kwargs or {}))
+
+    def count(before: Any, after: Any) -> int:
+        tensor = DTensor.from_local(torch.randn(sequences, 8, 4), mesh, [before])
+        with Copies() as copied:  # type: ignore[no-untyped-call]
+            tensor.redistribute(mesh, [after])
+        return int(copied.count)
+
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        mesh = init_device_mesh("cpu", (2,))
+        assert (count(Shard(1), Replicate()), count(Partial(), Shard(1))) == copies
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 @pytest.mark.parametrize(("sequence_parallel", "share"), [(False, 0.5), (True, 0.25)])
@@ -64,19 +111,22 @@ def test_each_product_of_transformers_exchanges_its_own_input(sequence_parallel:
         seconds("tensor_parallel", name, stack=stack, **named)
         for name, stack in (("deepspeed", None), ("fsdp2", None), ("fsdp2", COMPILED))
     )
+    copied = (2 + 5) * copy(TOKENS) if sequence_parallel else 0.0  # before each scatter
+    each, merged = each - copied, merged - copied
     assert each == pytest.approx((2 + 5) / (2 + 2) * once)
     assert merged == pytest.approx(((2 + 2) + (2 + 5) if sequence_parallel else 2 * (2 + 5)) / (2 * (2 + 2)) * once)
     plain = replace(DENSE, gated_mlp=False)
     once, each = (seconds("tensor_parallel", name, model=plain, **named) for name in ("deepspeed", "fsdp2"))
-    assert each == pytest.approx((2 + 4) / (2 + 2) * once)
+    copied = (2 + 4) * copy(TOKENS) if sequence_parallel else 0.0
+    assert each - copied == pytest.approx((2 + 4) / (2 + 2) * once)
     whole, stopped = (
         seconds("recompute", "fsdp2", recompute="full", stack=Stack(early_stop=early), **named)
         for early in (False, True)
     )
     ahead = (2 + 5) / (2 + 2) if sequence_parallel else 1.0
     share = 1 / 7 if sequence_parallel else 1 / 2
-    exchanged = seconds("tensor_parallel", "deepspeed", **named) / 2 * ahead
-    assert whole - stopped == pytest.approx(last_product(tp=2) + share * exchanged)
+    exchanged = share * seconds("tensor_parallel", "deepspeed", **named) / 2 * ahead
+    assert whole - stopped == pytest.approx(last_product(tp=2) + exchanged + sequence_parallel * copy(TOKENS))
 
 
 @pytest.mark.parametrize(

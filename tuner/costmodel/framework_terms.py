@@ -66,6 +66,8 @@ class FrameworkTerms:
     """Whether layers are PyTorch's own and its fully_shard shards the weights that the optimizer updates."""
     separate_inputs: bool = False
     """Whether each product of attention and MLP gathers its input over tensor parallel ranks for itself."""
+    batch_first: bool = False
+    """Whether gathers and scatters of the sequence copy it, because it lies behind the dimension of the batch."""
     whole_embedding: bool = False
     """Whether each tensor parallel rank has the whole embedding."""
     saved_products: bool = False
@@ -135,6 +137,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         fully_sharded=True,
         whole_embedding=True,
         separate_inputs=True,
+        batch_first=True,
         unsharded_gradients=True,
         torch_adam=True,
         separate_buckets=False,
@@ -148,6 +151,7 @@ FRAMEWORK_TERMS: Final[Mapping[Framework | None, FrameworkTerms]] = {
         early_stop=True,
         fully_sharded=True,
         saved_products=True,
+        batch_first=True,
         torch_adam=True,
         fp32_gradients=True,
         separate_buckets=False,
@@ -219,6 +223,7 @@ def described(workload: Workload) -> list[str]:
         "selective recompute repeats every second GEMM": terms.saved_products,
         "fused SwiGLU and rotary embeddings": terms.fused_elementwise,
         "norms, sums and activations fused by torch.compile or Liger": terms.compiled,
+        "gathers and scatters of the sequence copy it": terms.batch_first,
         "full recompute of a dense layer stops before its last GEMM": terms.early_stop,
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
         "fused loss": terms.fused_loss,

@@ -44,7 +44,7 @@ from tuner.costmodel.kernels import (
     size_of,
     traffic_rate,
 )
-from tuner.costmodel.layer_exchanges import Passes, context_exchanges, exchanged_inputs, tensor_exchanges
+from tuner.costmodel.layer_exchanges import Passes, context_exchanges, tensor_exchanges
 from tuner.costmodel.links import Links
 from tuner.costmodel.matrices import Product, attention_products, attention_weights, mlp_weights
 from tuner.costmodel.site_factors import SiteFactors
@@ -121,7 +121,7 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     gradients = _gradient_bytes(columns) if beside is None else _weights_beside(columns, ffn, beside)
     upkeep = UPKEEP_SECONDS * site.upkeep + passes * gradients / traffic_rate(gpu, site) * (columns.microbatches > 1)
     number = 2 if beside is None else beside.collectives
-    collectives, collectives_back = tensor_exchanges(columns, tokens, links, number, forward)
+    collectives, collectives_back, each_sum = tensor_exchanges(columns, tokens, site, links, number, forward)
     exposed = exposed_back = np.zeros_like(scores)
     if (columns.cp > 1).any():
         exposed, exposed_back = context_exchanges(columns, tokens, site, links, (scores, scores_back))
@@ -135,10 +135,11 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     again: Any = 0.0
     repeated = ahead + waits
     if beside is None and framework.early_stop and np.any(ffn) and (columns.granularity == FULL).any():
-        repeated = repeated - _never_again(columns, tokens, site, ffn, collectives)
+        repeated = repeated - _never_again(columns, tokens, site, ffn, each_sum)
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
-            again = _unsaved(columns, tokens, site, ffn, moved, collectives, beside)
+            gathers = collectives - np.where(columns.sequence_parallel == 1, number * each_sum, 0.0)
+            again = _unsaved(columns, tokens, site, ffn, moved + gathers, beside)
         else:
             again = _again(columns, tokens, site, ffn, scores + exposed, beside)
     return Layer(
@@ -173,16 +174,15 @@ def _waits(columns: Columns, site: SiteFactors, passes: Passes, beside: RoutedPa
     return np.maximum(least, ahead), np.maximum(0, back)
 
 
-def _never_again(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, collectives: FloatArray) -> FloatArray:
+def _never_again(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any, each_sum: FloatArray) -> FloatArray:
     """Estimate the last product of an MLP and the sum over its ranks, whose result only a norm or dropout would store
     (torch 2.13, utils/checkpoint.py: set_checkpoint_early_stop)."""
     workload = columns.workload
     model = workload.model
     if model.norm_placement != "before" or model.norms_per_layer > 2 or model.hidden_dropout:
-        return np.zeros_like(collectives)
+        return np.zeros_like(each_sum)
     seconds, _ = linear(columns.cluster.gpu, workload, site, tokens, columns.hidden, ffn / columns.tp)
-    share = np.where(columns.sequence_parallel == 1, 1 / (exchanged_inputs(workload, 2)[0] + 2), 1 / 2)
-    return seconds + share * collectives
+    return seconds + each_sum
 
 
 def _again(
@@ -218,12 +218,11 @@ def _unsaved(
     tokens: Any,
     site: SiteFactors,
     ffn: Any,
-    moved: FloatArray,
-    collectives: FloatArray,
+    between: FloatArray,
     beside: RoutedPart | None,
 ) -> FloatArray:
     """Estimate what torchtitan's selective checkpointing computes again: every second product, of keys, attention's
-    output and a gated MLP's second input, what is element-wise, and routed experts.
+    output and a gated MLP's second input, the given seconds between them, and routed experts.
 
     Outputs of reduce-scatters and of exchanges are saved; gathers and all-reduces are repeated (pytorch/torchtitan at
     b5bcd76, torchtitan/distributed/activation_checkpoint.py: SelectiveAC, _get_default_save_ops).
@@ -237,7 +236,7 @@ def _unsaved(
         repeated.append(
             (tokens, ffn / columns.tp, columns.hidden) if gated else (tokens, columns.hidden, ffn / columns.tp)
         )
-    again = moved + np.where(columns.sequence_parallel == 1, 0.5, 1.0) * collectives
+    again = between
     if beside is not None:
         again = again + beside.forward - beside.exchange
     for m, n, k in repeated:

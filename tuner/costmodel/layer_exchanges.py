@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,35 +20,62 @@ Passes = tuple[FloatArray, FloatArray]
 """Seconds of the forward and of the backward pass."""
 
 
-def tensor_exchanges(columns: Columns, tokens: Any, links: Links, number: int, products: FloatArray) -> Passes:
+class Exchanges(NamedTuple):
+    """Seconds of the exchanges among tensor parallel ranks."""
+
+    ahead: FloatArray
+    """Those of the forward pass."""
+    back: FloatArray
+    """Those of the backward pass."""
+    each_sum: FloatArray
+    """One of the forward pass that sums over the ranks: a scatter with sequence parallelism, else an all-reduce."""
+
+
+def tensor_exchanges(
+    columns: Columns, tokens: Any, site: SiteFactors, links: Links, number: int, products: FloatArray
+) -> Exchanges:
     """Estimate so many all-reduces in each pass, less what overlaps with the products of a forward pass.
 
     With sequence parallelism each is a gather and a scatter, of which only the scatter is always in 16 bits. Nothing
     overlaps without it (NVIDIA/Megatron-LM at d98e8a64, megatron/training/arguments.py: tp_comm_overlap).
     """
-    overlapped = terms_of(columns.workload).overlap_tp
+    terms = terms_of(columns.workload)
+    sharded, overlapped = columns.sequence_parallel == 1, terms.overlap_tp
     whole, (bandwidth, latency) = size_of(columns.workload), links.tensor
 
     def exposed(gathered: float) -> FloatArray:
         each: Any = whole
         if gathered != whole:
-            each = np.where(columns.sequence_parallel == 1, (gathered + whole) / 2, whole)
+            each = np.where(sharded, (gathered + whole) / 2, whole)
         seconds = number * all_reduce(tokens * columns.hidden * each, columns.tp, bandwidth, latency)
         if not overlapped:
             return seconds
         left = np.maximum((1 - overlapped) * seconds, seconds - products)
-        overlaps = (columns.tp <= columns.cluster.domain) & (columns.sequence_parallel == 1)
-        return np.where(overlaps, left, seconds)
+        return np.where((columns.tp <= columns.cluster.domain) & sharded, left, seconds)
 
     forward, backward = gathered_bytes(columns.workload)
     ahead = exposed(forward)
     back = ahead if backward == forward else exposed(backward)
     gathers, sums = exchanged_inputs(columns.workload, number)
-    if sums == number:
-        return ahead, back
-    sharded = columns.sequence_parallel == 1
-    ahead = ahead * np.where(sharded, (gathers + number) / (2 * number), 1.0)
-    return ahead, back * np.where(sharded, (sums + number) / (2 * number), sums / number)
+    if sums != number:
+        ahead = ahead * np.where(sharded, (gathers + number) / (2 * number), 1.0)
+        back = back * np.where(sharded, (sums + number) / (2 * number), sums / number)
+    each_sum = ahead / np.where(sharded, gathers + number, number)
+    if not terms.batch_first or overlapped:
+        return Exchanges(ahead, back, each_sum)
+    scattered, gathered = _sequence_copies(columns, tokens, site)
+    ahead = ahead + gathers * gathered + number * scattered
+    return Exchanges(ahead, back + number * gathered + sums * scattered, each_sum + scattered)
+
+
+def _sequence_copies(columns: Columns, tokens: Any, site: SiteFactors) -> Passes:
+    """Estimate the copies before a scatter and behind a gather of a sequence that lies behind the batch's dimension,
+    the latter unless that has one entry (torch 2.13, distributed/_functional_collectives.py: reduce_scatter_single,
+    _maybe_view_chunk_cat)."""
+    moved = 2 * size_of(columns.workload) * tokens * columns.hidden  # a read and a write
+    copied = (columns.tp > 1) & (columns.sequence_parallel == 1)
+    copy = np.where(copied, moved / traffic_rate(columns.cluster.gpu, site), 0.0)
+    return copy, np.where(columns.micro_batch > 1, copy, 0.0)
 
 
 def exchanged_inputs(workload: Workload, number: int) -> tuple[int, int]:
