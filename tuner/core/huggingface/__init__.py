@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core.errors import InputError, TunerWarning
-from tuner.core.huggingface import gpt, llama, moe
+from tuner.core.huggingface import deepseek, gpt, llama, moe
 from tuner.core.huggingface.classes import is_model_of, unknown_classes
 from tuner.core.huggingface.keys import Config, Fields, Keys, table_of
 from tuner.core.model import Model
@@ -76,10 +76,13 @@ FAMILIES: Final = {
     "mixtral": Family(moe.mixtral, 131072, ffn=14336),
     "qwen2_moe": Family(moe.qwen2_moe, 32768, ffn=5632),
     "qwen3_moe": Family(moe.qwen3_moe, 32768, ffn=6144),
-    "deepseek_v2": Family(moe.deepseek_v2, 2048, ffn=11008),
-    "deepseek_v3": Family(moe.deepseek_v3, 4096, ffn=18432),
+    "deepseek_v2": Family(deepseek.deepseek_v2, 2048, ffn=11008),
+    "deepseek_v3": Family(deepseek.deepseek_v3, 4096, ffn=18432),
     "gpt_oss": Family(moe.gpt_oss, 131072, ffn=2880),
-    "glm4_moe": Family(moe.glm4_moe, 131072, ffn=10944),
+    "glm4_moe": Family(deepseek.glm4_moe, 131072, ffn=10944),
+    "glm4_moe_lite": Family(deepseek.glm4_moe_lite, 202752, ffn=10240),
+    "solar_open": Family(deepseek.solar_open, 131072, ffn=1280),
+    "exaone_moe": Family(deepseek.exaone_moe, ffn=16384),
     "llama4_text": Family(moe.llama4, 131072, ffn=8192),
     "olmoe": Family(moe.olmoe, 4096, ffn=2048),
     "phimoe": Family(moe.phimoe, 131072, ffn=6400),
@@ -88,7 +91,9 @@ FAMILIES: Final = {
     "minimax_m2": Family(moe.minimax_m2, 196608, ffn=1536),
 }
 
-_MIXTURES: Final = frozenset(name for name, family in FAMILIES.items() if family.read.__module__ == moe.__name__)
+_MIXTURES: Final = frozenset(
+    name for name, family in FAMILIES.items() if family.read.__module__ in (moe.__name__, deepseek.__name__)
+)
 _SAME: Final = {"kimi_k2": "deepseek_v3", "qwen3_vl_text": "qwen3"}
 """Families of another name that are one of `FAMILIES` in every property."""
 

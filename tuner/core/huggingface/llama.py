@@ -231,7 +231,12 @@ def olmo3(keys: Keys) -> Fields:
 
 
 def exaone4(keys: Keys) -> Fields:
-    """EXAONE 4: norms after attention and MLP; in a model with windows, layers without one have no rotary embedding."""
+    """EXAONE 4: norms after attention and MLP."""
+    return {**skipping_windows(keys), "norm_placement": "after"}
+
+
+def skipping_windows(keys: Keys) -> Fields:
+    """Return what EXAONE's families share: in a model with windows, layers without one have no rotary embedding."""
     size = keys.size("sliding_window", default=4096, null=0)
     pattern = keys.get("sliding_window_pattern", default=4)
     if isinstance(pattern, str) and re.fullmatch("L+G", pattern):
@@ -245,7 +250,6 @@ def exaone4(keys: Keys) -> Fields:
     fields = {
         **common(keys, epsilon=1e-5, kv_heads=32),
         **window(keys, size, windowed),
-        "norm_placement": "after",
         "qk_norm": True,
     }
     if not size:

@@ -1,17 +1,16 @@
-"""Families with experts. Each function returns the fields of its family.
+"""Families with experts, other than those after DeepSeek. Each function returns the fields of its family.
 
 Defaults for missing keys are those of transformers 5.23, and so is everything that no key decides.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from tuner.core.errors import InputError
-from tuner.core.experts import Experts, Latent
-from tuner.core.huggingface.keys import Fields, Keys, number_of
+from tuner.core.experts import Experts
+from tuner.core.huggingface.keys import Fields, Keys
 from tuner.core.huggingface.llama import common, granite, llama, switched_window
 from tuner.core.huggingface.parts import alternating, biases, layer_types, rotary_scaling, window
 
@@ -22,7 +21,7 @@ def mixtral(keys: Keys) -> Fields:
     return {
         **common(keys, epsilon=1e-5, kv_heads=8, theta=1_000_000.0),
         **window(keys, keys.size("sliding_window"), [True] * layers),
-        **_experts(keys, [True] * layers, count=8, top_k=2, aux_loss=0.001),
+        **experts_of(keys, [True] * layers, count=8, top_k=2, aux_loss=0.001),
     }
 
 
@@ -54,7 +53,7 @@ def _qwen_experts(keys: Keys, *, count: int, top_k: int, width: int, **shared: A
     moe = [index not in dense and bool(step) and (index + 1) % step == 0 for index in range(keys.sizes["layers"])]
     normalized = keys.flag("norm_topk_prob", default=False)
     width = keys.size("moe_intermediate_size", default=width)
-    return _experts(keys, moe, count=count, top_k=top_k, width=width, normalized=normalized, aux_loss=0.001, **shared)
+    return experts_of(keys, moe, count=count, top_k=top_k, width=width, normalized=normalized, aux_loss=0.001, **shared)
 
 
 def olmoe(keys: Keys) -> Fields:
@@ -67,7 +66,7 @@ def olmoe(keys: Keys) -> Fields:
         "mlp_bias": False,
         "qk_norm": True,
         "qk_norm_span": "width",
-        **_experts(keys, moe, count=64, top_k=8, normalized=normalized, aux_loss=0.01),
+        **experts_of(keys, moe, count=64, top_k=8, normalized=normalized, aux_loss=0.01),
     }
 
 
@@ -83,7 +82,7 @@ def phimoe(keys: Keys) -> Fields:
         "norm": "layernorm",
         "head_bias": keys.flag("lm_head_bias", default=False),
         **window(keys, size if size < keys.sizes["max_positions"] else 0, [True] * keys.sizes["layers"]),
-        **_experts(keys, [True] * keys.sizes["layers"], count=16, top_k=2, normalized=False, aux_loss=0.001),
+        **experts_of(keys, [True] * keys.sizes["layers"], count=16, top_k=2, normalized=False, aux_loss=0.001),
     }
 
 
@@ -92,7 +91,7 @@ def granitemoe(keys: Keys) -> Fields:
     return {
         **granite(keys),
         "mlp_bias": False,
-        **_experts(keys, [True] * keys.sizes["layers"], count=8, top_k=2, aux_loss=0.001),
+        **experts_of(keys, [True] * keys.sizes["layers"], count=8, top_k=2, aux_loss=0.001),
     }
 
 
@@ -107,7 +106,7 @@ def ernie4_5_moe(keys: Keys) -> Fields:
     shared = keys.size("moe_num_shared_experts", default=2) * width
     moe = [(index + 1) % step == 0 and start <= index <= end for index in range(layers)]
     plain = biases(keys, "use_bias", default=False)
-    experts = _experts(keys, moe, count=64, top_k=6, width=width, shared_ffn=shared, router_bias=True, aux_loss=0.001)
+    experts = experts_of(keys, moe, count=64, top_k=6, width=width, shared_ffn=shared, router_bias=True, aux_loss=0.001)
     return {
         **common(keys, tied=True, epsilon=1e-5, kv_heads=4, theta=500_000.0),
         **plain,
@@ -137,7 +136,7 @@ def minimax_m2(keys: Keys) -> Fields:
         "qk_norm": True,
         "qk_norm_span": "width",
         "mtp_layers": modules if keys.flag("use_mtp", default=False) else 0,
-        **_experts(keys, moe, count=256, top_k=8, router="sigmoid", router_bias=True, aux_loss=0.001),
+        **experts_of(keys, moe, count=256, top_k=8, router="sigmoid", router_bias=True, aux_loss=0.001),
     }
 
 
@@ -165,7 +164,7 @@ def gpt_oss(keys: Keys) -> Fields:
         "glu_clamp": keys.number("swiglu_limit", default=7.0),
         "glu_offset": 1.0,
         **window(keys, keys.size("sliding_window", default=128), windowed),
-        **_experts(
+        **experts_of(
             keys,
             [True] * layers,
             count=128,
@@ -203,7 +202,7 @@ def llama4(keys: Keys) -> Fields:
         "head_size": keys.size("head_dim", default=128, least=1),
         "rotary_interleaved": True,
         "rotary_skip": skip,
-        **_experts(
+        **experts_of(
             keys,
             [index in given for index in range(layers)],
             count=16,
@@ -219,116 +218,7 @@ def llama4(keys: Keys) -> Fields:
     }
 
 
-def glm4_moe(keys: Keys) -> Fields:
-    """GLM-4.5: DeepSeek-V3's router with grouped-query attention, half of each head rotated."""
-    fields = common(keys, epsilon=1e-5, kv_heads=8, fraction=0.5)
-    return {
-        **fields,
-        "qkv_bias": keys.flag("attention_bias", default=False),
-        "qk_norm": keys.flag("use_qk_norm", default=False),
-        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
-        **_grouped_experts(keys, count=128, width=1408, scale=1.0, groups=1, dense=1),
-    }
-
-
-def deepseek_v2(keys: Keys) -> Fields:
-    """DeepSeek-V2: latent attention, a softmax router limited to some groups of experts."""
-    keys.expects("norm_topk_prob", False)  # without effect in the library
-    keys.expects("scoring_func", "softmax")
-    method = keys.get("topk_method", default="greedy")
-    if method not in ("greedy", "group_limited_greedy"):
-        keys.not_expressed[f"topk_method={method}"] = None
-    grouped = method == "group_limited_greedy"
-    keys.get("n_group", "topk_group")
-    return {
-        **_latent(keys, interleaved=True),
-        "mlp_bias": keys.flag("mlp_bias", default=False),
-        **_experts(
-            keys,
-            _after_dense(keys, 0),
-            count=64,
-            top_k=6,
-            width=keys.size("moe_intermediate_size", default=1407),
-            shared_ffn=keys.size("n_shared_experts", default=2, null=0)
-            * keys.size("moe_intermediate_size", default=1407),
-            router_groups=keys.size("n_group") if grouped else 0,
-            router_top_groups=keys.size("topk_group") if grouped else 0,
-            router_group_scores=1,
-            normalized=False,
-            scale=keys.number("routed_scaling_factor", default=1.0),
-            aux_loss=0.0,
-        ),
-    }
-
-
-def deepseek_v3(keys: Keys) -> Fields:
-    """DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention, a sigmoid router with groups and a balancing bias."""
-    keys.expects("scoring_func", "sigmoid")
-    keys.expects("topk_method", "noaux_tc")
-    return {
-        **_latent(keys, interleaved=keys.flag("rope_interleave", default=True)),
-        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
-        **_grouped_experts(keys, count=256, width=2048, scale=2.5, groups=8, dense=3),
-    }
-
-
-def _grouped_experts(keys: Keys, *, count: int, width: int, scale: float, groups: int, dense: int) -> Fields:
-    """Return DeepSeek-V3's experts; the arguments are the library's defaults for the family."""
-    width = keys.size("moe_intermediate_size", default=width)
-    return _experts(
-        keys,
-        _after_dense(keys, dense),
-        count=count,
-        top_k=8,
-        width=width,
-        shared_ffn=keys.size("n_shared_experts", default=1, null=0) * width,
-        router="sigmoid",
-        router_bias=True,
-        router_groups=keys.size("n_group", default=groups),
-        router_top_groups=keys.size("topk_group", default=4 if groups > 1 else 1),
-        router_group_scores=2,
-        normalized=keys.flag("norm_topk_prob", default=True),
-        scale=keys.number("routed_scaling_factor", default=scale),
-        aux_loss=0.0,
-    )
-
-
-def _latent(keys: Keys, *, interleaved: bool) -> Fields:
-    """Return multi-head latent attention."""
-    latent = Latent(
-        query_rank=keys.size("q_lora_rank", default=1536, null=0),
-        kv_rank=keys.size("kv_lora_rank", default=512),
-        nope_size=keys.size("qk_nope_head_dim", default=128),
-        rope_size=keys.size("qk_rope_head_dim", default=64),
-        value_size=keys.size("v_head_dim", default=128),
-    )
-    fields = {**common(keys), **biases(keys, "attention_bias", default=False, mlp=False)}
-    keys.get("head_dim", "num_key_value_heads", "qk_head_dim")
-    scaling = keys.table("rope_scaling") or keys.table("rope_parameters")
-    scale_all, factor = (
-        number_of(scaling.get(key) or default, f"{keys.name}: rope_scaling.{key}")
-        for key, default in (("mscale_all_dim", 0.0), ("factor", 1.0))
-    )
-    stretched = fields["rotary_scaling"] is not None and scale_all and factor > 1
-    growth = 0.1 * scale_all * math.log(factor) + 1 if stretched else 1.0
-    return {
-        **fields,
-        "head_size": 0,
-        "kv_heads": 0,
-        "latent": latent,
-        "rotary_interleaved": interleaved,
-        "attention_scale": latent.key_size**-0.5 * growth**2,
-    }
-
-
-def _after_dense(keys: Keys, default: int) -> list[bool]:
-    """Return true for the layers after the leading dense ones; `default` is the library's number of these."""
-    keys.expects("moe_layer_freq", 1)
-    dense = keys.size("first_k_dense_replace", default=default)
-    return [layer >= dense for layer in range(keys.sizes["layers"])]
-
-
-def _experts(
+def experts_of(
     keys: Keys,
     moe: Sequence[bool],
     *,

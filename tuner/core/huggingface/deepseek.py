@@ -1,0 +1,185 @@
+"""DeepSeek's families, and those with its router. Each function returns the fields of its family.
+
+Defaults for missing keys are those of transformers 5.23, and so is everything that no key decides.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from tuner.core.errors import InputError
+from tuner.core.experts import Latent
+from tuner.core.huggingface.keys import Fields, Keys, number_of
+from tuner.core.huggingface.llama import common, skipping_windows
+from tuner.core.huggingface.moe import experts_of
+from tuner.core.huggingface.parts import biases
+from tuner.core.text import shown
+
+
+def deepseek_v2(keys: Keys) -> Fields:
+    """DeepSeek-V2: latent attention, a softmax router limited to some groups of experts."""
+    keys.expects("norm_topk_prob", False)  # without effect in the library
+    keys.expects("scoring_func", "softmax")
+    method = keys.get("topk_method", default="greedy")
+    if method not in ("greedy", "group_limited_greedy"):
+        keys.not_expressed[f"topk_method={method}"] = None
+    grouped = method == "group_limited_greedy"
+    keys.get("n_group", "topk_group")
+    return {
+        **_latent(keys, interleaved=True),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
+        **experts_of(
+            keys,
+            _after_dense(keys, 0),
+            count=64,
+            top_k=6,
+            width=keys.size("moe_intermediate_size", default=1407),
+            shared_ffn=keys.size("n_shared_experts", default=2, null=0)
+            * keys.size("moe_intermediate_size", default=1407),
+            router_groups=keys.size("n_group") if grouped else 0,
+            router_top_groups=keys.size("topk_group") if grouped else 0,
+            router_group_scores=1,
+            normalized=False,
+            scale=keys.number("routed_scaling_factor", default=1.0),
+            aux_loss=0.0,
+        ),
+    }
+
+
+def deepseek_v3(keys: Keys) -> Fields:
+    """DeepSeek-V3 and R1, Kimi K2, Moonlight: latent attention, a sigmoid router with groups and a balancing bias."""
+    keys.expects("scoring_func", "sigmoid")
+    keys.expects("topk_method", "noaux_tc")
+    return {
+        **_latent(keys, interleaved=keys.flag("rope_interleave", default=True)),
+        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
+        **_grouped_experts(keys, _after_dense(keys, 3), count=256, width=2048, scale=2.5, groups=8),
+    }
+
+
+def glm4_moe(keys: Keys) -> Fields:
+    """GLM-4.5: DeepSeek-V3's router with grouped-query attention, half of each head rotated."""
+    fields = common(keys, epsilon=1e-5, kv_heads=8, fraction=0.5)
+    return {
+        **fields,
+        "qkv_bias": keys.flag("attention_bias", default=False),
+        "qk_norm": keys.flag("use_qk_norm", default=False),
+        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
+        **_grouped_experts(keys, _after_dense(keys, 1), count=128, width=1408, scale=1.0),
+    }
+
+
+def glm4_moe_lite(keys: Keys) -> Fields:
+    """GLM-4.7-Flash: DeepSeek-V3 with other sizes."""
+    keys.expects("topk_method", "noaux_tc")
+    keys.expects("partial_rotary_factor", 1.0)
+    keys.expects("first_k_dense_replace", 1)
+    interleaved = keys.flag("rope_interleave", default=True)
+    return {
+        **_latent(keys, interleaved=interleaved, query=768, nope=192, value=256, epsilon=1e-5),
+        "mtp_layers": keys.size("num_nextn_predict_layers"),
+        **_grouped_experts(keys, _sparse(keys), count=64, top_k=4, width=1536, scale=1.8),
+    }
+
+
+def solar_open(keys: Keys) -> Fields:
+    """Solar Open: GLM-4.5's experts in every layer of a Llama."""
+    for key in ("intermediate_size", "first_k_dense_replace"):
+        keys.get(key)  # without effect in the library
+    keys.expects("use_qk_norm", False)
+    return {
+        **common(keys, epsilon=1e-5, kv_heads=8, theta=1_000_000.0, fraction=1.0),
+        "head_size": keys.size("head_dim", default=128, least=1),
+        "qkv_bias": keys.flag("attention_bias", default=False),
+        **_grouped_experts(keys, [True] * keys.sizes["layers"], count=128, width=1280, scale=1.0),
+    }
+
+
+def exaone_moe(keys: Keys) -> Fields:
+    """K-EXAONE: DeepSeek-V3's router, windows in all but every fourth layer, which has no rotary embedding."""
+    keys.expects("scoring_func", "sigmoid")
+    keys.expects("topk_method", "noaux_tc")
+    moe = _sparse(keys)
+    keys.expects("is_moe_layer", moe)
+    keys.expects("first_last_k_dense_replace", moe.count(False))
+    return {
+        **skipping_windows(keys),
+        "mtp_layers": keys.size("num_nextn_predict_layers"),
+        **_grouped_experts(keys, moe, count=64, width=1024, scale=2.5),
+    }
+
+
+def _grouped_experts(
+    keys: Keys, moe: Sequence[bool], *, count: int, width: int, scale: float, groups: int = 1, top_k: int = 8
+) -> Fields:
+    """Return DeepSeek-V3's experts in the layers of `moe`; the others are the library's defaults for the family."""
+    width = keys.size("moe_intermediate_size", default=width)
+    shared = next((key for key in ("n_shared_experts", "num_shared_experts") if keys.has(key)), "n_shared_experts")
+    return experts_of(
+        keys,
+        moe,
+        count=count,
+        top_k=top_k,
+        width=width,
+        shared_ffn=keys.size(shared, default=1, null=0) * width,
+        router="sigmoid",
+        router_bias=True,
+        router_groups=keys.size("n_group", default=groups),
+        router_top_groups=keys.size("topk_group", default=4 if groups > 1 else 1),
+        router_group_scores=2,
+        normalized=keys.flag("norm_topk_prob", default=True),
+        scale=keys.number("routed_scaling_factor", default=scale),
+        aux_loss=0.0,
+    )
+
+
+def _latent(
+    keys: Keys, *, interleaved: bool, query: int = 1536, nope: int = 128, value: int = 128, epsilon: float = 1e-6
+) -> Fields:
+    """Return multi-head latent attention; the sizes are the library's for missing keys."""
+    latent = Latent(
+        query_rank=keys.size("q_lora_rank", default=query, null=0),
+        kv_rank=keys.size("kv_lora_rank", default=512),
+        nope_size=keys.size("qk_nope_head_dim", default=nope),
+        rope_size=keys.size("qk_rope_head_dim", default=64),
+        value_size=keys.size("v_head_dim", default=value),
+    )
+    fields = {**common(keys, epsilon=epsilon), **biases(keys, "attention_bias", default=False, mlp=False)}
+    keys.get("head_dim", "num_key_value_heads", "qk_head_dim")
+    scaling = keys.table("rope_scaling") or keys.table("rope_parameters")
+    scale_all, factor = (
+        number_of(scaling.get(key) or default, f"{keys.name}: rope_scaling.{key}")
+        for key, default in (("mscale_all_dim", 0.0), ("factor", 1.0))
+    )
+    stretched = fields["rotary_scaling"] is not None and scale_all and factor > 1
+    growth = 0.1 * scale_all * math.log(factor) + 1 if stretched else 1.0
+    return {
+        **fields,
+        "head_size": 0,
+        "kv_heads": 0,
+        "latent": latent,
+        "rotary_interleaved": interleaved,
+        "attention_scale": latent.key_size**-0.5 * growth**2,
+    }
+
+
+def _after_dense(keys: Keys, default: int) -> list[bool]:
+    """Return true for the layers after the leading dense ones; `default` is the library's number of these."""
+    keys.expects("moe_layer_freq", 1)
+    dense = keys.size("first_k_dense_replace", default=default)
+    return [layer >= dense for layer in range(keys.sizes["layers"])]
+
+
+def _sparse(keys: Keys) -> list[bool]:
+    """Return true for the layers with experts, as the config lists them, or else for all but the first."""
+    layers = keys.sizes["layers"]
+    kinds = keys.get("mlp_layer_types")
+    if kinds is None:
+        return _after_dense(keys, 1)
+    if not isinstance(kinds, list) or len(kinds) != layers or not {"dense", "sparse"}.issuperset(map(str, kinds)):
+        raise InputError(
+            f'{keys.name}: mlp_layer_types must list "dense" or "sparse" for each of the {layers} layers, not '
+            f"{shown(kinds)}."
+        )
+    return [kind == "sparse" for kind in kinds]
