@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import pytest
 from hypothesis import given
@@ -297,5 +298,5 @@ def test_a_line_that_only_mentions_a_failure_is_not_one(line: str) -> None:
 def test_every_signature_shares_a_keyword_with_the_lines_it_matches(line: str) -> None:
     """Lines without any keyword of a signature are not compared with it."""
     for signature in SIGNATURES:
-        if signature.pattern.search(line):
+        if re.search(signature.pattern, line):
             assert any(word in line for word in signature.words), signature.meaning

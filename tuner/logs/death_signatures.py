@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, OWN_SIGNALS, PEER, REPORT, SIGNAL, signature
+from tuner.logs.signature import BARE, DEATH, ENDED, KILLED, OWN_SIGNALS, PEER, REPORT, SIGNAL, Signature
 
 _CODE: Final = (
     r"(?:(?:[Ee]xit ?[Cc]ode|EXIT CODE|exit status|return code)(?: is|\s*[:=])? ?|\bExit Code: {1,8}"
@@ -33,7 +33,7 @@ def _ended_by(number: int, name: str) -> str:
 
 
 DEATH_SIGNATURES: Final = (
-    signature(
+    Signature(
         r"\bBus error\b|\bUnexpected bus error encountered in worker|Signal 7 \(SIGBUS\)"
         r"|(?:with signal |<Signals\.)SIGBUS",
         Outcome.CRASHED,
@@ -42,7 +42,7 @@ DEATH_SIGNATURES: Final = (
         "enlarge the container's /dev/shm",
         words=("Bus error", "SIGBUS", "Unexpected bus error"),
     ),
-    signature(
+    Signature(
         r"\bSegmentation fault\b|Unexpected segmentation fault encountered|\bSIGSEGV\b[^S]{0,200}received"
         r"|exit(?:ed)? on signal 11|Signal 11 \(SIGSEGV\)"
         r"|(?:with signal |<Signals\.)SIGSEGV",
@@ -52,7 +52,7 @@ DEATH_SIGNATURES: Final = (
         "rebuild extensions for this torch; `tuner doctor`",
         words=("SIGSEGV", "Segmentation fault", "Unexpected segmentation fault", "on signal 11"),
     ),
-    signature(
+    Signature(
         r"\bIllegal instruction\b[^|]{0,40}\(core dumped\)|by signal: Illegal instruction"
         r"|^Illegal instruction\s*$|on signal 4\b|with signal SIGILL"
         r"|(?:S|Caught s)ignal 4 \((?:SIGILL|Illegal instruction)|Fatal Python error: Illegal instruction",
@@ -62,7 +62,7 @@ DEATH_SIGNATURES: Final = (
         "a package was built for another processor: install one built for this machine",
         words=("Illegal instruction", "on signal 4", "SIGILL"),
     ),
-    signature(
+    Signature(
         r"\bFloating point exception\b[^|]{0,40}\(core dumped\)|Unexpected floating-point exception encountered"
         r"|by signal: Floating point exception|^Floating point exception\s*$|on signal 8\b"
         r"|with signal SIGFPE|(?:S|Caught s)ignal 8 \((?:SIGFPE|Floating point exception)"
@@ -73,7 +73,7 @@ DEATH_SIGNATURES: Final = (
         "often a division by zero in an extension; read the first error of the rank that ended first",
         words=("Floating point exception", "Unexpected floating-point exception", "on signal 8", "SIGFPE"),
     ),
-    signature(
+    Signature(
         r"(?:^|[\]:] )(?:free\(\): |malloc(?:_consolidate)?\(\): |realloc\(\): |munmap_chunk\(\): "
         r"|double free or corruption|corrupted (?:double-linked list|size vs))|\*\*\* stack smashing detected",
         Outcome.CRASHED,
@@ -92,7 +92,7 @@ DEATH_SIGNATURES: Final = (
             "stack smashing detected",
         ),
     ),
-    signature(
+    Signature(
         r"\bAssertion [`'][^`']{1,300}[`'] failed|F[0-9]{4,8} [0-9][^|]{0,120}\] {1,4}Check failed: "
         r"|^thread '[^']{0,80}' panicked at |(?:^|[:\]] ?)LLVM ERROR: ",
         Outcome.CRASHED,
@@ -102,7 +102,7 @@ DEATH_SIGNATURES: Final = (
         words=("Assertion `", "Assertion '", "Check failed: ", "' panicked at ", "LLVM ERROR: "),
     ),
     # Both end a rank that printed no Python traceback.
-    signature(
+    Signature(
         r"^\s*what\(\):  ?\S|\]:\s+what\(\):  ?\S",
         Outcome.CRASHED,
         "a C++ exception ended a rank",
@@ -111,7 +111,7 @@ DEATH_SIGNATURES: Final = (
         weight=DEATH,
         words=("what(): ",),
     ),
-    signature(
+    Signature(
         rf"{_ended_by(9, 'SIGKILL')}|: line [0-9]+: +[0-9]+ Killed\b"
         r"|task[s ][-0-9, ]*: Killed|(?:^|[\]:] ?)(?:Killed|已杀死|已砍掉|Getötet)\s*$",
         Outcome.CRASHED,
@@ -124,7 +124,7 @@ DEATH_SIGNATURES: Final = (
             *("Killed", "已杀死", "已砍掉", "Getötet"),
         ),
     ),
-    signature(
+    Signature(
         _ended_by(7, "SIGBUS"),
         Outcome.CRASHED,
         "a rank crashed with a bus error",
@@ -132,7 +132,7 @@ DEATH_SIGNATURES: Final = (
         weight=SIGNAL,
         words=_END_WORDS,
     ),
-    signature(
+    Signature(
         _ended_by(11, "SIGSEGV"),
         Outcome.CRASHED,
         "a rank crashed with a segmentation fault",
@@ -140,7 +140,7 @@ DEATH_SIGNATURES: Final = (
         weight=SIGNAL,
         words=_END_WORDS,
     ),
-    signature(
+    Signature(
         _ended_by(4, "SIGILL"),
         Outcome.CRASHED,
         OWN_SIGNALS["SIGILL"],
@@ -148,7 +148,7 @@ DEATH_SIGNATURES: Final = (
         weight=SIGNAL,
         words=_END_WORDS,
     ),
-    signature(
+    Signature(
         _ended_by(8, "SIGFPE"),
         Outcome.CRASHED,
         OWN_SIGNALS["SIGFPE"],
@@ -156,7 +156,7 @@ DEATH_SIGNATURES: Final = (
         weight=SIGNAL,
         words=_END_WORDS,
     ),
-    signature(
+    Signature(
         rf"{_ended_by(6, 'SIGABRT')}|terminate called without|pure virtual method called"
         r"|\bAborted {0,40}\(core dumped\)|Fatal Python error: |\*\*\* Signal: Aborted \(6\)"
         r"|MPI_ABORT was invoked on rank|\bcalled MPI_Abort\("
@@ -181,7 +181,7 @@ DEATH_SIGNATURES: Final = (
             "terminate called ",
         ),
     ),
-    signature(
+    Signature(
         r"exiting program after receiving SIGTERM|got signal: (?:1|2|15)\b|\] Received SIGTERM: 15\b"
         r"|Main process received SIG(?:TERM|INT), exiting|by signal: (?:Terminated|Hangup|Interrupt)\b"
         r"|^srun: error: [^|]{0,200}?task[s ][-0-9, ]*: Terminated"
@@ -200,7 +200,7 @@ DEATH_SIGNATURES: Final = (
             "exiting program after receiving SIGTERM",
         ),
     ),
-    signature(
+    Signature(
         r"exitcode\s*: [1-9][0-9]*\b|exits with return code = [1-9]|ChildFailedError|Exited with exit code [1-9]"
         r"|Command '\[?[^|]{0,400}returned non-zero exit status"
         r"|\b(?:[Pp]rocess|[Rr]ank:?|PID) [^ |]{1,40} (?:crashed|failed|exited|terminated) with (?:return |exit )?"
@@ -235,7 +235,7 @@ DEATH_SIGNATURES: Final = (
         ),
     ),
     # The list below an exception, whose own line may be missing.
-    signature(
+    Signature(
         r"\bsize mismatch for \S{1,200}: copying a param with shape ",
         Outcome.CRASHED,
         "an exception ended a rank",
@@ -244,7 +244,7 @@ DEATH_SIGNATURES: Final = (
         passing=True,
         words=("size mismatch for ",),
     ),
-    signature(
+    Signature(
         r"terminate called after throwing",
         Outcome.CRASHED,
         "a C++ exception ended a rank",
@@ -254,7 +254,7 @@ DEATH_SIGNATURES: Final = (
         words=("terminate called ",),
     ),
     # The program may not be the trainer.
-    signature(
+    Signature(
         rf"{_CODE}[1-9][0-9]{{0,2}}\b",
         Outcome.CRASHED,
         "a rank failed",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import DEVICE, NOT_A_NUMBER, OUT_OF_MEMORY, signature
+from tuner.logs.signature import DEVICE, NOT_A_NUMBER, OUT_OF_MEMORY, Signature
 
 _DEVICE: Final = r"(?:CUDA|HIP|XPU|NPU|MUSA|GPU)"
 _ERROR: Final = (
@@ -29,7 +29,7 @@ _ERROR_WORDS: Final = (
 
 DEVICE_SIGNATURES: Final = (
     # A sentence that only mentions these words, such as advice, is neither an exception nor an allocation.
-    signature(
+    Signature(
         rf"\b{_DEVICE} out of memory[.:] ?(?:Tried to allocate|\s*$)|Error: {_DEVICE} out of memory\b"
         r"|\bMPS backend out of memory \(|\bCUDA_ERROR_OUT_OF_MEMORY\b|\bUR_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
         r"|\bZE_RESULT_ERROR_OUT_OF_DEVICE_MEMORY\b"
@@ -66,7 +66,7 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     # Warnings, after which the allocator frees memory.
-    signature(
+    Signature(
         r"\bexpandable_segments: memory mapping failed with OOM\b|\bAllocation failed : Device memory : required :",
         Outcome.OOM,
         "a GPU ran out of memory",
@@ -75,7 +75,7 @@ DEVICE_SIGNATURES: Final = (
         passing=True,
         words=("expandable_segments: memory mapping failed", "Allocation failed : Device memory"),
     ),
-    signature(
+    Signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?"
         r"(?:[Ff]ailed to (?:CUDA )?(?:[cm]alloc|allocate)|out of memory|cuda ?[Mm]alloc)"
         r"|\bCuda failure (?:[0-9]+ )?'out of memory'|\bFailed to CUDA (?:host )?[cm]alloc(?: async)? [0-9]+ bytes",
@@ -86,7 +86,7 @@ DEVICE_SIGNATURES: Final = (
         weight=OUT_OF_MEMORY,
         words=("NCCL WARN ", "Cuda failure ", "Failed to CUDA "),
     ),
-    signature(
+    Signature(
         r"uncorrectable (?:ECC|NVLink) error|NVRM: (?:Xid|RmInitAdapter failed|rm_init_adapter failed)"
         r"|\bXid \(PCI:|fallen off the bus"
         r"|cudaErrorECC|hipErrorECC"
@@ -122,7 +122,7 @@ DEVICE_SIGNATURES: Final = (
         ),
     ),
     # Monitors continue after it.
-    signature(
+    Signature(
         r"\bNVMLError_(?:Unknown|GpuIsLost|ResetRequired)\b",
         Outcome.CRASHED,
         "a GPU failed",
@@ -131,7 +131,7 @@ DEVICE_SIGNATURES: Final = (
         passing=True,
         words=("NVMLError_",),
     ),
-    signature(
+    Signature(
         rf"{_ERROR}(?:invalid device (?:ordinal|function)|all CUDA-capable devices are busy|no kernel image"
         r"|CUDA-capable device|no (?:CUDA|ROCm|HIP)-capable device|the provided PTX|system not yet initialized"
         r"|system has unsupported display driver|forward compatibility was attempted|device kernel image is invalid"
@@ -176,7 +176,7 @@ DEVICE_SIGNATURES: Final = (
             "not compiled with ",
         ),
     ),
-    signature(
+    Signature(
         r"\bAssertion `probability tensor contains either ",
         Outcome.CRASHED,
         NOT_A_NUMBER,
@@ -184,7 +184,7 @@ DEVICE_SIGNATURES: Final = (
         weight=DEVICE,
         words=("Assertion `probability",),
     ),
-    signature(
+    Signature(
         rf"{_ERROR}(?:device-side assert|an illegal (?:memory access|instruction)|misaligned address"
         r"|unspecified launch failure|the launch timed out|invalid (?:argument|configuration|program counter|pitch)"
         r"|operation not supported on global|too many resources requested|cluster )"
@@ -216,7 +216,7 @@ DEVICE_SIGNATURES: Final = (
             "hipError",
         ),
     ),
-    signature(
+    Signature(
         r"\b(?:CUBLAS|CUDNN|CUSPARSE|CUSOLVER|CURAND|HIPBLAS|ROCBLAS|MIOPEN)_STATUS_(?!SUCCESS)[A-Z_]+\b"
         r"|\bcu(?:BLAS(?:Lt)?|DNN|FFT|SOLVER|SPARSE|RAND)(?: Frontend)? [Ee]rror: |\bmiopenStatus(?!Success)[A-Z]\w+"
         r"|\bcu(?:BLAS(?:Lt)?|SPARSE) API failed with |\bcublasLt ran into an error"

@@ -276,7 +276,7 @@ def not_a_number(number: int, text: str) -> Sighting:
 
 def _signed(number: int, text: str, signatures: Iterable[Signature] = SIGNATURES) -> Sighting | None:
     for signature in signatures:
-        if any(word in text for word in signature.words) and (found := signature.pattern.search(text)):
+        if found := signature.search(text):
             if _WARNS.search(text, 0, found.start()) and not _CERTAIN.search(text):
                 return None
             return _sighting(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import DEATH, KILLED, REPORT, signature
+from tuner.logs.signature import DEATH, KILLED, REPORT, Signature
 
 LAUNCH_SIGNATURES: Final = (
-    signature(
+    Signature(
         r"\bpyxis: {1,8}(?:enroot-[\w-]{1,40}: failed |\[ERROR\] )"
         r"|\bpyxis: (?:couldn't mkdir|failed to import|(?!container start)\w+ \w+ failed)"
         r"|^FATAL: {1,8}(?:Unable to handle|[Ww]hile |container creation failed|could not open image)"
@@ -31,7 +31,7 @@ LAUNCH_SIGNATURES: Final = (
         ),
     ),
     # enroot's own output may be printed below.
-    signature(
+    Signature(
         r"\bpyxis: (?:container start failed|couldn't start container)|required plugin spank_\w+\.so: \w+\(\) failed",
         Outcome.CRASHED,
         "the container could not be started",
@@ -39,7 +39,7 @@ LAUNCH_SIGNATURES: Final = (
         weight=DEATH,
         words=("pyxis: ", "required plugin spank_"),
     ),
-    signature(
+    Signature(
         r"can't open file '[^']{1,400}'|^(?!(?:/bin/)?sh: )[^|]{1,400}: command not found\s*$"
         r"|execve\(\): [^|]{1,400}: No such file"
         r"|cannot execute binary file|^(?!(?:/bin/)?sh: )\S{1,400}: [0-9]{1,6}: \S{1,400}: not found\s*$"
@@ -62,7 +62,7 @@ LAUNCH_SIGNATURES: Final = (
             "exec format error",
         ),
     ),
-    signature(
+    Signature(
         r"^\S{1,200}: (?:No module named \S|Error while finding module specification for )"
         r"|^\S{1,200}: error while loading shared libraries: |\bMKL FATAL ERROR: Cannot load "
         r"|: version [`']\w{1,20}_[0-9.]{1,12}' not found \(required by ",
@@ -75,7 +75,7 @@ LAUNCH_SIGNATURES: Final = (
         ),
     ),
     # The script may continue with what is installed.
-    signature(
+    Signature(
         r"^ERROR: (?:No matching distribution found for |Could not find a version that satisfies )"
         r"|No solution found when resolving dependencies|^error: Failed to (?:fetch|download)\b",
         Outcome.CRASHED,
@@ -89,7 +89,7 @@ LAUNCH_SIGNATURES: Final = (
         ),
     ),
     # Libraries probe for nvcc and others in this way, and continue without them.
-    signature(
+    Signature(
         r"^(?:/bin/)?sh: [^|]{1,400}: (?:command )?not found\s*$",
         Outcome.CRASHED,
         "a program or file is missing",
@@ -98,7 +98,7 @@ LAUNCH_SIGNATURES: Final = (
         passing=True,
         words=(": command not found", ": not found"),
     ),
-    signature(
+    Signature(
         r"\b(?:sbatch|salloc): error: |\b(?:srun|sbatch|salloc): (?:fatal: |(?:unrecognized|invalid) option\b"
         r"|error: (?:Unable to (?:allocate|create|confirm)(?![^|]{0,100}already complet)"
         r"|Batch job submission failed|Application launch failed|Job allocation|[Tt]ask \S{1,40} launch failed"
@@ -122,7 +122,7 @@ LAUNCH_SIGNATURES: Final = (
             *("srun: invalid option", "sbatch: invalid option", "salloc: invalid option"),
         ),
     ),
-    signature(
+    Signature(
         r"^There are not enough slots available in the system|\bmpirun was unable to (?:launch|find|start) ",
         Outcome.CRASHED,
         "mpirun refused the job",
@@ -130,7 +130,7 @@ LAUNCH_SIGNATURES: Final = (
         "give it a slot for each rank (-H, --hostfile), and the path of a program",
         words=("There are not enough slots", "mpirun was unable to "),
     ),
-    signature(
+    Signature(
         r"^Failed to initialize NVML: |^No devices were found\s*$|\bInsufficient (?:nvidia|amd)\.com/gpu",
         Outcome.CRASHED,
         "no usable GPU",
@@ -140,7 +140,7 @@ LAUNCH_SIGNATURES: Final = (
         words=("Failed to initialize NVML: ", "No devices were found", ".com/gpu"),
     ),
     # Megatron-DeepSpeed continues with None.
-    signature(
+    Signature(
         r"^Dataset does not exist: ",
         Outcome.CRASHED,
         "a file is missing",
@@ -148,7 +148,7 @@ LAUNCH_SIGNATURES: Final = (
         words=("Dataset does not exist: ",),
     ),
     # A shell continues after these; whatever needs an environment that was not activated fails by itself.
-    signature(
+    Signature(
         r"^\S{1,200}: line [0-9]+: (?!activate: )[^:|]{1,200}: "
         r"(?:Permission denied|No such file or directory|bad interpreter)"
         r"|^(?:ba)?sh: [^:|]{1,200}: (?:Permission denied|No such file or directory)"
@@ -160,7 +160,7 @@ LAUNCH_SIGNATURES: Final = (
         passing=True,
         words=(": Permission denied", ": No such file", ": bad interpreter", "Lmod has", "locate a modulefile"),
     ),
-    signature(
+    Signature(
         r"^cc1(?:plus)?: fatal error: |^nvcc fatal {1,4}: |^ninja: build stopped: ",
         Outcome.CRASHED,
         "an extension could not be compiled",
@@ -170,7 +170,7 @@ LAUNCH_SIGNATURES: Final = (
         passing=True,
         words=("cc1: fatal error", "cc1plus: fatal error", "nvcc fatal ", "ninja: build stopped"),
     ),
-    signature(
+    Signature(
         r"^\S{1,200}: line [0-9]+: (?:[^:|]{1,200}: unbound variable|syntax error)",
         Outcome.CRASHED,
         "the job's script failed",
@@ -180,7 +180,7 @@ LAUNCH_SIGNATURES: Final = (
         passing=True,
         words=(": syntax error", ": unbound variable"),
     ),
-    signature(
+    Signature(
         r"CANCELLED AT (?!\S+ DUE TO TASK FAILURE)|STEPD TERMINATED ON |[Ss]tate(?:=|: )CANCELLED\b"
         r"|^Detected KeyboardInterrupt, "
         r"|[Jj]ob allocation [0-9]+ has been revoked"
@@ -195,7 +195,7 @@ LAUNCH_SIGNATURES: Final = (
         ),
     ),
     # When one task ends, srun kills the others: the first of its lines counts.
-    signature(
+    Signature(
         r"^srun: error: [^|]{0,200}?task[s ][-0-9, ]*: Killed",
         Outcome.CRASHED,
         KILLED,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 from tuner.core.outcomes import Outcome
-from tuner.logs.signature import BARE, DEATH, DEVICE, LOST, NCCL, PEER, signature
+from tuner.logs.signature import BARE, DEATH, DEVICE, LOST, NCCL, PEER, Signature
 
 NETWORK_SIGNATURES: Final = (
-    signature(
+    Signature(
         r"NCCL WARN NET/IBP? ?: ?Got completion|NCCL WARN (?:(?!NCCL WARN )[^|]){0,200}?\bibv_\w+|NET/IBP? ?: ?[^"
         r"|]{0,80}?Got (?:fatal )?async|ibv_\w+ failed|\bib_mlx5_log\.c:[0-9]+ |[Ff]ailed to modify QP to \w+"
         r"|\bmlx[45]: \S{1,100}: got completion with error",
@@ -28,7 +28,7 @@ NETWORK_SIGNATURES: Final = (
             "ibv_",
         ),
     ),
-    signature(
+    Signature(
         r"NCCL WARN (?:(?!NCCL WARN )[^|]){0,400}?(?:[Ss]ocket|Connect(?:ion)? (?:to|closed|refused|reset|failed)"
         r"|[Nn]o (?:route|socket interface)"
         r"|Bootstrap)|include/socket\.h:[0-9]+ WARN |nvshmem/src/[^|]{1,200}: (?:non-zero status|NULL value"
@@ -41,7 +41,7 @@ NETWORK_SIGNATURES: Final = (
         passing=True,
         words=("NCCL WARN ", "include/socket.h:", "nvshmem/src/", ": Call to "),
     ),
-    signature(
+    Signature(
         r"[Ww]atchdog caught collective operati(?:on timeout|\w{0,2}\s*$)|reason=\[stream sync timeout\]"
         r"|Timed out waiting [0-9]+ ?ms for \w+ operation|failed to pass monitoredBarrier"
         r"|\bGetting socket times out\. Reason: Remote Rank did not send",
@@ -58,7 +58,7 @@ NETWORK_SIGNATURES: Final = (
         ),
     ),
     # The original exception is printed below.
-    signature(
+    Signature(
         r"reached monitoredBarrier, but received error",
         Outcome.HUNG,
         "a collective operation timed out",
@@ -67,7 +67,7 @@ NETWORK_SIGNATURES: Final = (
         words=("reached monitoredBarrier, but",),
     ),
     # DeepEP's kernels end themselves with a GPU error.
-    signature(
+    Signature(
         r"\bDeepEP error: (?:CPU recv |dispatch |combine )?time ?out"
         r"|\bDeepEP (?:(?:dispatch|combine)[^|]{0,80} timeout|timeout check failed: )",
         Outcome.HUNG,
@@ -77,7 +77,7 @@ NETWORK_SIGNATURES: Final = (
         weight=DEVICE,
         words=("DeepEP ",),
     ),
-    signature(
+    Signature(
         r"\bno (?:output|progress|heartbeat) for [0-9.]{1,12} ?s(?:ec|econds)?\b[^|]{0,80}?"
         r"(?:SIGTERM|SIGKILL|[Kk]ill|[Tt]erminat)"
         r"|\bDid not get (?:initial|subsequent) heartbeat\. Waited "
@@ -88,7 +88,7 @@ NETWORK_SIGNATURES: Final = (
         "look for the rank whose log ends first",
         words=("no heartbeat for ", "no output for ", "no progress for ", "wait timeout", "Did not get "),
     ),
-    signature(
+    Signature(
         r"by subset of ranks and are waiting for remainder of ranks for more than [0-9]+ seconds"
         r"|[Hh]ang detected\b",
         Outcome.HUNG,
@@ -99,7 +99,7 @@ NETWORK_SIGNATURES: Final = (
         words=("waiting for remainder of ranks", "ang detected"),
     ),
     # The rank that they name may print its own failure. NCCL's exceptions quote its last warning.
-    signature(
+    Signature(
         r"remote process (?:has )?exited|\bncclRemoteError\b|NET/IBP? ?: ?Got completion",
         Outcome.CRASHED,
         NCCL,
@@ -108,7 +108,7 @@ NETWORK_SIGNATURES: Final = (
         passing=True,
         words=("remote process ", "ncclRemoteError", "Got completion"),
     ),
-    signature(
+    Signature(
         r"\bnccl(?:System|Internal|Remote|UnhandledCuda|InvalidUsage|InvalidArgument)Error\b"
         r"|unhandled (?:system|cuda) error"
         r"|NCCL error(?: in)?: |\bNCCL error\b|NCCL WARN Cuda failure"
@@ -135,7 +135,7 @@ NETWORK_SIGNATURES: Final = (
             "unhandled system error",
         ),
     ),
-    signature(
+    Signature(
         r"\.(?:cc|cpp|h):[0-9]+ NCCL WARN (?!Call to|Failed to open|[^|]{0,200}(?:[Ff]alling back|[Ii]gnor"
         r"|[Rr]etry|, using [^|]{1,60} instead))",
         Outcome.CRASHED,
@@ -146,7 +146,7 @@ NETWORK_SIGNATURES: Final = (
         words=(" NCCL WARN ",),
     ),
     # The rank was stopped by the watchdog, or by another rank's error.
-    signature(
+    Signature(
         r"NCCL communicator was aborted",
         Outcome.CRASHED,
         NCCL,
@@ -154,7 +154,7 @@ NETWORK_SIGNATURES: Final = (
         weight=PEER,
         words=("NCCL communicator was aborted",),
     ),
-    signature(
+    Signature(
         r"Application timeout caused pair closure"
         r"|watchdog thread terminated|DistStoreError: Timed out(?![^|]{0,80} clients)"
         r"|The wait execution of the Notify register times out"
@@ -179,7 +179,7 @@ NETWORK_SIGNATURES: Final = (
         ),
     ),
     # It also refers to failed operations, whose cause is printed elsewhere.
-    signature(
+    Signature(
         r"Some NCCL operations have failed or timed out",
         Outcome.HUNG,
         "a collective operation timed out",
@@ -187,7 +187,7 @@ NETWORK_SIGNATURES: Final = (
         weight=BARE,
         words=("Some NCCL operations have failed or timed out",),
     ),
-    signature(
+    Signature(
         r"EADDRINUSE|[Aa]ddress already in use|on port `[0-9]{1,5}`, but another process is utilizing it",
         Outcome.CRASHED,
         "a port is in use",
@@ -195,7 +195,7 @@ NETWORK_SIGNATURES: Final = (
         "use torchrun --standalone, or another --master-port for each job",
         words=("EADDRINUSE", "ddress already in use", "another process is utilizing it"),
     ),
-    signature(
+    Signature(
         r"Permission denied \((?:publickey|password|keyboard|gssapi)|: ssh exited with exit code [1-9]"
         r"|^(?:\S{1,100}: )?ssh: (?:Could not resolve|connect to host)|Host key verification failed"
         r"|fwd_tree_thread: can't find address for host"
@@ -218,7 +218,7 @@ NETWORK_SIGNATURES: Final = (
             "ssh: connect to host",
         ),
     ),
-    signature(
+    Signature(
         r"\[W[^\]]{1,80}\] \[c10d\] The client socket has failed",
         Outcome.CRASHED,
         "the ranks could not find each other",
@@ -226,7 +226,7 @@ NETWORK_SIGNATURES: Final = (
         weight=PEER,
         words=("The client socket has failed",),
     ),
-    signature(
+    Signature(
         r"(?<!error of type )\bRendezvous(?:Timeout|Connection|Closed|State)?Error\b"
         r"|The client socket has (?:failed|timed out)"
         r"|TCPStore[^|]{0,200}?timed out|DistNetworkError(?!: [Ff]ailed to recv)"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
+from functools import cache
 from typing import Final
 
 from tuner.core.outcomes import Outcome
@@ -32,42 +33,29 @@ OWN_SIGNALS: Final = {
 """What a process did that the kernel ended with one of these signals."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Signature:
     """Lines of one kind that explain a failure."""
 
-    pattern: re.Pattern[str]
-    words: tuple[str, ...]
-    """Each line that the pattern matches contains one of these words, which are faster to search."""
+    pattern: str
     outcome: Outcome
     meaning: str
     prints: str
     """The program that prints such lines."""
-    remedy: str
+    remedy: str = ""
+    _: KW_ONLY
+    words: tuple[str, ...]
+    """Each line that the pattern matches contains one of these words, which are faster to search."""
     weight: int = CAUSE
     passing: bool = False
     """Whether a job may survive it: iterations that follow disprove it."""
 
+    def search(self, text: str) -> re.Match[str] | None:
+        """Return the match of the pattern in a line, if any."""
+        return _compiled(self.pattern).search(text) if any(word in text for word in self.words) else None
 
-def signature(
-    pattern: str,
-    outcome: Outcome,
-    meaning: str,
-    prints: str,
-    remedy: str = "",
-    *,
-    words: tuple[str, ...],
-    weight: int = CAUSE,
-    passing: bool = False,
-) -> Signature:
-    """Return a signature with a compiled pattern."""
-    return Signature(
-        pattern=re.compile(pattern),
-        words=words,
-        outcome=outcome,
-        meaning=meaning,
-        prints=prints,
-        remedy=remedy,
-        weight=weight,
-        passing=passing,
-    )
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern at its first use, because most logs need few of them."""
+    return re.compile(pattern)

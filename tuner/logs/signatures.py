@@ -12,7 +12,7 @@ from tuner.logs.death_signatures import DEATH_SIGNATURES
 from tuner.logs.device_signatures import DEVICE_SIGNATURES
 from tuner.logs.launch_signatures import LAUNCH_SIGNATURES
 from tuner.logs.network_signatures import NETWORK_SIGNATURES
-from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, LOST, NODE_FAILED, NOT_A_NUMBER, REPORT, signature
+from tuner.logs.signature import DEATH, DISK_FULL, HOST_MEMORY, LOST, NODE_FAILED, NOT_A_NUMBER, REPORT, Signature
 
 _NOT_NUMBERS: Final = tuple(
     before + value for before in (": ", "= ", ":", "=", "'", '"', "-") for value in ("nan", "inf")
@@ -21,7 +21,7 @@ _NOT_NUMBERS: Final = tuple(
 SIGNATURES: Final = (
     *DEVICE_SIGNATURES,
     # NCCL quotes it in its own errors.
-    signature(
+    Signature(
         r"unable to (?:write to|mmap|open shared memory object|allocate shared memory)"
         r" [^|]{0,40}?</?torch_(?![^|]{0,200}Too many open files)"
         r"|/shm\b[^|]{0,200}No space left|No space left[^|]{0,40}/shm\b|[Ff]ailed to extend /dev/shm\b"
@@ -33,7 +33,7 @@ SIGNATURES: Final = (
         words=("/shm", "shared memory", "unable to ", "ailed to extend "),
     ),
     *NETWORK_SIGNATURES,
-    signature(
+    Signature(
         r"CANCELLED (?:AT \S+ )?DUE TO TIME LIMIT|^DUE TO TIME LIMIT \*|TERM_RUNLIMIT|job killed: walltime"
         r"|[Ss]tate(?:=|: )TIMEOUT\b|\bTIMEOUT {1,12}[0-9]{1,3}:[0-9]{1,3}\s*$"
         r"|^timeout: sending signal \w+ to command|\bMaxRuntimeExceeded\b"
@@ -47,7 +47,7 @@ SIGNATURES: Final = (
             *("MaxRuntimeExceeded", "tate: TIMEOUT", "tate=TIMEOUT", " TIMEOUT ", "timeout: sending signal "),
         ),
     ),
-    signature(
+    Signature(
         r"CANCELLED AT \S+ DUE TO PREEMPTION|TERM_PREEMPT|[Ss]tate(?:=|: )PREEMPTED\b"
         r"|\bPreempted (?:by \S{1,100}(?: \S{1,100})? on node |to accommodate a workload )"
         r"|(?:WARNING\b[^|]{0,60})?Caught signal SIG\w+ on \S+: this job is preempted|\] The cluster is preempted\b"
@@ -62,7 +62,7 @@ SIGNATURES: Final = (
             *("ermination is imminent", "nterruption notice", "nterruption Notice"),
         ),
     ),
-    signature(
+    Signature(
         r"CANCELLED AT \S+ DUE TO NODE FAIL|error: Node failure on|\bNODE_FAIL\b"
         r"|error: Task launch for \S+ failed on node(?![^|]{0,200}bind request)|\b(?:ORTE"
         r"|PRTE) has lost communication with a remote daemon"
@@ -81,7 +81,7 @@ SIGNATURES: Final = (
         ),
     ),
     # The node's own failure may be printed below.
-    signature(
+    Signature(
         r"[Tt]he actor (?:is dead|died) because its node has died",
         Outcome.CRASHED,
         NODE_FAILED,
@@ -91,7 +91,7 @@ SIGNATURES: Final = (
         passing=True,
         words=("because its node has died",),
     ),
-    signature(
+    Signature(
         r"\bTask /job:\S{1,100} heartbeat timeout\b|\btasks? (?:is|are) unhealthy \(stopped sending heartbeats\)",
         Outcome.CRASHED,
         "a rank failed",
@@ -100,7 +100,7 @@ SIGNATURES: Final = (
         passing=True,
         words=(" heartbeat timeout", "stopped sending heartbeats"),
     ),
-    signature(
+    Signature(
         r"\bthe actor's node was preempted\b",
         Outcome.PREEMPTED,
         "the job was preempted",
@@ -108,7 +108,7 @@ SIGNATURES: Final = (
         passing=True,
         words=("actor's node was preempted",),
     ),
-    signature(
+    Signature(
         r"[Dd]etected [0-9]+ oom[-_]kill event|: Out Of Memory\s*$|TERM_MEMLIMIT|DefaultCPUAllocator: can't allocate"
         r"|Memory cgroup out of memory|Out of memory: Kill(?:ed)? process|\boom-kill:|\bOOMKilled\b"
         r"|[Ss]tate(?:=|: )OUT_OF_MEMORY\b|\bOUT_OF_ME\+|Exceeded (?:job|step) memory limit"
@@ -143,7 +143,7 @@ SIGNATURES: Final = (
             "tate=OUT_OF_MEMORY",
         ),
     ),
-    signature(
+    Signature(
         r"\b[1-9][0-9]* Workers \([^()]{1,40}\) killed due to memory pressure"
         r"|\bhow to address the out of memory issue: https://docs\.ray",
         Outcome.CRASHED,
@@ -153,7 +153,7 @@ SIGNATURES: Final = (
         passing=True,
         words=(" killed due to memory pressure", "how to address the out of memory issue"),
     ),
-    signature(
+    Signature(
         r"^worker: the loss of iteration [0-9]+ is |found (?:NaN|Inf|nan|inf) in local|Unexpected result (?:nan"
         r"|inf)\b"
         r"|[Ll]oss is (?:nan|NaN|inf),? (?:stopping|exiting|abort)|loss contains a NaN"
@@ -179,7 +179,7 @@ SIGNATURES: Final = (
             "worker: the loss of iteration",
         ),
     ),
-    signature(
+    Signature(
         # HF Trainer logs a loss of 0 for such steps.
         r"\b(?:train_)?loss(?: |['\"]?[:=] ?['\"]?)-?(?:nan|inf)\b|'loss': '?0(?:\.0)?'?, 'grad_norm': '?nan\b",
         Outcome.CRASHED,
@@ -190,7 +190,7 @@ SIGNATURES: Final = (
         passing=True,
         words=(*_NOT_NUMBERS, "loss nan", "loss inf"),
     ),
-    signature(
+    Signature(
         r"loss scale already at minimum|[Ll]oss scale (?:has )?reached (?:the )?minimum|Minimum loss scale reached",
         Outcome.CRASHED,
         "the loss scale is at its minimum",
@@ -198,7 +198,7 @@ SIGNATURES: Final = (
         "the gradients are not finite: use bf16 or a lower learning rate",
         words=("oss scale ",),
     ),
-    signature(
+    Signature(
         r"^worker: rank [0-9]+ was killed by signal 9\b",
         Outcome.CRASHED,
         "a rank was killed (SIGKILL)",
@@ -206,7 +206,7 @@ SIGNATURES: Final = (
         weight=DEATH,
         words=(" was killed by signal 9",),
     ),
-    signature(
+    Signature(
         r"^worker: rank [0-9]+ was killed by signal",
         Outcome.CRASHED,
         "a rank was killed by a signal",
@@ -214,7 +214,7 @@ SIGNATURES: Final = (
         weight=DEATH,
         words=(" was killed by signal",),
     ),
-    signature(
+    Signature(
         r"^worker: rank [0-9]+ failed with exit code",
         Outcome.CRASHED,
         "a rank failed",
@@ -222,10 +222,10 @@ SIGNATURES: Final = (
         weight=REPORT,
         words=(" failed with exit code",),
     ),
-    signature(
+    Signature(
         r"^worker: ", Outcome.CRASHED, "the worker refused the assignment", "tuner's worker", words=("worker: ",)
     ),
-    signature(
+    Signature(
         r"(?:^|[\]:]\s*)(?:[A-Za-z_]\w*\.)*(?:_Array)?MemoryError(?::|\s*$)|\bstd::bad_alloc\b"
         r"|Cannot allocate memory",
         Outcome.CRASHED,
@@ -234,7 +234,7 @@ SIGNATURES: Final = (
         "request more host memory, or use fewer data loader workers",
         words=("Cannot allocate memory", "MemoryError", "std::bad_alloc"),
     ),
-    signature(
+    Signature(
         r"(?<!create user namespace: )No space left on device|Disk quota exceeded|Errno 122\b"
         r"|low on resource: ephemeral-storage|ephemeral local storage usage exceeds|Insufficient disk space",
         Outcome.CRASHED,
@@ -247,7 +247,7 @@ SIGNATURES: Final = (
             *("low on resource: ephemeral-storage", "ephemeral local storage usage"),
         ),
     ),
-    signature(
+    Signature(
         r"\bGatedRepoError\b|trying to access a gated repo|\b40[13] (?:Client Error|Forbidden)|Invalid user token"
         r"|Access to model [^|]{0,200}? is restricted"
         r"|wandb: ERROR [^:]{0,200}?[Aa]pi[ _]key|\bapi_key not configured|\bPermissionError: "
@@ -282,7 +282,7 @@ SIGNATURES: Final = (
             "wandb: ERROR ",
         ),
     ),
-    signature(
+    Signature(
         r"^(?:\S+: )?error: (?:unrecognized arguments|argument -|the following arguments are required)"
         r"|: error: (?:unrecognized arguments|argument -|(?:the following|one of the) arguments\b)"
         r"|[Ss]ome (?:specified arguments|keys) are not used by the HfArgumentParser|Could not override '"
@@ -324,7 +324,7 @@ SIGNATURES: Final = (
             "unrecognized arguments",
         ),
     ),
-    signature(
+    Signature(
         r"Error: We couldn't connect to 'https://|\bLocalEntryNotFoundError: "
         r"|(?:ConnectionError|SSLError|ProxyError|ConnectTimeout): [^|]{0,200}?Max retries exceeded with url"
         r"|\b(?:httpx|httpcore)\.Connect(?:Error|Timeout)\b|Couldn't reach '[^']{1,200}' on the Hub"
@@ -353,7 +353,7 @@ SIGNATURES: Final = (
             "We couldn't connect to 'https://",
         ),
     ),
-    signature(
+    Signature(
         r"wandb: ERROR (?:Run initialization has timed out|Error communicating with wandb process)\b"
         r"|\bwandb\.errors\.\w{0,20}CommError: ",
         Outcome.CRASHED,
