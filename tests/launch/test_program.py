@@ -10,9 +10,8 @@ import pytest
 from tests.conftest import ROOT
 from tests.workers import ONE, WORKLOAD
 from tuner.core import catalog
-from tuner.launch.contract import Job
+from tuner.launch.contract import STEPS, Job
 from tuner.launch.ds_config import ds_config
-from tuner.launch.log_tail import STEPS
 from tuner.launch.program import CommandTemplate, WorkerProgram
 
 

@@ -22,10 +22,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Failure, Measurement, Outcome
+
+STEPS: Final = "steps.log"
+"""The file in a job's folder that `tuner.step` writes."""
 
 
 class JobState(str, Enum):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.atomic_write import open_regular
+from tuner.launch.contract import STEPS
 from tuner.logs.arguments import argument, opens_arguments
 from tuner.logs.bars import is_whole_bar
 from tuner.logs.deepspeed import overflow
@@ -33,9 +34,6 @@ MAX_CLOCK_DIGIT: Final = 10.0
 
 _NOT_FOLLOWED: Final = ("flops profiler", "training summary")
 """The flops profiler prints a running total after each microbatch, and the summary is printed once at the end."""
-
-STEPS: Final = "steps.log"
-"""The file in a job's folder that `tuner.step` writes."""
 
 TRAINER_LOG: Final = "trainer.log"
 """The link in a job's folder to the log that --log names."""

@@ -12,19 +12,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import write_object
 from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.text import listed, shown
-from tuner.launch.contract import Job
+from tuner.launch.contract import STEPS, Job
 from tuner.launch.ds_config import ds_config, with_trainer_values
-from tuner.launch.log_tail import STEPS
 from tuner.launch.shell_syntax import check_log_name, check_shell_syntax
 from tuner.launch.trainers.command import TrainerCommand
-from tuner.logs import StepPattern
+
+if TYPE_CHECKING:
+    from tuner.logs.frameworks import StepPattern
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +221,9 @@ class CommandTemplate:
         if log is not None:
             check_log_name(log)
             _check_fields(log, "--log")
-        pattern = StepPattern.parse(step_pattern) if step_pattern is not None else None
+        if step_pattern is not None:
+            from tuner.logs.frameworks import StepPattern  # its package compiles many patterns
+        pattern = None if step_pattern is None else StepPattern.parse(step_pattern)
         made = cls(configure=configure, words=words, cwd=cwd, on_host=on_host, step_pattern=pattern, log=log)
         if trainer is None:
             return made
