@@ -277,8 +277,8 @@ def test_the_surrogate_learns_the_offset_from_a_topology_at_both_sizes() -> None
 def test_the_gap_is_the_residual_of_the_weighted_batches(dp: int, halvings: int) -> None:
     """The weights of sum 1 minimize |target - w rows|^2 + (d |w|)^2; halvings of dp and growth add to the gap."""
     found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
-    target, rows = _shares(found.full, SITE)[0], _shares(found.small, SITE)
     terms = time_terms(found.full, SITE)
+    target, rows = _shares(terms)[0], _shares(time_terms(found.small, SITE))
     total = sum(float(value[0]) for value in terms.values())
     expected = [float(terms[name][0]) / total * each if name in terms else 0 for name, each in TERM_DEVIATIONS.items()]
     assert target == pytest.approx(expected)

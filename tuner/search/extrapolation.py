@@ -14,7 +14,7 @@ both sizes tells of the others' gaps.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
@@ -35,6 +35,9 @@ from tuner.search.constants import GROWTH_DEVIATIONS, HALVED_DP_DEVIATION, ITERA
 
 NETWORK_TERMS: Final = ("data_parallel", "pipeline", "sharding")
 """Terms that go over the network between nodes."""
+
+_SITE: Final = SiteFactors()
+"""The factors at which sizes are compared: those of the cost model before any calibration."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -62,10 +65,18 @@ class ReducedSize:
         )
 
     @cached_property
+    def _full_terms(self) -> dict[str, FloatArray]:
+        """The terms of the full size."""
+        return time_terms(self.full, _SITE)
+
+    @cached_property
+    def _full_seconds(self) -> float:
+        return float(sum(self._full_terms.values(), start=np.zeros(1))[0])
+
+    @cached_property
     def _shares(self) -> tuple[FloatArray, FloatArray]:
         """The shares of the uncertain terms, of the full size and of each batch."""
-        site = SiteFactors()
-        return _shares(self.full, site)[0], _shares(self.small, site)
+        return _shares(self._full_terms)[0], _shares(time_terms(self.small, _SITE))
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -96,8 +107,7 @@ class ReducedSize:
     @cached_property
     def growth(self) -> FloatArray:
         """What a shared offset grows with: doublings of ranks, and of nodes times the share of the network's terms."""
-        terms = time_terms(self.full, SiteFactors())
-        share = sum(float(terms[name][0]) for name in NETWORK_TERMS) / sum(float(term[0]) for term in terms.values())
+        share = sum(float(self._full_terms[name][0]) for name in NETWORK_TERMS) / self._full_seconds
         ranks = np.log2((self.full.replica * self.full.dp)[0] / (self.small.replica * self.small.dp)[0])
         nodes = np.log2(self.full.nodes[0] / self.small.nodes[0])
         return np.array([ranks, nodes * share])
@@ -117,8 +127,7 @@ class ReducedSize:
 
         The full size, whose batch is larger, takes no less than any of them, unless the model expects it to.
         """
-        site = SiteFactors()
-        expected, whole = self.seconds(site), float(model_seconds(self.full, site)[0])
+        expected, whole = self.seconds(_SITE), self._full_seconds
         least = float((seconds * np.minimum(1.0, whole / expected)).max())
         return math.log(max(whole * float(self.weights @ (seconds / expected)), least))
 
@@ -129,7 +138,7 @@ class ReducedSize:
     @cached_property
     def slopes(self) -> FloatArray:
         """How `level` follows the logarithm of each time factor."""
-        slopes: FloatArray = self.weights @ slopes_of(self.small, SiteFactors())
+        slopes: FloatArray = self.weights @ slopes_of(self.small, _SITE, base=self.seconds(_SITE))
         return slopes
 
     def seconds(self, site: SiteFactors) -> FloatArray:
@@ -157,10 +166,9 @@ class ReducedRun:
         return self.size.projected(np.array(self.seconds))
 
 
-def _shares(columns: Columns, site: SiteFactors) -> FloatArray:
-    """Return the share of each uncertain term in the whole, times its deviation; one row for each of the columns."""
-    terms = time_terms(columns, site)
-    total = sum(terms.values(), start=np.zeros(len(columns.tp)))
+def _shares(terms: Mapping[str, FloatArray]) -> FloatArray:
+    """Return the share of each uncertain term in the whole, times its deviation; one row for each topology."""
+    total = sum(terms.values(), start=np.zeros(()))
     shares = [terms.get(name, 0.0 * total) / total * deviation for name, deviation in TERM_DEVIATIONS.items()]
     found: FloatArray = np.stack(shares, axis=1)
     return found
