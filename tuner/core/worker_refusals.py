@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import MISSING, fields
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from tuner.core.domain import Topology, Workload
@@ -63,17 +64,21 @@ def refuse(workload: Workload, topology: Topology, ds_config: dict[str, Any]) ->
         raise InputError(sentence)
 
 
-def refusals(workload: Workload, topology: Topology) -> Iterator[Refusal]:
-    """Yield the reasons why the worker cannot train this model, or not on this topology."""
-    for name, sentence in (
+@lru_cache(64)
+def refusals(workload: Workload, topology: Topology) -> tuple[Refusal, ...]:
+    """Return the reasons why the worker cannot train this model, or not on this topology.
+
+    An export asks once for each property of a run.
+    """
+    found = (
         *_parts(workload, topology),
         *_identity(workload, topology),
         *_features(workload),
         *_shards(workload.model, topology),
         *_experts(workload, topology),
         *_attention(workload),
-    ):
-        yield Refusal(name, sentence)
+    )
+    return tuple(Refusal(name, sentence) for name, sentence in found)
 
 
 Named = Iterator[tuple[str, str]]
