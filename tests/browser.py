@@ -65,10 +65,10 @@ class Page:
         """Send a command of the protocol and return its answer."""
         return self._browser.send(method, parameters, self._session)
 
-    def resize(self, size: tuple[int, int] = DESK, *, dark: bool = False, sharp: float = 1.0) -> None:
+    def resize(self, size: tuple[int, int] = DESK, *, dark: bool = False) -> None:
         """Set the window size and the preferred colour scheme."""
         width, height = size
-        metrics = {"width": width, "height": height, "deviceScaleFactor": sharp, "mobile": width < 600}
+        metrics = {"width": width, "height": height, "deviceScaleFactor": 1.0, "mobile": width < 600}
         self.send("Emulation.setDeviceMetricsOverride", **metrics)
         preference = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.send("Emulation.setEmulatedMedia", features=[preference])
@@ -123,9 +123,9 @@ class Page:
             elif event["method"] == "Log.entryAdded" and parameters["entry"]["level"] in ("error", "warning"):
                 self.complaints.append(parameters["entry"]["text"])
 
-    def screenshot(self, *, whole: bool = False) -> bytes:
-        """Return the visible part, or the whole page, as a PNG."""
-        answer = self.send("Page.captureScreenshot", format="png", captureBeyondViewport=whole)
+    def screenshot(self) -> bytes:
+        """Return the visible part of the page as a PNG."""
+        answer = self.send("Page.captureScreenshot", format="png")
         return base64.b64decode(answer["data"])
 
 

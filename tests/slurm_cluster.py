@@ -166,9 +166,9 @@ class SlurmCluster:
             time.sleep(0.1)
         return left
 
-    def allocate(self, nodes: int = len(NODES)) -> str:
-        """Return the id of a new allocation of whole nodes that survives node failures; `clear` ends it."""
-        command = ["salloc", f"--nodes={nodes}", "--exclusive", "--no-kill", "--no-shell"]
+    def allocate(self) -> str:
+        """Return the id of a new allocation of all nodes that survives node failures; `clear` ends it."""
+        command = ["salloc", f"--nodes={len(NODES)}", "--exclusive", "--no-kill", "--no-shell"]
         done = subprocess.run(command, env=self.environment, capture_output=True, text=True, check=True)
         return done.stderr.split("job allocation ")[-1].split()[0]
 

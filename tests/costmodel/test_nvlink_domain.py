@@ -27,8 +27,8 @@ TRAY = 4 * 100e9
 """Network bandwidth of a node in bytes per second: 4 ports of 800 Gbit/s."""
 
 
-def trays(domain: int, *, nodes: int = 288, card: str = "GB300-288GB", per_node: int = 4) -> Cluster:
-    return make_cluster(name="trays", nodes=nodes, gpus_per_node=per_node, gpu=gpu(card), nvlink_domain=domain)
+def trays(domain: int, *, card: str = "GB300-288GB", per_node: int = 4) -> Cluster:
+    return make_cluster(name="trays", nodes=288, gpus_per_node=per_node, gpu=gpu(card), nvlink_domain=domain)
 
 
 def columns(machines: Cluster, **degrees: int) -> Columns:

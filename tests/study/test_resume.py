@@ -96,9 +96,9 @@ def test_twenty_kills_lose_and_duplicate_nothing_and_keep_the_winner(tmp_path: P
         assert len(jobs) == len(set(jobs)), "one folder, one job"
 
 
-def _begun(folder: Path, name: str, budget: int = 3) -> tuple[str, TrialStore]:
+def _begun(folder: Path, name: str) -> tuple[str, TrialStore]:
     """Run a study to its end, and return its URL and store."""
-    assert optimize("--study", name, "--budget", str(budget), folder=folder).code == 0
+    assert optimize("--study", name, "--budget", "3", folder=folder).code == 0
     url = url_of(folder, name)
     return url, TrialStore.existing(url, name)
 
