@@ -63,7 +63,7 @@ def test_optional_columns_are_those_that_some_job_has(monkeypatch: pytest.Monkey
         ("MEASURED", False, False, "measured"),
         ("MEASURED", True, False, "simulated"),
         ("EXTRAPOLATED", True, True, "extrapolated"),
-        ("OOM", True, None, "oom"),
+        ("OOM", True, None, "OOM"),
     ],
 )
 def test_an_outcome_has_a_word(outcome: str, simulated: bool, extrapolated: bool | None, word: str) -> None:

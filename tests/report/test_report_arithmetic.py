@@ -323,7 +323,9 @@ def test_terms_explain_the_lead_as_far_as_possible(monkeypatch: pytest.MonkeyPat
 
 def test_certainty_names_at_most_three_ties() -> None:
     alone = finished(ranked_trial(0, 10.0, low=9.5, high=11.0))
-    assert summary._certainty(alone) == (
+    assert summary._certainty(alone) == "With 2 runs, its 80% interval is 9.5 to 11.0 days."
+    ahead = finished(ranked_trial(0, 10.0, low=9.5, high=11.0), ranked_trial(1, 20.0))
+    assert summary._certainty(ahead) == (
         "With 2 runs, its 80% interval is 9.5 to 11.0 days; no other measured topology is more than 2.5% likely to be "
         "faster."
     )
@@ -345,6 +347,8 @@ def test_the_cost_is_a_share_of_the_training() -> None:
     )
     found.best = None
     assert summary._cost(found) == "The study ran 4 jobs (3 measured, 1 timed out) and used 48.0 node-hours."
+    found.outcomes = {"OOM": 4}
+    assert summary._cost(found) == "The study ran 4 jobs (4 OOM) and used 48.0 node-hours."
     small = [ended(fidelity=SMALL, node_hours=2.0), ended(fidelity=SMALL, node_hours=3.0), trial(1.0)]
     reduced = finished(ranked_trial(0, 10.0), node_hours=48.0, launched=small, outcomes={})
     assert summary._cost(reduced) == (

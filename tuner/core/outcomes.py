@@ -95,3 +95,8 @@ class Outcome(str, Enum):
     CANCELLED = "CANCELLED"
     UNREADABLE = "UNREADABLE"
     """Ended well, but its log has no iteration that can be measured."""
+
+
+def outcome_word(outcome: str) -> str:
+    """Return an outcome as it is written in a sentence: `timed out`, `OOM`."""
+    return outcome if outcome == Outcome.OOM.value else outcome.lower().replace("_", " ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tuner.core.outcomes import Outcome
+from tuner.core.outcomes import Outcome, outcome_word
 from tuner.core.quantity import format_count
 from tuner.core.text import counted, ends, listed, node_time, seconds, span, token_count
 from tuner.planning.cost import TopologyCost, cost_of, difference
@@ -207,6 +207,8 @@ def _more_or_less(change: float, iteration: float) -> str:
 def _certainty(study: StudyResult) -> str:
     leader, tied = study.ranking[0], study.ties
     interval = f"With {counted(leader.runs, 'run')}, its 80% interval is {ends(leader.days, leader.low, leader.high)}"
+    if len(study.ranking) == 1:
+        return f"{interval}."
     if not tied:
         return f"{interval}; no other measured topology is more than {TIE_THRESHOLD:.1%} likely to be faster."
     names = [f"{ranked.key} ({ranked.chance_sooner:.0%} likely to be faster)" for ranked in tied[:MAX_NAMED]]
@@ -217,7 +219,7 @@ def _certainty(study: StudyResult) -> str:
 def _cost(study: StudyResult) -> str:
     words = {Outcome.MEASURED.value: measured_word(study)}
     outcomes = ", ".join(
-        f"{count} {words.get(outcome, outcome.lower().replace('_', ' '))}" for outcome, count in study.outcomes.items()
+        f"{count} {words.get(outcome, outcome_word(outcome))}" for outcome, count in study.outcomes.items()
     )
     used = (
         f"The study ran {counted(len(study.launched), 'job')}{f' ({outcomes})' if outcomes else ''} and used "

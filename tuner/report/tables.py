@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from tuner.core.outcomes import Outcome
+from tuner.core.outcomes import Outcome, outcome_word
 from tuner.core.quantity import GIB, format_count
 from tuner.core.text import column, interval, markdown_cells, pipe_table, seconds, token_count
 from tuner.report.summary import measured_word
@@ -72,7 +72,7 @@ def _shown(row: LeaderboardRow, units_per_day: float) -> tuple[str, str, str]:
 def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:
     topology, ranked = row.topology, row.ranked
     per_iteration, days, bounds = _shown(row, units_per_day)
-    outcome = row.outcome.lower().replace("_", " ")
+    outcome = outcome_word(row.outcome)
     if ranked and study.simulated and not ranked.extrapolated:
         outcome = "simulated"
     runs = f", {ranked.runs} runs" if ranked and ranked.runs > 1 else ""
@@ -85,7 +85,7 @@ def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list
         ),
         f"{row.memory / GIB:.1f}GiB" if row.memory else "",
         per_iteration,
-        f"{row.flops / 1e12:.2f}" if row.flops else "",
+        f"{row.flops / 1e12:,.2f}" if row.flops else "",
         row.notes + runs,
         days,
         bounds,

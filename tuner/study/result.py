@@ -20,6 +20,7 @@ from tuner.core.columns import Columns
 from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import NothingUsable
+from tuner.core.outcomes import outcome_word
 from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, counted, csv_cells, listed, node_time
 from tuner.costmodel.calibration import Calibration, MeasuredRows, calibrate
@@ -359,9 +360,7 @@ def pool_of_tried(
 
 def outcome_counts(outcomes: Mapping[str, int]) -> str:
     """Return the number of jobs by outcome as words: `3 measured, 1 OOM`."""
-    return ", ".join(
-        f"{count} {outcome if outcome == 'OOM' else outcome.lower()}" for outcome, count in outcomes.items()
-    )
+    return ", ".join(f"{count} {outcome_word(outcome)}" for outcome, count in outcomes.items())
 
 
 def incidents(excluded: Mapping[str, str], trials: Sequence[Trial]) -> str:
