@@ -171,6 +171,11 @@ def test_a_measured_log_is_printed_with_the_measured_iteration_first(capsys: pyt
     printed = lines(capsys)
     assert "measured, iteration 1: 2.5 s, 140.00 TFLOPs per GPU (as logged), 3.00 GiB reserved" in printed
     assert not any("more; list" in line for line in printed)
+    difference = SimpleNamespace(iteration=2, printed=1400.0, counted=1500.0, reason="why")
+    measure._print_text("log", measured(1, (1,), flops=1.5e15, difference=difference))
+    printed = lines(capsys)
+    assert "measured, iteration 1: 2.5 s, 1,500.00 TFLOPs per GPU, 3.00 GiB reserved" in printed
+    assert "iteration 2: the log prints 1,400 TFLOPs, but its time gives 1,500.00: why" in printed
 
 
 def test_failures_of_a_log_and_differences_from_the_key_are_printed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,6 +192,20 @@ def test_a_waterfall_starts_each_bar_where_the_last_one_ends(capsys: pytest.Capt
     assert {line.index(" s ") for line in (first, second, third)} == {30}
 
 
+def test_a_narrow_terminal_has_shorter_bars(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    terms = {"products": 30.0, "a_term_of_18_chars": 10.0, "tiny": 0.001}
+    explain._print_waterfall(terms, unit="GiB", scale=10.0)
+    printed = lines(capsys)
+    assert max(map(len, printed)) == 60
+    assert printed[0].endswith(f"75.0%  {'#' * 12}")
+    monkeypatch.setenv("COLUMNS", "20")
+    explain._print_waterfall(terms, unit="GiB", scale=10.0)
+    assert lines(capsys)[0].endswith(f"75.0%  {'#' * 7}")
+
+
 def cost(key: str, seconds: float, **terms: float) -> Any:
     """Return the cost of a topology."""
     estimate = SimpleNamespace(
@@ -223,10 +237,25 @@ def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixtur
         assert printed[2].split() == ["Term", "fast", "slow", "Difference"]
         assert printed[4].split() == ["bubble", "2.00", "s", "5.00", "s", "-3.00", "s"]
         assert printed[-1].split() == ["total", "8.00", "s", "10.00", "s", "-2.00", "s"]
+    explain._print_comparison(cost("fast", 8.0, bubble=3.0), cost("slow", 10.0, bubble=5.0, step=0.001))
+    assert lines(capsys)[-2].split() == ["step", "0.00", "s", "0.00", "s", "+0.00", "s"]
     document = explain._cost_document(slow)
     assert (document["memory_gib"], document["usable_gib"], document["days"], document["tflops"]) == (15, 76, 10, 150)
     assert document["memory_terms_gib"] == {"weights": 10.0, "states": 5.0}
     assert (document["sec_per_iter_low"], document["sec_per_iter_high"], document["worst_stage"]) == (9.5, 11.0, 2)
+
+
+def test_a_comparison_fits_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Columns headed by keys are too wide for 60 characters."""
+    fast, slow = cost("tp4-pp12-dp8-mbs2-z1", 8.0, bubble=2.0), cost("tp8-pp12-dp4-mbs1-z1", 10.0, bubble=5.0)
+    for columns, headings in (("60", ["Faster", "Slower"]), ("70", [fast.topology.key, slow.topology.key])):
+        monkeypatch.setenv("COLUMNS", columns)
+        explain._print_comparison(slow, fast)
+        table = lines(capsys)[2:]
+        assert table[0].split() == ["Term", *headings, "Difference"]
+        assert max(map(len, table)) <= int(columns)
 
 
 @pytest.mark.parametrize(

@@ -386,3 +386,9 @@ def test_flops_are_printed_in_petaflop_and_percent(
     assert [document[name] for name in rates] == [None, None, None]
     flops._print_text(space, found)
     assert lines(capsys)[-1] == "  pass --seconds for TFLOPs, MFU, HFU and days of training"
+    found.hardware_rate, found.older_rate, found.megatron_core_rate, found.peak = 1.5e15, 1.4e15, 1.3e15, 2.25e15
+    flops._print_text(space, found)
+    printed = lines(capsys)
+    assert printed[-5] == "  1,500.00 TFLOPs per GPU with recompute: HFU 48.0% of 2,250 TFLOPs"
+    assert printed[-3].split()[0] == "1,300.00"
+    assert printed[-2].split()[0] == "1,400.00"

@@ -85,7 +85,8 @@ def test_a_pipeline_that_divides_only_layers_and_ends_is_partitioned_so() -> Non
         ("tp8-pp12-dp4-mbs2-z-1", "unknown part 'z'"),
         ("tp8-pp12-dp4-mbs2-z1\n", None),
         ("TP8-PP12-DP4-MBS2-Z1", None),
-        ("tp99999999999-pp1-mbs1-z1", "unknown part 'tp99999999999'"),
+        ("tp9999999999-pp1-mbs1-z1", "the number in 'tp9999999999' is too large"),
+        ("tp1-pp1-mbs1-z1-14336x9999999999", "the number in '14336x9999999999' is too large"),
         ("tp८-pp1-mbs1-z1", "unknown part 'tp८'"),
     ],
 )

@@ -88,8 +88,8 @@ def _tflops(run: LogRun, rates: Sequence[Contradiction]) -> Iterator[Finding]:
             line=lines[first.iteration],
             check="tflops",
             severity="advice" if reason else "error",
-            message=f"iteration {first.iteration}{more} prints {first.printed:g} TFLOPs, but its time gives "
-            f"{first.counted:.2f}: {reason or UNEXPLAINED_TFLOPS}",
+            message=f"iteration {first.iteration}{more} prints {first.printed:,g} TFLOPs, but its time gives "
+            f"{first.counted:,.2f}: {reason or UNEXPLAINED_TFLOPS}",
             suggestion=f"tflops={first.counted:.2f}; use this figure to compare with other runs",
         )
 

@@ -353,7 +353,7 @@ def _notes(
     peak = gpu.peak_flops.get(subject.workload.precision, 0.0)
     fastest = max((row.flops or 0.0 for row in taken), default=0.0)
     if not subject.by_log and 0 < peak < fastest:
-        notes.append(f"{fastest / 1e12:.0f} TFLOPs exceed the peak of a {gpu.name}: the log is from a different job.")
+        notes.append(f"{fastest / 1e12:,.0f} TFLOPs exceed the peak of a {gpu.name}: the log is from a different job.")
     if run.arguments.get("recompute_method") == "block" and subject.topology.recompute == "full":
         notes.append("only some layers are recomputed (block), but TFLOPs count all of them.")
     own = described(run.arguments, subject.cluster.gpus_per_node).topology

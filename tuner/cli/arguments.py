@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import completion
+from tuner.cli.options import FilePath, FolderPath
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +34,9 @@ def takes_a_table(command: Command) -> Command:
         return command(table=read(file, defaults, period_column=given.get("era")), **given)
 
     wrapped: Command = stored_at(takes_defaults(with_table))
-    return click.argument("file", metavar="TABLE|STUDY", shell_complete=completion.studies_or_files)(wrapped)
+    return click.argument("file", type=FilePath(), metavar="TABLE|STUDY", shell_complete=completion.studies_or_files)(
+        wrapped
+    )
 
 
 def _study_table(name: str, runs: Path, storage: str | None) -> Table:
@@ -107,7 +110,9 @@ def stored_at(command: Command) -> Command:
     storage = click.option(
         "--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]"
     )
-    runs = click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
+    runs = click.option(
+        "--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]"
+    )
     return runs(storage(command))
 
 

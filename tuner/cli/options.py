@@ -24,8 +24,15 @@ class FilePath(click.ParamType[str]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the path, or fail with a usage error."""
         if not str(value).strip():
-            self.fail("an empty path names no file; give a file or leave out the option.", param=param, ctx=ctx)
+            instead = "" if param is not None and param.required else " or leave out the option"
+            self.fail(f"an empty path names no {self.name}; give a {self.name}{instead}.", param=param, ctx=ctx)
         return str(value)
+
+
+class FolderPath(FilePath):
+    """The path of a folder, which is not empty."""
+
+    name = "folder"
 
 
 takes_step_pattern: Final = click.option(

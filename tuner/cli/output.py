@@ -40,6 +40,20 @@ def print_csv(header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     writer.writerows(map(csv_cell, row) for row in rows)
 
 
+def line_width() -> int | None:
+    """Return the characters of a line: those of the terminal, or elsewhere those in COLUMNS; None: any number."""
+    if sys.stdout.isatty():
+        return shutil.get_terminal_size().columns
+    stated = os.environ.get("COLUMNS", "")
+    return int(stated) if re.fullmatch("0*[1-9][0-9]{0,5}", stated) else None
+
+
+def table_fits(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
+    """Return whether the terminal is wide enough for a table."""
+    available, widths = line_width(), _widths([headers, *rows])
+    return available is None or _total_width(widths, range(len(headers))) <= available
+
+
 def print_table(
     headers: Sequence[str], rows: Iterable[Sequence[object]], *, left: Iterable[str] = (), spare: Sequence[str] = ()
 ) -> None:
@@ -49,8 +63,8 @@ def print_table(
     table fits; then the widest texts are wrapped.
     """
     lines = [list(headers), *([str(cell) for cell in row] for row in rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    available = _columns()
+    widths = _widths(lines)
+    available = line_width()
     kept = list(range(len(headers)))
     for header in spare:
         if available is None or _total_width(widths, kept) <= available:
@@ -77,12 +91,9 @@ def print_table(
         print(f"(hidden at {available} columns: {', '.join(dropped)})")
 
 
-def _columns() -> int | None:
-    """Return the characters of a line: those of the terminal, or elsewhere those in COLUMNS; None: any number."""
-    if sys.stdout.isatty():
-        return shutil.get_terminal_size().columns
-    stated = os.environ.get("COLUMNS", "")
-    return int(stated) if re.fullmatch("0*[1-9][0-9]{0,5}", stated) else None
+def _widths(lines: Sequence[Sequence[str]]) -> list[int]:
+    """Return the characters of the widest cell of each column."""
+    return [max(map(len, column)) for column in zip(*lines, strict=True)]
 
 
 def _total_width(widths: Sequence[int], kept: Sequence[int]) -> int:

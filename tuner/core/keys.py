@@ -13,7 +13,7 @@ from tuner.core.errors import BadKey
 from tuner.core.model import Shape
 from tuner.core.offload import OFFLOAD_KEYS
 from tuner.core.recompute import MODULES, RECOMPUTE_KEYS, selecting
-from tuner.core.text import listed
+from tuner.core.text import listed, shown
 
 LOOKS_LIKE: Final = "expected a key like tp8-pp12-dp4-mbs2-z1-rsel; docs/explain.md#keys lists all parts"
 
@@ -40,6 +40,9 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
     **{dispatcher: ("dispatcher", dispatcher) for dispatcher in DISPATCHERS},
     "overlap": ("moe_overlap", True),
 }
+MAX_DIGITS: Final = 9
+"""Digits of the largest number in a key."""
+
 _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 
 
@@ -87,9 +90,15 @@ def _part(part: str, key: str) -> tuple[str, object]:
         return _WORDS[part]
     if part.startswith("r") and (modules := part[1:].split("+")) and set(modules) <= set(MODULES):
         return "recompute", selecting(modules)
-    if shape := re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", part):
-        return "shape", Shape(hidden=int(shape[1]), layers=int(shape[2]))
-    numbered = re.fullmatch(r"([a-z]+)([0-9]{1,9})", part)
+    if shape := re.fullmatch(r"([0-9]+)x([0-9]+)", part):
+        return "shape", Shape(hidden=_number(shape[1], part, key), layers=_number(shape[2], part, key))
+    numbered = re.fullmatch(r"([a-z]+)([0-9]+)", part)
     if numbered and numbered[1] in NUMBERED:
-        return NUMBERED[numbered[1]], int(numbered[2])
+        return NUMBERED[numbered[1]], _number(numbered[2], part, key)
     raise BadKey(f"invalid topology key {key!r}: unknown part {part!r}; {LOOKS_LIKE}.")
+
+
+def _number(digits: str, part: str, key: str) -> int:
+    if len(digits) > MAX_DIGITS:
+        raise BadKey(f"invalid topology key {key!r}: the number in {shown(part)} is too large; {LOOKS_LIKE}.")
+    return int(digits)

@@ -211,10 +211,10 @@ def prepare_export(
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> Export:
     """Return the production files of the best topology, or of the measured topology `key`, without writing them."""
-    ranked = study.ranked(key) if key else study.best
+    ranked = study.best if key is None else study.ranked(key)
     if ranked is None:
         raise NothingUsable(f"study {study.name} has no measured topology to export.")
-    chosen = format_of(format or default_format(study, ranked))
+    chosen = format_of(default_format(study, ranked) if format is None else format)
     options = export_options(
         study, chosen, command=command, site_profile=site_profile, fork=fork, zero_plus_plus=zero_plus_plus
     )

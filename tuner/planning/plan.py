@@ -60,7 +60,7 @@ class Plan(Tabular):
                 four_digits(row.seconds),
                 interval(row.low, row.high),
                 f"{row.days * per_day:,.1f}",
-                f"{row.flops / 1e12:.1f}",
+                f"{row.flops / 1e12:,.1f}",
                 f"{row.mfu:.1%}",
                 f"{row.memory / GIB:.1f}",
                 f"{row.out_of_memory:.0%}",

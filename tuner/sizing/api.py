@@ -94,7 +94,8 @@ def max_batch(
     >>> result.source, result.safe <= result.found.largest
     ('estimate', True)
     """
-    launcher = launcher or ("replay" if table is not None else "local" if command is not None else "estimate")
+    if launcher is None:
+        launcher = "replay" if table is not None else "local" if command is not None else "estimate"
     if strategy not in STRATEGIES:
         raise UnknownName("strategy", strategy, STRATEGIES)
     _check_launcher(launcher, table=table, command=command, step_pattern=step_pattern, site_profile=site_profile)

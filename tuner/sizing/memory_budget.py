@@ -191,7 +191,7 @@ def memory(
         optimizer=optimizer,
         precision=precision,
         checkpointing=checkpointing,
-        sample=bytes_of(sample) if sample else 0.0,
+        sample=bytes_of(sample) if sample is not None else 0.0,
         overhead=overhead,
         zero=zero,
         multiple=multiple,

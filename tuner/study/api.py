@@ -118,7 +118,7 @@ def study_settings(
             patience=patience,
             stop_when_unprofitable=bool(space.workload.tokens),
         ),
-        launcher=launcher or ("replay" if table is not None else "simulated"),
+        launcher=("simulated" if table is None else "replay") if launcher is None else launcher,
         table=table,
         group=group,
         study=study,

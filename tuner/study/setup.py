@@ -72,7 +72,7 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
             _warn_of_axes_not_passed(settings.command, pool)
         if settings.launcher == "slurm" and settings.limits.budget > 1:
             _refuse_shared_log(settings, pool)
-        tracker = Tracker(settings.track, settings.name) if settings.track else None
+        tracker = Tracker(settings.track, settings.name) if settings.track is not None else None
         if tracker is not None:
             opened.callback(tracker.close)
         with _locked(settings.folder):

@@ -85,4 +85,4 @@ def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = Fal
             raise InputError(f"{shown(name)} is a {there}, not {wanted}; studies in {runs}: {have}.")
         nothing = "neither a file nor a study" if or_table else "no study"
         raise InputError(f"there is {nothing} called {shown(name)}; studies in {runs}: {have}.")
-    return TrialStore.existing(storage or sqlite_url(file), name)
+    return TrialStore.existing(sqlite_url(file) if storage is None else storage, name)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import takes_defaults
-from tuner.cli.options import as_json
+from tuner.cli.options import FilePath, as_json
 
 if TYPE_CHECKING:
     from tuner.audit import Finding
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     short_help="Find impossible figures in a table, report or log.",
     epilog="Example: tuner audit corpus/bloom-a100.csv",
 )
-@click.argument("file", metavar="TABLE|LOG")
+@click.argument("file", type=FilePath(), metavar="TABLE|LOG")
 @takes_defaults
 @click.option("--fix", is_flag=True, help="Write the repaired table, with a note in every changed row; requires -o.")
-@click.option("-o", "--output", metavar="FILE", help="CSV file that --fix writes.")
+@click.option("-o", "--output", type=FilePath(), metavar="FILE", help="CSV file that --fix writes.")
 @click.option("--strict", is_flag=True, help="Exit with code 1 if there are errors, for CI.")
 @as_json
 def audit(file: str, defaults: tuple[str, ...], fix: bool, output: str | None, strict: bool, as_json: bool) -> None:

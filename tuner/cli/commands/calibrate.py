@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import takes_a_table
-from tuner.cli.options import as_json
+from tuner.cli.options import FilePath, as_json
 
 if TYPE_CHECKING:
     from tuner.costmodel.evaluation import CalibrationReport
@@ -23,7 +23,9 @@ _FAR = 10.0
     epilog="Example: tuner calibrate corpus/enoki-h100.csv -o runs/site.toml",
 )
 @takes_a_table
-@click.option("-o", "--output", metavar="FILE", required=True, help="Calibration file to write (TOML).")
+@click.option(
+    "-o", "--output", type=FilePath(), metavar="FILE", required=True, help="Calibration file to write (TOML)."
+)
 @click.option(
     "--era", metavar="COLUMN", help="Column that labels speed periods. [default: periods found by 'tuner audit']"
 )

@@ -30,10 +30,14 @@ def catalog(kind: str, as_json: bool) -> None:
     headers = list(rows[0])
     print_table(
         headers,
-        [[row[header] for header in headers] for row in rows],
+        [[_shown(row[header]) for header in headers] for row in rows],
         left=("name", "gpu", "attention"),
         spare=headers[:1:-1],
     )
+
+
+def _shown(value: object) -> str:
+    return f"{value:,}" if isinstance(value, int | float) else str(value)
 
 
 def _print_frameworks(*, as_json: bool) -> None:

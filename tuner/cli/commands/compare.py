@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
-from tuner.cli.options import FilePath, as_json, calibration_option, takes_description_of_layers
+from tuner.cli.options import FilePath, FolderPath, as_json, calibration_option, takes_description_of_layers
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
@@ -42,9 +42,18 @@ if TYPE_CHECKING:
 )
 @margin_option
 @stack_option
-@click.option("--plot", metavar="FILE", help="Plot memory and throughput against batch size, one panel per model.")
 @click.option(
-    "--export", "folder", metavar="DIR", help="Write the FSDP and ZeRO-3 configs of each model's best option."
+    "--plot",
+    type=FilePath(),
+    metavar="FILE",
+    help="Plot memory and throughput against batch size, one panel per model.",
+)
+@click.option(
+    "--export",
+    "folder",
+    type=FolderPath(),
+    metavar="DIR",
+    help="Write the FSDP and ZeRO-3 configs of each model's best option.",
 )
 @as_json
 def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -> None:

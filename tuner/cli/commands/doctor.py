@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import as_json, takes_description, takes_log, takes_step_pattern, takes_trainer
+from tuner.cli.options import (
+    FilePath,
+    FolderPath,
+    as_json,
+    takes_description,
+    takes_log,
+    takes_step_pattern,
+    takes_trainer,
+)
 from tuner.cli.progress import progress
 
 if TYPE_CHECKING:
@@ -19,9 +27,13 @@ if TYPE_CHECKING:
 @click.command(short_help="Check what this machine can launch.", epilog="Example: tuner doctor")
 @click.option("--measure", is_flag=True, help="Also time a GEMM, a memory copy and a collective.")
 @click.option(
-    "-o", "--output", metavar="FILE", help="Calibration file that --measure writes. [default: runs/site.toml]"
+    "-o",
+    "--output",
+    type=FilePath(),
+    metavar="FILE",
+    help="Calibration file that --measure writes. [default: runs/site.toml]",
 )
-@click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
+@click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
 @click.option("--storage", metavar="URL", help="Optuna storage to check. [default: a temporary SQLite file]")
 @click.option("--command", metavar="TEMPLATE", help="Run one job of two iterations of your own trainer.")
 @takes_step_pattern

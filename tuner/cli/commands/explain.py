@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tuner.space.space import Space
 
 _BAR_WIDTH: Final = 40
+_MIN_BAR_WIDTH: Final = 10
 
 
 @click.command(
@@ -47,7 +48,7 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
     topology = parse_key(key, **space.key_context)
     explanation = explain(space, topology)
     own = cost(space, topology, model)
-    other = cost(space, parse_key(against, **space.key_context), model) if against else None
+    other = cost(space, parse_key(against, **space.key_context), model) if against is not None else None
     fitting = [] if own.fits else fitting_neighbours(space, topology, model)
     if as_json:
         _print_json(space, model, explanation, own, other, fitting)
@@ -139,7 +140,7 @@ def _print_verdict(
     estimate = "estimate" if explanation.legal else "estimate if it were legal"
     print(
         f"{estimate}: {cost.seconds:.4g} s per iteration (80% interval {interval(cost.low, cost.high)}), "
-        f"{cost.flops / 1e12:.1f} TFLOPs per GPU, {span(cost.days)}"
+        f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}"
     )
     print(
         f"memory: {cost.memory / GIB:.1f} of {cost.limit / GIB:.1f} GiB usable, on stage {cost.stage}: "
@@ -200,7 +201,7 @@ def _rule_line(verdict: RuleVerdict) -> str:
 
 def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     """Print which of two topologies is faster, and the terms that make the difference."""
-    from tuner.cli.output import print_table
+    from tuner.cli.output import print_table, table_fits
     from tuner.core.text import decimals_of_terms
     from tuner.planning.cost import difference
 
@@ -216,11 +217,14 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
         ("total", faster.seconds, slower.seconds)
     ]
     decimals = decimals_of_terms(slower.seconds)
-    cells = [
-        (name, f"{first:,.{decimals}f} s", f"{second:,.{decimals}f} s", f"{first - second:+,.{decimals}f} s")
+    cells = [  # adding 0.0 turns -0.0 into 0.0
+        (name, f"{first:,.{decimals}f} s", f"{second:,.{decimals}f} s", f"{round(first - second, decimals) + 0.0:+,.{decimals}f} s")
         for name, first, second in rows
     ]
-    print_table(("Term", faster.topology.key, slower.topology.key, "Difference"), cells, left=("Term",))
+    headers = ("Term", faster.topology.key, slower.topology.key, "Difference")
+    if not table_fits(headers, cells):
+        headers = ("Term", "Faster", "Slower", "Difference")
+    print_table(headers, cells, left=("Term",))
 
 
 def _cost_document(cost: TopologyCost) -> dict[str, Any]:
@@ -247,15 +251,22 @@ _ROUNDING: Final = 1e-12
 
 
 def _print_waterfall(terms: Mapping[str, float], *, unit: str, scale: float) -> None:
-    """Print each term with its share of the total and a bar that starts where the previous one ends."""
+    """Print each term with its share of the total and a bar that starts where the previous one ends.
+
+    Bars are shorter in a narrow terminal.
+    """
+    from tuner.cli.output import line_width
     from tuner.core.text import decimals_of_terms
 
     total = sum(terms.values())
     decimals = decimals_of_terms(total / scale)
-    start = 0.0
+    start, width, available = 0.0, _BAR_WIDTH, line_width()
     for name, value in terms.items():
         if value > _ROUNDING * total:
             share = value / total
-            bar = " " * round(_BAR_WIDTH * start / total) + "#" * max(1, round(_BAR_WIDTH * share))
-            print(f"  {name:<18} {value / scale:>9,.{decimals}f} {unit} {100 * share:>5.1f}%  {bar}")
+            text = f"  {name:<18} {value / scale:>9,.{decimals}f} {unit} {100 * share:>5.1f}%  "
+            if available is not None:
+                width = max(_MIN_BAR_WIDTH, min(_BAR_WIDTH, available - len(text) - 1))
+            bar = " " * round(width * start / total) + "#" * max(1, round(width * share))
+            print(text + bar)
             start += value

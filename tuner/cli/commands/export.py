@@ -9,7 +9,7 @@ import click
 
 from tuner.cli import completion
 from tuner.cli.arguments import takes_a_study
-from tuner.cli.options import FilePath, as_json
+from tuner.cli.options import FilePath, FolderPath, as_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,7 +25,13 @@ if TYPE_CHECKING:
 )
 @takes_a_study
 @click.argument("key", required=False)
-@click.option("-o", "--output", metavar="DIR", help="Folder to write to. [default: production/ in the study's folder]")
+@click.option(
+    "-o",
+    "--output",
+    type=FolderPath(),
+    metavar="DIR",
+    help="Folder to write to. [default: production/ in the study's folder]",
+)
 @click.option(
     "--format",
     metavar="NAME",

@@ -78,14 +78,14 @@ def _print_text(space: Space, found: FlopCount) -> None:
     if not (found.hardware_rate and found.hfu and found.mfu and found.days and found.gpu_hours):
         print("  pass --seconds for TFLOPs, MFU, HFU and days of training")
         return
-    peak, tflops = f"{found.peak / 1e12:g}", found.hardware_rate / 1e12
-    print(f"  {tflops:.2f} TFLOPs per GPU with recompute: HFU {100 * found.hfu:.1f}% of {peak} TFLOPs")
+    peak, tflops = f"{found.peak / 1e12:,g}", found.hardware_rate / 1e12
+    print(f"  {tflops:,.2f} TFLOPs per GPU with recompute: HFU {100 * found.hfu:.1f}% of {peak} TFLOPs")
     above = f"; above 100%: check --seconds {found.seconds:g}, the model and the key" * (found.hfu > 1)
     print(f"  MFU {100 * found.mfu:.1f}% (without recompute){above}")
     if found.megatron_core_rate and space.workload.framework == "megatron-core":
-        print(f"  {found.megatron_core_rate / 1e12:.2f} TFLOPs as Megatron-Core prints them")
+        print(f"  {found.megatron_core_rate / 1e12:,.2f} TFLOPs as Megatron-Core prints them")
     if found.older_rate:
-        print(f"  {found.older_rate / 1e12:.2f} TFLOPs by the formula of Megatron-DeepSpeed before February 2022")
+        print(f"  {found.older_rate / 1e12:,.2f} TFLOPs by the formula of Megatron-DeepSpeed before February 2022")
     cost = f", cost {found.cost:,.0f}" if found.cost else ""
     tokens = format_count(found.tokens)
     print(f"  {tokens} tokens take {span(found.days)}, {found.gpu_hours:,.0f} GPU-hours{cost}")

@@ -10,6 +10,7 @@ import click
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
 from tuner.cli.options import (
     FilePath,
+    FolderPath,
     Positive,
     as_json,
     calibration_option,
@@ -64,8 +65,10 @@ if TYPE_CHECKING:
 @click.option("--iterations", default="2", metavar="N[-M]", help="Iteration or range that a job measures. [default: 2]")
 @takes_site_profile
 @click.option("--timeout", default="10m", metavar="TIME", help="Time limit per job: 90s, 10m. [default: 10m]")
-@click.option("--runs", default="runs", metavar="DIR", help="Folder for job files. [default: runs]")
-@click.option("--plot", metavar="FILE", help="Plot memory against batch size, with fit and limit (PNG or SVG).")
+@click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder for job files. [default: runs]")
+@click.option(
+    "--plot", type=FilePath(), metavar="FILE", help="Plot memory against batch size, with fit and limit (PNG or SVG)."
+)
 @as_json
 def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any) -> None:
     """Find the largest micro-batch size that fits in memory, in few runs, and the throughput of each batch tried.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tuner.cli.options import as_json, takes_description_of_log, takes_step_pattern
+from tuner.cli.options import FilePath, as_json, takes_description_of_log, takes_step_pattern
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _MAX_ROWS: Final = 12
     short_help="Read a training log: time, TFLOPs, memory, cause of failure.",
     epilog="Example: tuner measure docs/example.log tp8-pp12-dp4-mbs1-z1",
 )
-@click.argument("log")
+@click.argument("log", type=FilePath())
 @click.argument("key", required=False)
 @click.option(
     "--iterations",
@@ -232,14 +232,14 @@ def _print_text(log: str, made: LogMeasurement) -> None:
         which = f"the median of iterations {listed(chosen)}" if len(chosen) > 1 else f"iteration {chosen[0]}"
         rate = made.flops / 1e12 if made.flops else measurement.tflops
         by = "" if made.flops or not rate else " (as logged)"
-        parts = [f"{measurement.seconds:.6g} s", f"{rate:.2f} TFLOPs per GPU{by}" if rate else ""]
+        parts = [f"{measurement.seconds:.6g} s", f"{rate:,.2f} TFLOPs per GPU{by}" if rate else ""]
         parts += [f"{measurement.peak_memory / GIB:.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
         print(f"\nmeasured, {which}: {', '.join(filter(None, parts))}")
     if difference:
         reason = difference.reason or UNEXPLAINED_TFLOPS
         print(
-            f"iteration {difference.iteration}: the log prints {difference.printed:g} TFLOPs, but its time gives "
-            f"{difference.counted:.2f}: {reason}"
+            f"iteration {difference.iteration}: the log prints {difference.printed:,g} TFLOPs, but its time gives "
+            f"{difference.counted:,.2f}: {reason}"
         )
     if made.failure:
         failure = made.failure
@@ -267,8 +267,8 @@ def _print_iterations(made: LogMeasurement, chosen: set[int]) -> None:
             (
                 row.iteration.number,
                 f"{row.seconds:.6g}",
-                "" if row.iteration.tflops is None else f"{row.iteration.tflops:.2f}",
-                f"{row.flops / 1e12:.2f}" if row.flops else "",
+                "" if row.iteration.tflops is None else f"{row.iteration.tflops:,.2f}",
+                f"{row.flops / 1e12:,.2f}" if row.flops else "",
                 row.global_batch or "",
                 "" if row.iteration.loss is None else f"{row.iteration.loss:.4f}",
                 "*" if row.iteration.number in chosen else "",

@@ -10,6 +10,7 @@ import click
 from tuner.cli.arguments import takes_defaults
 from tuner.cli.options import (
     FilePath,
+    FolderPath,
     Positive,
     as_json,
     takes_description,
@@ -73,7 +74,7 @@ from tuner.cli.options import (
     help="Calibration file written by 'tuner calibrate'. [default: none]",
 )
 @click.option("--study", metavar="NAME", help="Name of the study. [default: from launcher, model and cluster]")
-@click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
+@click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
 @click.option("--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]")
 @click.option("--jobs", type=int, default=1, metavar="N", help="Maximum number of concurrent jobs. [default: 1]")
 @click.option(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.options import as_json
+from tuner.cli.options import FolderPath, as_json
 
 
 @click.command(short_help="Rebuild a study's lost database from its jobs.", epilog="Example: tuner recover bloom-48")
 @click.argument("name", metavar="STUDY")
-@click.option("--runs", default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
+@click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
 @as_json
 def recover(name: str, runs: str, as_json: bool) -> None:
     """Rebuild a study's lost or empty study.db from the files in its folder.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.cli.arguments import study_command, takes_a_study
-from tuner.cli.options import as_json
+from tuner.cli.options import FolderPath, as_json
 from tuner.cli.progress import progress
 from tuner.core.quantity import GIB
 
@@ -20,7 +20,13 @@ if TYPE_CHECKING:
     short_help="Write a study's report: tables, plots and one HTML page.", epilog="Example: tuner report bloom-48"
 )
 @takes_a_study
-@click.option("-o", "--output", metavar="DIR", help="Folder to write to. [default: report/ in the study's folder]")
+@click.option(
+    "-o",
+    "--output",
+    type=FolderPath(),
+    metavar="DIR",
+    help="Folder to write to. [default: report/ in the study's folder]",
+)
 @as_json
 def report(study: StudyResult, output: str | None, as_json: bool) -> None:
     """Write the report of a study, by default of the one that changed last. Nothing is launched.
