@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -223,14 +224,17 @@ def test_events_other_than_starts_are_printed_as_lines(
     assert capsys.readouterr().err.splitlines() == ["first", f"{label}   7 t7: words"]
 
 
+@pytest.mark.parametrize("simulated", [True, False])
 def test_a_live_view_shows_the_best_the_cost_and_the_last_events(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    simulated: bool, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(live, "opening", lambda _: ["first"])
-    state = SimpleNamespace(ranking=[], node_hours=2.0, trials=[], launched=1)
+    state = SimpleNamespace(ranking=[], node_hours=2.0, trials=[])
+    earlier = [trial(0), Trial(number=1, proposal=trial(1).proposal)]
     loop: Any = SimpleNamespace(
-        launcher=SimpleNamespace(simulated=True),
+        launcher=SimpleNamespace(simulated=simulated),
         state=state,
+        store=SimpleNamespace(trials=lambda: earlier),
         settings=SimpleNamespace(limits=SimpleNamespace(budget=10)),
     )
     view = LiveView()
@@ -247,12 +251,14 @@ def test_a_live_view_shows_the_best_the_cost_and_the_last_events(
             shown.print(view._picture())
         (task,) = view._bar.tasks
         assert (task.completed, task.total) == (2, 10)
-    assert "SIMULATED best  nothing measured yet" in first.get()
-    assert [line.split()[0] for line in first.get().splitlines()[:4]] == ["SIMULATED", "cost", "last", "next"]
+    assert view._done_before == 1
+    best = "SIMULATED best  " if simulated else "best         "
+    assert f"{best}nothing measured yet" in first.get()
+    assert [line.split()[0] for line in first.get().splitlines()[:4]] == [best.split()[0], "cost", "last", "next"]
     assert "8 t8: waiting: queue" in first.get()
     assert "t7: why" in first.get()
     assert "t3" in second.get()
-    assert "10.0 days (9.0 to 12.0) (extrapolated)" in second.get()
+    assert re.search(r"finishes in +10\.0 days \(9\.0 to 12\.0\) \(extrapolated\)", second.get())
     assert "2.0 node-hours" in second.get()
     err = capsys.readouterr().err
     assert err.startswith("early\nfirst\n")

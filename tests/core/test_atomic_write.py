@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -67,6 +69,20 @@ def test_files_are_written_together_or_not_at_all(tmp_path: Path) -> None:
         left = [path.relative_to(disk).as_posix() for path in disk.rglob("*") if path.is_file()]
         assert left == ["report/report.md"]
         assert (disk / "report" / "report.md").read_text() == "old"
+
+
+def test_a_file_above_the_limit_of_its_size_has_a_remedy(tmp_path: Path) -> None:
+    """A process with `ulimit -f 1` may write 1 KiB, and leaves nothing behind."""
+    code = (
+        "import resource, pathlib, tuner.core.atomic_write as writing\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))\n"
+        "print(writing.file_size_limit())\n"
+        f"writing.write_output(pathlib.Path({str(tmp_path / 'file')!r}), 'x' * 2000)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ended.stdout == "1024\n"
+    assert ended.stderr.endswith("cannot be written: File too large; raise the limit of file sizes (ulimit -f).\n")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_cannot_be_written_to_is_bad_input(tmp_path: Path) -> None:

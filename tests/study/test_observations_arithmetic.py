@@ -156,7 +156,11 @@ def test_a_full_disk_has_a_remedy(cause: str, remedy: str) -> None:
             24 * 1024,
             "24 KiB free; make room there and run the same command again.",
         ),
-        ("sqlite:///x.db", 2**30, "disk I/O error."),
+        (
+            "sqlite:///x.db",
+            2**30,
+            "disk I/O error; check the disk, its mount and your quota there and run the same command again.",
+        ),
         ("postgresql://h/d", 24 * 1024, "disk I/O error."),
     ],
 )
@@ -169,6 +173,16 @@ def test_an_error_on_a_nearly_full_disk_names_the_cause(
         raise sqlite3.OperationalError("disk I/O error")
     assert "refused: disk I/O error" in str(caught.value)
     assert str(caught.value).endswith(end)
+
+
+def test_an_error_at_the_limit_of_file_sizes_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tuner.study.store.storage.file_size_limit", lambda: 64 * 1024)
+    with pytest.raises(StudyError) as caught, understood("sqlite:///x.db"):
+        raise sqlite3.OperationalError("disk I/O error")
+    assert str(caught.value).endswith(
+        "disk I/O error, with files limited to 64 KiB; raise the limit of file sizes (ulimit -f) and run the same "
+        "command again."
+    )
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 MAX_EVIDENCE: Final = 90
 """Characters of a log line that are shown; the study stores all of it."""
+
+
+FINISHES: Final = "finishes in"
+"""Name of the line with the training time of the best topology."""
 
 
 class EventLines:
@@ -54,7 +58,7 @@ class LiveView:
         from rich.live import Live
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-        self._loop, self._began, self._done_before = loop, time.monotonic(), loop.state.launched
+        self._loop, self._began, self._done_before = loop, time.monotonic(), _done(loop.store.trials())
         self._label = "SIMULATED " if loop.launcher.simulated else ""
         for line in opening(loop):
             print(line, file=sys.stderr)
@@ -90,17 +94,17 @@ class LiveView:
         assert self._loop is not None  # noqa: S101 - nothing is drawn before `live`
         state = self._loop.state
         grid = Table.grid(padding=(0, 2))
-        grid.add_column(style="dim", no_wrap=True, min_width=len(f"{self._label}best"))
+        grid.add_column(style="dim", no_wrap=True, min_width=max(map(len, (f"{self._label}best", FINISHES))))
         grid.add_column(overflow="ellipsis", no_wrap=True, ratio=1)
         best = state.ranking[0] if state.ranking else None
         grid.add_row(f"{self._label}best", best.key if best else "nothing measured yet")
         if best:
             extrapolated = " (extrapolated)" if best.extrapolated else ""
-            grid.add_row("finishes in", between(best.days, best.low, best.high) + extrapolated)
+            grid.add_row(FINISHES, between(best.days, best.low, best.high) + extrapolated)
         grid.add_row("cost", node_time(state.node_hours))
         grid.add_row("last", self._last)
         grid.add_row("next", self._next)
-        done = sum(trial.launched and trial.result is not None for trial in state.trials)
+        done = _done(state.trials)
         self._bar.update(self._bar.task_ids[0], completed=done, left=self._time_left(done))
         return Group(grid, self._bar)
 
@@ -114,6 +118,11 @@ class LiveView:
             return ""
         left = (time.monotonic() - self._began) / fresh * max(0, self._loop.settings.limits.budget - done)
         return f"at most {timedelta(seconds=round(left))} left"
+
+
+def _done(trials: Sequence[Trial]) -> int:
+    """Return how many jobs have ended."""
+    return sum(trial.launched and trial.result is not None for trial in trials)
 
 
 def opening(loop: StudyLoop) -> list[str]:

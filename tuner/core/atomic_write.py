@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import ExitStack, suppress
@@ -15,6 +16,9 @@ from tuner.core.errors import DiskFull, InputError, TunerError
 
 RUNNABLE: Final = 0o755
 PRIVATE: Final = 0o600
+
+RAISE_LIMIT: Final = "raise the limit of file sizes (ulimit -f)"
+"""The remedy for a file that would exceed the limit of the process."""
 
 MAX_OBJECT_BYTES: Final = 64 << 20
 """Bytes of the largest JSON document that is read."""
@@ -75,10 +79,16 @@ def refuse_foreign(folder: Path, names: Iterable[str], *, mark: str) -> None:
 def unwritten(path: Path, error: OSError, *, remedy: str = "") -> TunerError:
     """Return the error of a file that cannot be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedies = [*(["make room there"] if full else []), *([remedy] if remedy else [])]
+    remedies = ["make room there"] * full + [RAISE_LIMIT] * (error.errno == errno.EFBIG) + [remedy] * bool(remedy)
     reason = f"{error.filename} is no folder" if isinstance(error, FileExistsError) else error.strerror or error
     text = f"{path} cannot be written: {reason}" + (f"; {' or '.join(remedies)}." if remedies else ".")
     return DiskFull(text) if full else InputError(text)
+
+
+def file_size_limit() -> int | None:
+    """Return the bytes of the largest file that this process may write; None: no limit."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 def _stage(path: Path, content: str | bytes, mode: int | None, failed: ExitStack) -> tuple[Path | None, Path]:

@@ -218,7 +218,12 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     ]
     decimals = decimals_of_terms(slower.seconds)
     cells = [  # adding 0.0 turns -0.0 into 0.0
-        (name, f"{first:,.{decimals}f} s", f"{second:,.{decimals}f} s", f"{round(first - second, decimals) + 0.0:+,.{decimals}f} s")
+        (
+            name,
+            f"{first:,.{decimals}f} s",
+            f"{second:,.{decimals}f} s",
+            f"{round(first - second, decimals) + 0.0:+,.{decimals}f} s",
+        )
         for name, first, second in rows
     ]
     headers = ("Term", faster.topology.key, slower.topology.key, "Difference")

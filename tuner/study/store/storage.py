@@ -22,7 +22,7 @@ import sqlalchemy
 import sqlalchemy.exc
 from optuna.storages import BaseStorage, RDBStorage, get_storage
 
-from tuner.core.atomic_write import read_object
+from tuner.core.atomic_write import RAISE_LIMIT, file_size_limit, read_object
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted, shown
 from tuner.study.store.outages import Patient, wait_out_outages
@@ -275,13 +275,25 @@ def understood(url: str) -> Iterator[None]:
         raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
     except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
         cause = _cause(error, url)
-        full = re.search(r"\bfull\b|No space left", cause) is not None
-        if "disk I/O error" in cause and (free := _free_bytes(url)) is not None and free < MIN_FREE_BYTES:
-            full, cause = True, f"{cause}, with {free / 1024:.0f} KiB free"
-        remedy = "; make room there and run the same command again" if full else ""
-        raise StudyError(f"the study's storage {masked(url)} refused: {cause}{remedy}.") from None
+        detail, remedy = _remedy(cause, url)
+        again = f"; {remedy} and run the same command again" if remedy else ""
+        raise StudyError(f"the study's storage {masked(url)} refused: {cause}{detail}{again}.") from None
     except RuntimeError as error:
         raise StudyError(f"the study's storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
+
+
+def _remedy(cause: str, url: str) -> tuple[str, str]:
+    """Return what is known about the disk and what to do there; both are empty for other errors."""
+    if re.search(r"\bfull\b|No space left", cause):
+        return "", "make room there"
+    free = _free_bytes(url)
+    if "disk I/O error" not in cause or free is None:
+        return "", ""
+    if free < MIN_FREE_BYTES:
+        return f", with {free / 1024:.0f} KiB free", "make room there"
+    if (limit := file_size_limit()) is not None:
+        return f", with files limited to {limit / 1024:.0f} KiB", RAISE_LIMIT
+    return "", "check the disk, its mount and your quota there"
 
 
 def _cause(error: BaseException, url: str) -> str:
