@@ -115,7 +115,7 @@ def test_the_gain_is_relative_to_the_first_measured_topology_if_the_first_choice
     small = ended(candidate=5, fidelity=SMALL)
     assert _gain(study(own, launched=[small, trial(0)]), own) == [
         "The first topology tried, t5, was measured at a reduced size only.",
-        "It was the first measured topology.",
+        "t0 was the first measured topology.",
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 from tests.conftest import Run
 
@@ -78,3 +79,12 @@ def test_a_huge_batch_is_explained_quickly(run: Run) -> None:
     said = run("explain", "tp8-pp12-dp4-mbs3-z1", "--global-batch", "99999999")
     assert said.code == 0
     assert "global_batch may be " in said.out
+
+
+def test_tflops_of_1000_and_more_have_a_thousands_separator(run: Run) -> None:
+    options = ("--model", "llama-3-8b", "--gpu", "B300-270GB", "--nodes", "2", "--precision", "fp4")
+    row = run("plan", *options, "--top", "1", "--set", "tp=1", "--set", "pp=1").out.splitlines()[-3]
+    assert re.search(r" [2-9],[0-9]{3}\.[0-9] ", row)
+    explained = run("explain", row.split()[0], *options).out
+    assert re.search(r"[2-9],[0-9]{3}\.[0-9] TFLOPs per GPU", explained)
+    assert " 2,250.0 " in run("catalog", "gpus").out

@@ -87,3 +87,6 @@ def test_studies_are_listed_with_one_line_each(run: Run, tmp_path: Path, monkeyp
     assert line.split() == " ".join(cells).split()
     empty = run("list", "--runs", str(tmp_path)).out
     assert empty == f"No studies in {tmp_path}. Start one with 'tuner optimize'.\n"
+    (tmp_path / "damaged").mkdir()
+    (tmp_path / "damaged" / "study.db").write_text("")
+    assert run("list", "--runs", str(tmp_path)).out == f"No study in {tmp_path} can be read.\n"

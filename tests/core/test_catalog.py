@@ -167,7 +167,11 @@ def test_the_environment_adds_files_to_the_catalog(
     [
         ("m.toml", "layers = 12\nhidden = 768\nheads = 12\nseq = 1024\n", "lacks its field vocab."),
         ("m.toml", MODEL_TOML + "hiden = 3\n", "did you mean hidden"),
-        ("m.toml", MODEL_TOML.replace("768", '"768"'), "model field hidden must be a whole number, not '768'."),
+        (
+            "m.toml",
+            MODEL_TOML.replace("768", '"768"'),
+            "m.toml: model 'mine': model field hidden must be a whole",
+        ),
         ("m.toml", "layers = = 3", "is not valid TOML"),
         ("m.toml", "", "lacks its field layers."),
         ("m.toml", "[model.a]\nlayers=1\n[model.b]\nlayers=2\n", "must have exactly one table [model.NAME]"),
@@ -179,7 +183,7 @@ def test_the_environment_adds_files_to_the_catalog(
         (
             "m.json",
             '{"model_type": "llama", "hidden_size": 8, "num_attention_heads": 2}',
-            "m lacks num_hidden_layers.",
+            "m.json lacks num_hidden_layers.",
         ),
         (
             "m.json",

@@ -1,9 +1,13 @@
-"""NVLink domains of described clusters, and how large a TOML file may be."""
+"""NVLink domains of described clusters, refused values of a TOML file, and how large it may be."""
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
+from tests.core.test_catalog import CLUSTER_TOML
 from tuner.core import catalog
 from tuner.core.errors import InputError
 
@@ -32,3 +36,21 @@ def test_a_toml_text_has_ten_thousand_tables_and_keys_of_some_parts(monkeypatch:
     for wrong in (f"{text}[more]\n", f"{deepest}.a = 1"):
         with pytest.raises(InputError, match="x is not valid TOML: it has more than 3 tables, or keys of"):
             catalog.toml_of(wrong, "x")
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "complaint"),
+    [
+        ("nodes", "-4", "lab.toml: cluster 'lab': cluster field nodes must be between 1 and 16,384, not -4."),
+        ("sms", "1.5", "lab.toml: gpu 'TestCard-24GB': gpu field sms must be a whole number, not 1.5."),
+        ("memory_gib", "-1", "lab.toml: gpu 'TestCard-24GB': memory_gib must be a positive number, not -1."),
+    ],
+)
+def test_a_value_that_is_refused_is_named_with_its_file(
+    field: str, value: str, complaint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lab.toml").write_text(re.sub(rf"(?m)^{field} = .*", f"{field} = {value}", CLUSTER_TOML))
+    with pytest.raises(InputError) as caught:
+        catalog.cluster("lab.toml")
+    assert str(caught.value) == complaint

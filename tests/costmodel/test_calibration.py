@@ -295,7 +295,11 @@ def test_the_places_of_measurement_are_pairs_of_words(wrong: str) -> None:
             "was made by another version of tuner; recreate it with tuner calibrate.",
         ),
         ('"tuner/site/1"', '"tuner/site/2"', "was made by another version of tuner; recreate it with tuner calibrate."),
-        ('"tuner/site/1"', '"tuner/x/1"', "is not a calibration file: its schema must be 'tuner/site/1'."),
+        (
+            '"tuner/site/1"',
+            '"tuner/x/1"',
+            "is not a calibration file: its schema must be 'tuner/site/1'; 'tuner calibrate' writes one.",
+        ),
         ("rows = 2", "rows = 3", "is damaged (ValueError: it has 2 rows and should have 3); recreate it with"),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import tuner
-from tuner.core.errors import OtherStudy, TunerWarning
+from tuner.core.errors import InputError, OtherStudy, TunerWarning
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.study.api import study_settings
 from tuner.study.setup import open_loop
@@ -126,3 +126,31 @@ def test_stop_needs_no_file_of_the_command(
     (tmp_path / "sub").mkdir()
     monkeypatch.chdir(tmp_path / "sub")
     assert tuner.stop_study("s", runs="../runs") == []
+
+
+@pytest.mark.parametrize(
+    ("trainer", "command", "content", "sentence"),
+    [
+        (
+            "megatron-lm",
+            "@{file}",
+            " " * (1 << 20) + "x",
+            r"the arguments file '.*' in --command is larger than 1,048,576",
+        ),
+        ("hf", "--deepspeed {file}", " " * (1 << 20) + "{}", r"the DeepSpeed config '.*' in --command is larger than"),
+        ("hf", "--deepspeed {file}", "[" * 200_000, r"the DeepSpeed config '.*' in --command is not JSON: maximum"),
+        (
+            "hf",
+            "--deepspeed {file}",
+            "\udcff",
+            r"the DeepSpeed config '.*' in --command cannot be read: it is not UTF-8",
+        ),
+    ],
+)
+def test_files_of_a_command_that_cannot_be_read_are_named(
+    trainer: str, command: str, content: str, sentence: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.write_text(content, errors="surrogateescape")
+    with pytest.raises(InputError, match=sentence):
+        TrainerCommand.parse(trainer, f"python x.py {command.format(file=file)}").completed({"model": "tiny"})

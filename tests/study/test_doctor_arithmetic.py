@@ -70,7 +70,7 @@ def test_the_storage_check_reads_back_a_study() -> None:
         (
             JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=1.23456, note="n"), elapsed=7.6),
             "ok",
-            "k: 1.235 s per iteration (n); the job took 8 s",
+            "k: 1.235 s per iteration (n); the job took 7.6 s",
             "",
         ),
         (

@@ -143,7 +143,7 @@ def _gain(study: StudyResult, own: RankedTrial) -> list[str]:
     if other is None:
         return lines
     if other is own:
-        return [*lines, f"It was {name}."]
+        return [*lines, f"{own.key if lines else 'It'} was {name}."]
     gain = 1 - own.days / other.days
     return [*lines, f"It finishes {abs(gain):.1%} {'sooner' if gain >= 0 else 'later'} than {name}, {other.key}."]
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import huggingface
-from tuner.core.catalog_entries import Table, model_entry, need, only_known, texts
+from tuner.core.catalog_entries import Table, model_entry, naming, need, only_known, texts
 from tuner.core.domain import Cluster, Fabric, Gpu, Link
 from tuner.core.errors import InputError, UnknownName, reason_of
 from tuner.core.model import Model
@@ -122,7 +122,7 @@ def model(name: str) -> Model:
         return model_entry(entry_name, table, origin=name)
     config = _json(path)
     if huggingface.looks_like(config):
-        return huggingface.model_from(config, name=huggingface.name_of(path))
+        return huggingface.model_from(config, name=huggingface.name_of(path), where=str(path))
     return model_entry(path.stem, config, origin=name)
 
 
@@ -199,19 +199,22 @@ def _gpu(name: str, table: Table, *, origin: str) -> Gpu:
     def figure(key: str) -> float:
         return _positive(need(table, key, where), f"{where}: {key}")
 
-    return Gpu(
-        name=name,
-        memory=figure("memory_gib") * GIB,
-        memory_bandwidth=figure("memory_gb_s") * 1e9,
-        sms=need(table, "sms", where),
-        peak_flops={precision: _positive(peak, f"{where}: {precision}") * 1e12 for precision, peak in peaks.items()},
-        intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
-        inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
-        attention=table.get("attention", "flash2"),
-        nvlink_domain=table.get("nvlink_domain"),
-        gpus_per_node=table.get("gpus_per_node"),
-        **({"achievable": figure("achievable")} if "achievable" in table else {}),
-    )
+    with naming(where):
+        return Gpu(
+            name=name,
+            memory=figure("memory_gib") * GIB,
+            memory_bandwidth=figure("memory_gb_s") * 1e9,
+            sms=need(table, "sms", where),
+            peak_flops={
+                precision: _positive(peak, f"{where}: {precision}") * 1e12 for precision, peak in peaks.items()
+            },
+            intra_node_bandwidth=figure("intra_node_gb_s") * 1e9,
+            inter_node_bandwidth=figure("inter_node_gbit_s") * 1e9 / 8,
+            attention=table.get("attention", "flash2"),
+            nvlink_domain=table.get("nvlink_domain"),
+            gpus_per_node=table.get("gpus_per_node"),
+            **({"achievable": figure("achievable")} if "achievable" in table else {}),
+        )
 
 
 _RATES: Final = ("intra_node_gb_s", "node_gbit_s")
@@ -228,16 +231,17 @@ def _cluster(name: str, table: Table, *, origin: str, own_gpu: Gpu | None = None
         if type(size) is not int:
             raise InputError(f"{where}: {key} must be a whole number, not {shown(size)}.")
     card = own_gpu or gpu(str(need(table, "gpu", where)))
-    return make_cluster(
-        name=name,
-        **sizes,
-        gpu=card,
-        intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
-        inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
-        host=rates.get("host_memory_gib", 0.0) * GIB,
-        nvlink_domain=table.get("nvlink_domain", usual_domain(card, sizes["gpus_per_node"])),
-        fabric=table.get("fabric"),
-    )
+    with naming(where):
+        return make_cluster(
+            name=name,
+            **sizes,
+            gpu=card,
+            intra=rates.get("intra_node_gb_s", 0.0) * 1e9,
+            inter=rates.get("node_gbit_s", 0.0) * 1e9 / 8,
+            host=rates.get("host_memory_gib", 0.0) * GIB,
+            nvlink_domain=table.get("nvlink_domain", usual_domain(card, sizes["gpus_per_node"])),
+            fabric=table.get("fabric"),
+        )
 
 
 def _check_family(table: Table, where: str) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from typing import Any, Final, get_args
 
@@ -44,7 +45,8 @@ def model_entry(name: str, table: Table, *, origin: str) -> Model:
     if "not_understood" in given:
         texts(given["not_understood"], f"{where}: not_understood")
         given["not_understood"] = tuple(given["not_understood"])
-    return Model(**given)
+    with naming(where):
+        return Model(**given)
 
 
 _PARTS: Final[Mapping[str, type[Experts] | type[Latent]]] = {"experts": Experts, "latent": Latent}
@@ -86,6 +88,17 @@ def texts(value: Any, label: str) -> None:
     """Raise `InputError` unless the value is a list of texts."""
     if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
         raise InputError(f"{label} must be a list of strings, not {shown(value)}.")
+
+
+@contextmanager
+def naming(where: str) -> Iterator[None]:
+    """Name the entry in the error of a value that its type refuses."""
+    try:
+        yield
+    except InputError as error:
+        if str(error).startswith(where):
+            raise
+        raise InputError(f"{where}: {error}") from None
 
 
 def only_known(table: Table, known: set[str], where: str) -> None:

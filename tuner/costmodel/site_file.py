@@ -105,7 +105,9 @@ def site_of(text: str, name: str) -> Calibration:
 def _understood(table: Mapping[str, Any], name: str) -> Calibration:
     schema = table.get("schema")
     if schema != SCHEMA and not str(schema).startswith(_ANY_SCHEMA):
-        raise InputError(f"{name} is not a calibration file: its schema must be {SCHEMA!r}.")
+        raise InputError(
+            f"{name} is not a calibration file: its schema must be {SCHEMA!r}; 'tuner calibrate' writes one."
+        )
     try:
         if schema != SCHEMA or list(table["time"]["features"]) != list(SMOOTH):
             raise InputError(f"{name} was made by another version of tuner; recreate it with tuner calibrate.")

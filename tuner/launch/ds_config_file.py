@@ -16,11 +16,30 @@ from tuner.core.stack import FloatPrecision
 from tuner.core.text import shown
 from tuner.launch.ds_config import TRIAD, Config
 
+MAX_BYTES: Final = 1 << 20
+"""Bytes of the largest file of a command that is read."""
+
 _OFFLOADS: Final = ("offload_optimizer", "offload_param")
 _FORMER_OFFLOADS: Final = ("cpu_offload", "cpu_offload_params", "cpu_offload_use_pin_memory")
 """Deprecated names of DeepSpeed's offload settings."""
 _PRECISIONS: Final = ("bf16", "fp16")
 _ZERO: Final = "zero_optimization"
+
+
+def read_file_of_command(name: str, kind: str) -> str:
+    """Return the text of a file that a command names, such as its `DeepSpeed config`."""
+    try:
+        with Path(name).open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
+        text = data.decode() if len(data) <= MAX_BYTES else ""
+    except (OSError, UnicodeError) as error:
+        raise InputError(
+            f"the {kind} {shown(name)} in --command cannot be read: "
+            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
+        ) from None
+    if len(data) > MAX_BYTES:
+        raise InputError(f"the {kind} {shown(name)} in --command is larger than {MAX_BYTES:,} bytes; correct its path.")
+    return text
 
 
 def read_config(name: str) -> Config:
@@ -30,14 +49,10 @@ def read_config(name: str) -> Config:
             f"the DeepSpeed config {shown(name)} in --command is not the name of one file; write the config to a "
             "file and pass its name, and tuner derives each job's config from it."
         )
+    text = read_file_of_command(name, "DeepSpeed config")
     try:
-        config = json.loads(Path(name).read_text())
-    except (OSError, UnicodeError) as error:
-        raise InputError(
-            f"the DeepSpeed config {shown(name)} in --command cannot be read: "
-            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
-        ) from None
-    except ValueError as error:
+        config = json.loads(text)
+    except (ValueError, RecursionError) as error:
         raise InputError(f"the DeepSpeed config {shown(name)} in --command is not JSON: {error}.") from None
     if isinstance(config, dict) and "bfloat16" in config:  # DeepSpeed's former name
         config["bf16"] = config.pop("bfloat16")

@@ -101,7 +101,7 @@ def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
     if result.outcome is not Outcome.MEASURED:
         return _failed(trial.proposal.key, result, trial.job_folder(settings.folder))
     note = f" ({result.note})" if result.note else ""
-    took = f"{trial.proposal.key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.0f} s"
+    took = f"{trial.proposal.key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.1f} s"
     return CheckResult(name="job", verdict="ok", evidence=took)
 
 

@@ -20,6 +20,7 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
     and their jobs may have ended: continue the study, or stop it with 'tuner stop') or idle.
     """
     from dataclasses import asdict
+    from pathlib import Path
 
     from tuner.cli.output import print_json, print_table
     from tuner.study.manage import HEADERS, WORDS, cells_of, list_studies
@@ -30,6 +31,9 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
         changed = [study.changed.isoformat() if study.changed else None for study in studies]
         rows = [{**asdict(study), "changed": time} for study, time in zip(studies, changed, strict=True)]
         print_json("list", {"studies": rows})
+        return
+    if not studies and storage is None and any(Path(runs).glob("*/study.db")):
+        print(f"No study in {runs} can be read.")
         return
     if not studies:
         print(f"No studies in {masked(storage) if storage else runs}. Start one with 'tuner optimize'.")

@@ -143,15 +143,19 @@ _OF_THE_TOWER: Final = frozenset({"text_config", "vision_config"})
 """Keys of a config with a vision tower that do not concern the language model."""
 
 
-def model_from(config: Config, *, name: str) -> Model:
-    """Return the model that a config describes. Raise `InputError` for a missing key or an unsupported model."""
-    config = _text_model(config, name)
-    _refuse_hybrids(config, name)
-    family, exact = _family(config, name)
+def model_from(config: Config, *, name: str, where: str = "") -> Model:
+    """Return the model that a config describes. Raise `InputError` for a missing key or an unsupported model.
+
+    Messages name `where` the config is: its path, or else the name of the model.
+    """
+    where = where or name
+    config = _text_model(config, where)
+    _refuse_hybrids(config, where)
+    family, exact = _family(config, where)
     if family not in _MIXTURES:
-        _refuse_experts(config, name)
+        _refuse_experts(config, where)
     reader = FAMILIES[family]
-    keys = Keys(config, name, positions=reader.positions, ffn=reader.ffn, spellings=reader.spellings)
+    keys = Keys(config, where, positions=reader.positions, ffn=reader.ffn, spellings=reader.spellings)
     fields: dict[str, Any] = {
         "name": name,
         **keys.sizes,

@@ -24,7 +24,7 @@ from tuner.core.frameworks import ANY
 from tuner.core.model import Model
 from tuner.core.stack import Stack
 from tuner.core.text import shown
-from tuner.launch.ds_config_file import based_on, enabled_precision, read_config, stack_of_config
+from tuner.launch.ds_config_file import based_on, enabled_precision, read_config, read_file_of_command, stack_of_config
 from tuner.launch.trainers.accelerate import ACCELERATE
 from tuner.launch.trainers.hugging_face import HF
 from tuner.launch.trainers.kind import TrainerKind, has_fields, number, underscored
@@ -273,13 +273,7 @@ def _digest(content: Any) -> str:
 
 def _read_arguments(file: str) -> list[str]:
     """Return the words of an arguments file."""
-    try:
-        return shlex.split(Path(file).read_text(), comments=True)
-    except (OSError, UnicodeError) as error:
-        raise InputError(
-            f"the arguments file {shown(file)} in --command cannot be read: "
-            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
-        ) from None
+    return shlex.split(read_file_of_command(file, "arguments file"), comments=True)
 
 
 def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
