@@ -186,6 +186,7 @@ def _experts_trained(ns: Namespace) -> dict[str, Any]:
         and (
             *(ns.q_lora_rank or 0, ns.kv_lora_rank, ns.qk_head_dim, ns.qk_pos_emb_head_dim, ns.v_head_dim),
             *(ns.qk_layernorm, ns.layernorm_epsilon),
+            ns.qk_layernorm and not ns.q_lora_rank,  # normalizes the input of the queries again
         ),
         "latent_scale": ns.multi_latent_attention and growth**2,
         "predicted": ns.mtp_num_layers and (ns.mtp_num_layers, ns.mtp_loss_scaling_factor),
@@ -221,7 +222,7 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
         found["expert_parallel"] = (topology.ep, topology.etp, topology.dispatcher)
     if latent:
         sizes = (latent.query_rank, latent.kv_rank, latent.nope_size, latent.rope_size, latent.value_size)
-        found["latent"] = (*sizes, True, latent.norm_epsilon)
+        found["latent"] = (*sizes, True, latent.norm_epsilon, False)
         found["latent_scale"] = pytest.approx((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
     return found | {
         "predicted": (model.mtp_layers, model.mtp_loss) if model.mtp_layers else None,

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Any
@@ -305,6 +306,21 @@ def test_bridge_accepts_recipes_and_derives_the_same_fields_from_the_config(
 
 READ_AS_512 = ("deepseek-v2-lite", "moonlight-16b-a3b")
 """Bridge 0.3.1 keeps its default rank of 512 and its yarn if these configs have null."""
+
+
+def test_queries_without_a_latent_vector_are_trained_by_the_named_release_alone() -> None:
+    """From 0.19 on, megatron-core gives them a second norm, without a field that prevents it."""
+    recipes = {
+        name: exported(hugging_face_run(name), "megatron-bridge")["recipe.py"]
+        for name in ("deepseek-v2-lite", "deepseek-v3")
+    }
+    check = recipes["deepseek-v2-lite"].partition('this topology."""\n')[2].partition("    config.model")[0]
+    assert 'find_spec("megatron.core.transformer.mla_qk_norm_config")' in check
+    run = compile(textwrap.dedent(check), "recipe.py", "exec")
+    exec(run, {"find_spec": lambda _: None})  # noqa: S102 - the export under test
+    with pytest.raises(RuntimeError, match=r"normalizes the input of the queries twice; use megatron-core 0\.16\.1"):
+        exec(run, {"find_spec": lambda name: name})  # noqa: S102
+    assert "find_spec" not in recipes["deepseek-v3"]
 
 
 def test_a_mixture_with_latent_attention_has_these_fields() -> None:

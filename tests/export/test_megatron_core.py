@@ -150,7 +150,7 @@ def _rich() -> list[ProductionRun]:
     ]  # fmt: skip
 
 
-MOONLIGHT = Latent(kv_rank=256, nope_size=96, rope_size=32, value_size=64, norm_epsilon=1e-5)
+MOONLIGHT = Latent(query_rank=128, kv_rank=256, nope_size=96, rope_size=32, value_size=64, norm_epsilon=1e-5)
 
 
 def _with_experts(run: ProductionRun) -> list[ProductionRun]:

@@ -31,7 +31,7 @@ from tuner.export.megatron_common import (
     position_type,
 )
 from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
-from tuner.export.megatron_experts import is_latent_yarn
+from tuner.export.megatron_experts import LIKE_LATENT, is_latent_yarn, unlike_latent
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import core_exchange, overlaps_gradients, stage_layout
@@ -310,13 +310,19 @@ def _accepted_as_in_core(name: str) -> Treatment:
     return replace(_CORE[name], by=_FIELDS[name].by, settings=_FIELDS[name].settings)
 
 
-_EXPERTS: Final = ("experts", "latent", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
+_EXPERTS: Final = ("experts", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
 
 _OF_RECIPE: Final[Mapping[str, Treatment]] = {
     **BASE_TREATMENTS,
     **_FIELDS,
     **{name: _from_flags(name) for name in _EXPERTS},
     **{name: _accepted_as_in_core(name) for name in _SAME},
+    "latent": replace(
+        _from_flags("latent"),
+        only=LIKE_LATENT,
+        accepts=lambda run: not unlike_latent(run),
+        because=unlike_latent,
+    ),
 }
 
 _OF_OTHER_PROVIDERS: Final = (
@@ -357,6 +363,7 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             offload=offload_fields(run),
             optimizer=optimizer_fields(run),
             overlaps_gradients=overlaps_gradients(run.topology),
+            direct_queries=(latent := run.workload.model.latent) is not None and not latent.query_rank,
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
     }

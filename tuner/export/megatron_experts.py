@@ -13,6 +13,8 @@ Read from megatron-core at the commit of the recorded flag table, where a name a
 - SwiGLU is clamped in mixtures alone, and only without an offset.
 - Latent attention turns neighbours, normalises its latent vectors only with `--qk-layernorm`, and reads yarn from
   `--rope-type`, `--rotary-scaling-factor` and the two scales; the original length is 4096 and the betas are 32 and 1.
+- Without `--q-lora-rank`, `--qk-layernorm` also puts a norm of its own before the projection of the queries, whose
+  input the layer has normalised already (mla_qk_norm_config.py, since megatron-core 0.19).
 - `--expert-tensor-parallel-size` defaults to the tensor parallel degree, so that it is always written.
 """
 
@@ -34,6 +36,10 @@ from tuner.launch.trainers.megatron_lm import dispatch, overlap
 
 _MLA_YARN: Final = (4096, 32.0, 1.0)
 """Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""
+
+
+LIKE_LATENT: Final = "RMSNorm with one epsilon everywhere, interleaved rotary pairs, no biases"
+"""Latent attention that all releases of Megatron support."""
 
 
 def is_latent_yarn(scaling: RotaryScaling | None, *, constants: tuple[float, float, float] | None = _MLA_YARN) -> bool:
@@ -173,8 +179,8 @@ def _latent(run: ProductionRun) -> Settings:
     return flags
 
 
-def _unlike_latent(run: ProductionRun) -> str:
-    """Return the properties of a run's latent attention that Megatron does not support."""
+def unlike_latent(run: ProductionRun) -> str:
+    """Return the properties of a run's latent attention that no release of Megatron supports."""
     model = run.workload.model
     if model.latent is None:
         return ""
@@ -194,6 +200,15 @@ def _unlike_latent(run: ProductionRun) -> str:
         "context parallelism under eager attention": run.topology.cp > 1 and run.workload.attention == "eager",
     }
     return listed(name for name, found in refused.items() if found)
+
+
+def _unlike_latent_of_core(run: ProductionRun) -> str:
+    """Return the same for the recorded commit, which normalizes queries twice if they have no latent vector."""
+    latent = run.workload.model.latent
+    direct = latent is not None and not latent.query_rank
+    return listed(
+        filter(None, (unlike_latent(run), direct and "queries without a latent vector, which it normalizes twice"))
+    )
 
 
 def _axis(flag: str, axis: str) -> Treatment:
@@ -254,9 +269,9 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         "--multi-latent-attention, --q-lora-rank, --kv-lora-rank, --qk-head-dim, --qk-pos-emb-head-dim, --v-head-dim, "
         "--rope-type",
         _latent,
-        only="RMSNorm with one epsilon everywhere, interleaved rotary pairs, no biases",
-        accepts=lambda run: not _unlike_latent(run),
-        because=_unlike_latent,
+        only=f"a latent vector of queries, {LIKE_LATENT}",
+        accepts=lambda run: not _unlike_latent_of_core(run),
+        because=_unlike_latent_of_core,
     ),
     "mtp_layers": expressed(
         "--mtp-num-layers, --mtp-loss-scaling-factor",
