@@ -1,14 +1,15 @@
 """Compare the logits of Megatron-LM's own model, built from exported flags, with those of transformers, on a CPU.
 
-    MEGATRON_LM=CHECKOUT python tests/export/megatron_logits.py NAME...
+    MEGATRON_LM=CHECKOUT python tests/export/megatron_logits.py [--fused] NAME...
 
 Prints one JSON object with the largest difference of a logit for each config. Kernels that need a GPU are replaced by
-Megatron's local ones, which compute the same.
+Megatron's local ones, which compute the same. `--fused` builds the layers that Megatron builds for Transformer Engine.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import io
 import json
 import os
@@ -50,7 +51,7 @@ GPU_ONLY = {
     *("--attention-backend", "--cross-entropy-loss-fusion", "--transformer-impl", "--moe-token-dispatcher-type"),
 }
 INSTEAD = (
-    *("--transformer-impl", "local", "--moe-token-dispatcher-type", "allgather", "--use-cpu-initialization"),
+    *("--moe-token-dispatcher-type", "allgather", "--use-cpu-initialization"),
     *("--no-masked-softmax-fusion", "--no-gradient-accumulation-fusion", "--no-rope-fusion", "--no-persist-layer-norm"),
     *("--tokenizer-type", "NullTokenizer", "--mock-data"),
 )
@@ -65,6 +66,18 @@ LATENT = {
     "q_norm": "q_layernorm",
     "k_norm": "k_layernorm",
 }
+
+PROVIDERS = (
+    *("extensions.transformer_engine_spec_provider", "models.gpt.gpt_layer_specs", "models.gpt.moe_module_specs"),
+)
+"""Modules of megatron-core with a name for Transformer Engine's modules."""
+FUSED = {
+    "input_layernorm": "self_attention.linear_qkv",
+    "pre_mlp_layernorm": "mlp.linear_fc1",
+    "self_attention.q_layernorm": "self_attention.linear_q_up_proj",
+    "self_attention.kv_layernorm": "self_attention.linear_kv_up_proj",
+}
+"""Norms that Transformer Engine's layers fuse with the projection that follows."""
 
 
 def prepared() -> None:
@@ -86,18 +99,80 @@ def prepared() -> None:
         typing.override = lambda function: function  # type: ignore[attr-defined]
 
 
-def megatron(run: ProductionRun) -> Any:
-    """Return the model that Megatron builds from the exported flags of a run."""
+def megatron(run: ProductionRun, layers: str = "local") -> Any:
+    """Return the model that Megatron builds from the exported flags of a run, with the layers of an implementation."""
     from megatron.training import argument_utils, arguments
     from megatron.training.models.gpt import GPTModelBuilder
 
     flags = [word for flag in megatron_core_flags(run) if flag[0] not in GPU_ONLY for word in flag]
-    sys.argv = ["pretrain_gpt.py", *flags, *(one for one in INSTEAD if one not in flags)]
+    sys.argv = ["pretrain_gpt.py", *flags, *(one for one in INSTEAD if one not in flags), "--transformer-impl", layers]
     args = arguments.parse_args()
     arguments.validate_args(args)
     config = argument_utils.gpt_config_from_args(args)
     config.transformer.params_dtype = torch.float32
     return GPTModelBuilder(config).build_model(groups(), pre_process=True, post_process=True).float().eval()
+
+
+class Norm(torch.nn.Module):
+    """Transformer Engine's norm, whose weight may be stored as its difference from one."""
+
+    def __init__(self, config: Any, hidden_size: int, eps: float = 1e-5, **_: Any) -> None:
+        super().__init__()
+        self.epsilon, self.root, self.offset = (
+            eps,
+            config.normalization == "RMSNorm",
+            config.layernorm_zero_centered_gamma,
+        )
+        self.weight = torch.nn.Parameter(torch.ones(hidden_size))
+        if not self.root:
+            self.bias = torch.nn.Parameter(torch.zeros(hidden_size))
+
+    def forward(self, hidden: Any) -> Any:
+        """Return the normalized states."""
+        centered, scale = hidden if self.root else hidden - hidden.mean(-1, keepdim=True), self.weight + self.offset
+        normalized = centered * (centered.square().mean(-1, keepdim=True) + self.epsilon).rsqrt() * scale
+        return normalized if self.root else normalized + self.bias
+
+
+def fused(run: ProductionRun) -> Any:
+    """Return the model that Megatron builds with the modules of Transformer Engine's layers, on local kernels.
+
+    These fuse norms into the projections that follow, and Megatron adds some where its local layers have none.
+    """
+    from megatron.core.models import backends
+    from megatron.core.tensor_parallel.layers import ColumnParallelLinear
+
+    class NormLinear(ColumnParallelLinear):  # type: ignore[misc, no-any-unimported]
+        """A norm and a projection, with the names of TELayerNormColumnParallelLinear's weights."""
+
+        def __init__(self, size: int, output_size: int, *, config: Any, **given: Any) -> None:
+            super().__init__(size, output_size, config=config, **given)
+            self.norm = [Norm(config, size, config.layernorm_epsilon)]  # in a list, which registers no module
+            for name, parameter in self.norm[0].named_parameters():
+                self.register_parameter(f"layer_norm_{name}", parameter)
+
+        def forward(self, hidden: Any, *given: Any, **named: Any) -> Any:
+            return super().forward(self.norm[0](hidden), *given, **named)
+
+    class Provider(backends.LocalSpecProvider):  # type: ignore[misc, name-defined]
+        """Transformer Engine's modules, where they differ in more than their kernels."""
+
+        linear = backends.LocalSpecProvider.column_parallel_linear
+
+        def column_parallel_layer_norm_linear(self) -> Any:
+            return NormLinear
+
+        def fuse_layernorm_and_linear(self) -> bool:
+            return True
+
+        def layer_norm(self, **_: Any) -> Any:
+            return Norm
+
+    for place in PROVIDERS:
+        importlib.import_module(f"megatron.core.{place}").TESpecProvider = Provider  # type: ignore[attr-defined]
+    importlib.import_module("megatron.core.models.gpt.gpt_layer_specs").TENorm = Norm  # type: ignore[attr-defined]
+    importlib.import_module("megatron.core.transformer.transformer_block").LayerNormImpl = Norm  # type: ignore[attr-defined]
+    return megatron(run, layers="transformer_engine")
 
 
 def groups() -> Any:
@@ -135,6 +210,8 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
             for old, new in LATENT.items():
                 yield f"{target}self_attention.{new}{part}", state.get(f"{source}self_attn.{old}{part}")
             three = [state[key] for one in "qkv" if (key := f"{source}self_attn.{one}_proj{part}") in state]
+            if (whole := state.get(f"{source}self_attn.qkv_proj{part}")) is not None:
+                three = list(whole.split((model.query_width, model.kv_width, model.kv_width)))
             if len(three) == 3:
                 groups = [one.unflatten(0, (model.kv_heads, -1)) for one in three]
                 yield f"{target}self_attention.linear_qkv{part}", torch.cat(groups, 1).flatten(0, 1)
@@ -163,6 +240,13 @@ def translated(state: Mapping[str, Any], model: Model) -> Iterator[tuple[str, An
                 yield f"{expert}2{part}", outer
 
 
+def _fused(target: str) -> str:
+    """Return the name of a norm's weight in the projection that the norm is fused with."""
+    for norm, projection in FUSED.items():
+        target = target.replace(f".{norm}.", f".{projection}.layer_norm_")
+    return target
+
+
 def difference(name: str, build: Callable[[ProductionRun], Any] = megatron) -> float:
     """Return the largest difference between a logit of transformers and one of the model built for a run."""
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -188,6 +272,7 @@ def difference(name: str, build: Callable[[ProductionRun], Any] = megatron) -> f
     targets, loaded = {**dict(built.named_parameters()), **dict(built.named_buffers())}, set()
     for target, value in translated(published.state_dict(), model):
         if value is not None:
+            target = target if target in targets else _fused(target)
             assert targets[target].shape == value.shape, target
             targets[target].data.copy_(value)
             loaded.add(target)
@@ -200,11 +285,11 @@ def difference(name: str, build: Callable[[ProductionRun], Any] = megatron) -> f
 
 def main() -> None:
     """Print the differences for the configs in the arguments."""
-    names = sys.argv[1:]
+    chosen, names = "--fused" in sys.argv, [name for name in sys.argv[1:] if name != "--fused"]
     prepared()
     sys.path.insert(0, os.environ["MEGATRON_LM"])
     with contextlib.redirect_stdout(io.StringIO()):
-        found = {name: difference(name) for name in names}
+        found = {name: difference(name, fused if chosen else megatron) for name in names}
     sys.stdout.write(json.dumps(found))
 
 
