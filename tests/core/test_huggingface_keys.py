@@ -191,8 +191,37 @@ def test_a_scaling_without_a_type_is_not_understood(family: str, key: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("family", "table", "named"),
+    [
+        ("llama", {"full_attention": {"rope_theta": 5e5}}, ("rope_scaling.full_attention",)),
+        ("mistral", {"rope_type": "default", "llama_4_scaling_beta": 0.1}, ("rope_scaling.llama_4_scaling_beta",)),
+        ("qwen3", {"rope_type": "default", "mrope_section": [24, 20, 20]}, ()),
+        ("gemma3_text", {"full_attention": {"rope_theta": 2e6}, "sliding_attention": {"rope_type": "default"}}, ()),
+        (
+            "gemma3_text",
+            {"full_attention": {"partial_rotary_factor": 0.25}},
+            ("rope_parameters.full_attention.partial_rotary_factor",),
+        ),
+        (
+            "olmo3",
+            {"full_attention": {"rope_theta": 5e5}, "sliding_attention": {"partial_rotary_factor": 0.5}},
+            ("rope_parameters.sliding_attention",),
+        ),
+    ],
+)
+def test_a_rotary_property_that_the_family_does_not_have_is_named(
+    family: str, table: dict[str, Any], named: tuple[str, ...]
+) -> None:
+    """Also without scaling, where transformers silently uses its default base."""
+    assert read({"model_type": family, **BARE}, rope_parameters=table).not_understood == named
+
+
+@pytest.mark.parametrize(
     ("family", "key", "neutral", "other"),
     [
+        ("qwen3_moe", "qkv_bias", False, True),
+        ("qwen3_moe", "use_qk_norm", True, False),
+        ("qwen3_moe", "shared_expert_intermediate_size", 0, 512),
         ("phi3", "lm_head_bias", False, True),
         ("phi3", "mlp_bias", False, True),
         ("qwen2_moe", "mlp_bias", False, True),
@@ -203,7 +232,7 @@ def test_a_scaling_without_a_type_is_not_understood(family: str, key: str) -> No
     ],
 )
 def test_a_key_of_another_family_is_understood_if_it_says_what_the_model_has(
-    family: str, key: str, neutral: bool, other: bool
+    family: str, key: str, neutral: object, other: object
 ) -> None:
     bare = {"model_type": family, **BARE}
     assert read(bare, **{key: neutral}) == read(bare)

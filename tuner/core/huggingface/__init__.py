@@ -125,6 +125,8 @@ _REDUNDANT: Final[Mapping[str, tuple[str, ...]]] = {
     "lm_head_bias": ("head_bias",),
     "mlp_bias": ("mlp_bias",),
     "attention_bias": ("qkv_bias", "attention_bias"),
+    "qkv_bias": ("qkv_bias",),
+    "use_qk_norm": ("qk_norm",),
 }
 """Switches that some families read and configs of others repeat, with the fields that they describe."""
 
@@ -201,6 +203,8 @@ def _is_redundant(key: str, value: Any, model: Model) -> bool:
     """Return whether a key that the family does not read says what its models have anyway."""
     if key in _EXPERTS:
         return bool(value == 0)
+    if key == "shared_expert_intermediate_size":
+        return bool(value == (model.experts.shared_ffn if model.experts else 0))
     if key == "layer_types":
         windowed = map(model.is_windowed_layer, range(model.layers))
         return bool(value == ["sliding_attention" if inside else "full_attention" for inside in windowed])

@@ -12,6 +12,7 @@ from typing import Any
 
 from tuner.core.huggingface.keys import Fields, Keys, table_of
 from tuner.core.huggingface.parts import (
+    KINDS,
     activation,
     alternating,
     biases,
@@ -174,15 +175,20 @@ def gemma3(keys: Keys) -> Fields:
 
 
 def _rotary_by_kind(keys: Keys) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    """Return the rotary parameters of the layers that attend to all tokens, and of those with a sliding window."""
+    """Return the rotary parameters of the layers that attend to all tokens, and of those with a sliding window.
+
+    It follows `common`, which does not understand a table for each kind.
+    """
     nested = keys.table("rope_parameters")
-    everywhere, local = (
-        table_of(nested.get(kind) or {}, f"{keys.name}: rope_parameters.{kind}")
-        for kind in ("full_attention", "sliding_attention")
-    )
-    if local.get("rope_type", "default") != "default":
+    everywhere, local = (table_of(nested.get(kind) or {}, f"{keys.name}: rope_parameters.{kind}") for kind in KINDS)
+    for kind in KINDS:
+        keys.not_expressed.pop(f"rope_scaling.{kind}", None)
+    if everywhere.get("partial_rotary_factor") not in (None, 1):
+        keys.not_expressed["rope_parameters.full_attention.partial_rotary_factor"] = None
+    unusual = {key for key, value in local.items() if value not in (None, 1, "default")} - {"rope_theta"}
+    if unusual:
         keys.not_expressed["rope_parameters.sliding_attention"] = None
-    keys.expects("rope_parameters", *([nested] if set(nested) <= {"full_attention", "sliding_attention"} else []))
+    keys.expects("rope_parameters", *([nested] if set(nested) <= set(KINDS) else []))
     return {**everywhere, **keys.table("rope_scaling")}, local
 
 
@@ -212,9 +218,9 @@ def olmo2(keys: Keys) -> Fields:
 
 def olmo3(keys: Keys) -> Fields:
     """OLMo 3: OLMo 2 with a window in three of four layers, whose rotary embeddings are not scaled."""
+    fields = olmo2(keys)
     everywhere, local = _rotary_by_kind(keys)
-    fields = {
-        **olmo2(keys),
+    fields |= {
         "rotary_base": everywhere.get("rope_theta") or keys.number("rope_theta", default=500_000.0),
         "rotary_scaling": rotary_scaling(keys, everywhere),
         **window(

@@ -36,6 +36,10 @@ _FACTORS: Final = {
 _SCALING_KEYS: Final = _FACTORS | {
     *("rope_type", "type", "rope_theta", "partial_rotary_factor", "original_max_position_embeddings"),
 }
+_OF_TEXT: Final = {"mrope_section", "mrope_interleaved"}
+"""Keys of rotary axes, of which text has one."""
+KINDS: Final = ("full_attention", "sliding_attention")
+"""Kinds of layers; some families have a table for each."""
 
 
 def activation(keys: Keys, *spellings: str, default: str) -> Activation | None:
@@ -94,7 +98,8 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
     kind = "default" if given is None else given
     for key in table:
         ignored = given is None and key in _FACTORS and table[key] is not None  # as in transformers, which warns of it
-        if ignored or (key not in _SCALING_KEYS and kind != "default"):
+        known = key in _SCALING_KEYS or (kind == "default" and (key in _OF_TEXT or table[key] is None))
+        if ignored or not known:
             keys.not_expressed[f"rope_scaling.{key}"] = None
     longest = keys.sizes["max_positions"]
     original = _given(table, "original_max_position_embeddings", keys.get("original_max_position_embeddings"))
