@@ -174,6 +174,11 @@ MEANING: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("smollm3-3b", {"no_rope_layers": [1, 0] * 18}, {"rotary_skip": 2, "not_understood": ()}),
     ("smollm3-3b", {"no_rope_layers": [0, 1] * 18}, {"not_understood": ("no_rope_layers",)}),
     ("mpt-7b", {"embedding_fraction": 0.5}, {"not_understood": ("embedding_fraction=0.5",)}),
+    (
+        "mpt-7b",
+        {"attn_config": {"alibi": False, "rope": True, "top_k": 50}},
+        {"not_understood": ("attn_config.alibi=False", "attn_config.rope=True")},
+    ),
     ("mpt-7b", {"attn_config": {"alibi": True, "clip_qkv": 6.0}}, {"not_understood": ("attn_config.clip_qkv=6.0",)}),
     ("olmo-7b", {"clip_qkv": 8.0}, {"not_understood": ("clip_qkv=8.0",)}),
     ("opt-125m", {"layerdrop": 0.1}, {"not_understood": ("layerdrop=0.1",)}),

@@ -146,7 +146,8 @@ def _latent(
         value_size=keys.size("v_head_dim", default=value),
     )
     fields = {**common(keys, epsilon=epsilon), **biases(keys, "attention_bias", default=False, mlp=False)}
-    keys.get("head_dim", "num_key_value_heads", "qk_head_dim")
+    keys.get("head_dim", "qk_head_dim")
+    keys.expects("num_key_value_heads", keys.sizes["heads"])
     scaling = keys.table("rope_scaling") or keys.table("rope_parameters")
     scale_all, factor = (
         number_of(scaling.get(key) or default, f"{keys.name}: rope_scaling.{key}")

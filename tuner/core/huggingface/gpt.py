@@ -5,10 +5,12 @@ Defaults for missing keys are those of transformers 5.23, and so is everything t
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
-from tuner.core.huggingface.keys import Fields, Keys, number_of
+from tuner.core.huggingface.keys import Fields, Keys, has_effect, number_of
 from tuner.core.huggingface.parts import activation, alternating, biases, dropouts, layer_types, rotary, window
+from tuner.core.text import shown
 
 GPT2_SPELLINGS: Final = {
     "layers": ("num_hidden_layers", "n_layer"),
@@ -37,6 +39,11 @@ MPT_SPELLINGS: Final = {
     "max_positions": ("max_seq_len",),
     "ffn": (),
 }
+
+_MPT_READ: Final = frozenset({"attn_pdrop", "softmax_scale", "attn_impl"})
+"""Keys of MPT's `attn_config` that are read, or choose a kernel."""
+_MPT_NEUTRAL: Final[Mapping[str, Any]] = {"attn_type": "multihead_attention", "alibi": True, "alibi_bias_max": 8}
+"""Values of the others where they are neither false nor null."""
 
 
 def gpt2(keys: Keys, *, act: str = "gelu_new") -> Fields:
@@ -97,8 +104,8 @@ def gpt_neox(keys: Keys) -> Fields:
 
 def gptj(keys: Keys) -> Fields:
     """GPT-J: attention and MLP side by side after one norm, rotated neighbours."""
-    keys.get("rotary")
-    keys.expects("scale_attn_weights", True)
+    for key in ("rotary", "scale_attn_weights"):
+        keys.expects(key, True)
     rotated = keys.size("rotary_dim", default=64, null=0)
     return {
         "tied_embeddings": keys.flag("tie_word_embeddings", default=False),
@@ -183,16 +190,19 @@ def falcon(keys: Keys) -> Fields:
 def mpt(keys: Keys) -> Fields:
     """MPT: ALiBi, no bias anywhere, not even in norms."""
     table = keys.table("attn_config")
-    for key in ("learned_pos_emb", "norm_type", "emb_pdrop", "resid_pdrop", "verbose", "fc_type"):
-        keys.get(key)
+    keys.get("learned_pos_emb", "verbose")
+    keys.expects("fc_type", "torch")
+    keys.expects("norm_type", "low_precision_layernorm", "layernorm")
+    for key in ("emb_pdrop", "resid_pdrop"):
+        keys.expects(key, 0, 0.0)
     keys.expects("expansion_ratio", 4)
     keys.expects("no_bias", True)
     keys.expects("logit_scale")
     keys.expects("embedding_fraction", 1.0)
-    neutral = {"attn_type": "multihead_attention", "qk_ln": False, "prefix_lm": False, "alibi": True}
-    for key, value in {**neutral, "alibi_bias_max": 8, "clip_qkv": None}.items():
-        if table.get(key, value) not in (value, None, 0):
-            keys.not_expressed[f"attn_config.{key}={table[key]}"] = None
+    for key, value in table.items():
+        neutral = _MPT_NEUTRAL.get(key)
+        if key not in _MPT_READ and has_effect(key) and value != neutral and (value or neutral):
+            keys.not_expressed[f"attn_config.{key}={shown(value)}"] = None
     dropout = number_of(table.get("attn_pdrop") or 0.0, f"{keys.name}: attn_pdrop")
     scale = number_of(table.get("softmax_scale") or 0.0, f"{keys.name}: softmax_scale")
     return {
@@ -315,8 +325,8 @@ def cohere2(keys: Keys) -> Fields:
     keys.expects("position_embedding_type", "rope_gptj")
     keys.expects("rotary_pct", 1, 1.0)
     keys.expects("order_of_interleaved_layers", "local_attn_first")
-    keys.get("layer_switch")  # of earlier releases, where sliding_window_pattern and layer_types now count
     skip = keys.size("sliding_window_pattern", default=4)
+    keys.expects("layer_switch", skip)  # of earlier releases, where sliding_window_pattern and layer_types now count
     windowed = layer_types(keys, alternating(keys.sizes["layers"], skip))
     size = keys.size("sliding_window", default=4096, null=0)
     fields = {**cohere(keys, theta=10_000.0), **window(keys, size, windowed)}

@@ -146,13 +146,18 @@ class Keys:
 
     def unread(self) -> list[str]:
         """Return the keys that nothing has read and that may have an effect, unless they are null."""
-        keys = [key for key in self.config if key not in self._read and not _NO_EFFECT.fullmatch(key)]
+        keys = [key for key in self.config if key not in self._read and has_effect(key)]
         return [key for key in keys if self.config[key] is not None and not self._repeats_a_size(key)]
 
     def _repeats_a_size(self, key: str) -> bool:
         """Return whether a key is another family's spelling of a size and has this model's value."""
         sizes = {**self.sizes, "ffn": self.sizes["ffn"] or 4 * self.sizes["hidden"]}
         return any(key in keys and self.config[key] == sizes[field] for field, keys in ALL_SPELLINGS.items())
+
+
+def has_effect(key: str) -> bool:
+    """Return whether a key may have an effect on the model that is trained."""
+    return not _NO_EFFECT.fullmatch(key)
 
 
 def number_of(value: Any, label: str) -> float:

@@ -99,7 +99,7 @@ def _late_window(keys: Keys) -> Fields:
 
 def phi3(keys: Keys) -> Fields:
     """Phi-3, Phi-3.5 and Phi-4."""
-    keys.get("embd_pdrop")
+    keys.expects("embd_pdrop", 0, 0.0)
     keys.expects("attention_bias", False)
     original = keys.size("original_max_position_embeddings", default=4096)
     fields = common(keys, epsilon=1e-5, fraction=1.0)
@@ -118,7 +118,8 @@ def phi3(keys: Keys) -> Fields:
 def gemma(keys: Keys) -> Fields:
     """Gemma: GeGLU, scaled embeddings, norm weights stored as their difference from one."""
     keys.expects("use_bidirectional_attention", False)
-    keys.get("hidden_activation")  # Gemma 1 reads hidden_act alone, and takes its "gelu" for gelu_pytorch_tanh.
+    keys.expects("hidden_activation", "gelu_pytorch_tanh")
+    # Gemma 1 reads hidden_act alone, and takes its "gelu" for gelu_pytorch_tanh.
     fields = common(keys, tied=True, act="gelu_pytorch_tanh", kv_heads=16)
     if fields["activation"] == "gelu":
         fields["activation"] = "gelu_tanh"
@@ -138,7 +139,7 @@ def _gemma_parts(keys: Keys) -> Fields:
 def gemma2(keys: Keys, *, every: int = 2, softcaps: tuple[float, float] = (50.0, 30.0)) -> Fields:
     """Gemma 2: norms around attention and MLP, soft caps, every other layer with a sliding window."""
     keys.expects("use_bidirectional_attention", False)
-    keys.get("hidden_act")
+    keys.expects("hidden_act", "gelu_pytorch_tanh", keys.get("hidden_activation"))
     keys.repeats("sliding_window_size", "sliding_window")
     size = keys.size("sliding_window", default=4096, null=0)
     scalar = keys.number("query_pre_attn_scalar", default=256)
