@@ -142,7 +142,7 @@ def fused(run: ProductionRun) -> Any:
     from megatron.core.models import backends
     from megatron.core.tensor_parallel.layers import ColumnParallelLinear
 
-    class NormLinear(ColumnParallelLinear):  # type: ignore[misc, no-any-unimported]
+    class NormLinear(ColumnParallelLinear):  # type: ignore[misc]
         """A norm and a projection, with the names of TELayerNormColumnParallelLinear's weights."""
 
         def __init__(self, size: int, output_size: int, *, config: Any, **given: Any) -> None:
@@ -154,7 +154,7 @@ def fused(run: ProductionRun) -> Any:
         def forward(self, hidden: Any, *given: Any, **named: Any) -> Any:
             return super().forward(self.norm[0](hidden), *given, **named)
 
-    class Provider(backends.LocalSpecProvider):  # type: ignore[misc, name-defined]
+    class Provider(backends.LocalSpecProvider):  # type: ignore[misc]
         """Transformer Engine's modules, where they differ in more than their kernels."""
 
         linear = backends.LocalSpecProvider.column_parallel_linear
