@@ -85,8 +85,7 @@ def glm4_moe_lite(keys: Keys) -> Fields:
 
 def solar_open(keys: Keys) -> Fields:
     """Solar Open: GLM-4.5's experts in every layer of a Llama."""
-    for key in ("intermediate_size", "first_k_dense_replace"):
-        keys.get(key)  # without effect in the library
+    keys.expects("first_k_dense_replace", 0)
     keys.expects("use_qk_norm", False)
     return {
         **common(keys, epsilon=1e-5, kv_heads=8, theta=1_000_000.0, fraction=1.0),
