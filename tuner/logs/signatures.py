@@ -162,7 +162,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         NOT_A_NUMBER,
         "Megatron-LM, Composer, Lightning, tuner's worker",
-        "use bf16 or a lower learning rate",
+        "lower the learning rate; in fp16, use bf16",
         words=(
             "Unexpected result ",
             "is non-finite",
@@ -185,7 +185,7 @@ SIGNATURES: Final = (
         Outcome.CRASHED,
         NOT_A_NUMBER,
         "HF Trainer, torchtitan, lit-llama",
-        "use bf16 or a lower learning rate",
+        "lower the learning rate; in fp16, use bf16",
         weight=REPORT,
         passing=True,
         words=(*_NOT_NUMBERS, "loss nan", "loss inf"),
