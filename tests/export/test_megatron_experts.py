@@ -111,9 +111,9 @@ def test_an_export_of_experts_trains_the_requested_run_or_is_refused(run: Produc
 REFUSED = {
     **dict.fromkeys(("mixtral-8x7b", "qwen3-30b-a3b", "qwen3-235b-a22b", "qwen2-57b-a14b", "deepseek-v3"), ""),
     **dict.fromkeys(("gpt-oss-120b", "glm-4.5", "glm-4.5-air"), ""),
-    "deepseek-v2-lite": "latent attention (queries without a latent vector, which it normalizes twice)",
+    "deepseek-v2-lite": "latent attention (queries without a latent vector, which Megatron normalizes twice)",
     "kimi-k2": "yarn rotary scaling by 32 from 4,096 positions with betas 1 and 1",
-    "moonlight-16b-a3b": "1e-05 elsewhere and queries without a latent vector, which it normalizes twice",
+    "moonlight-16b-a3b": "1e-05 elsewhere; queries without a latent vector, which Megatron normalizes twice",
     "deepseek-v2": "160 experts with 6 per token (groups ranked by 1 score)",
     "llama-4-maverick": "attention_chunk_size=8192",
     "olmoe-1b-7b": "query and key norm over all heads together",
@@ -254,7 +254,7 @@ def test_bridge_refuses_what_megatron_lm_refuses_for_the_same_reason() -> None:
     assert [name for name in same if core[name].because not in ("", bridge[name].because)] == []
     moonlight = hugging_face_run("moonlight-16b-a3b")
     refused = core["latent"].reason(moonlight), bridge["latent"].reason(moonlight)
-    assert refused[0] == f"{refused[1]} and queries without a latent vector, which it normalizes twice"
+    assert refused[0] == f"{refused[1]}; queries without a latent vector, which Megatron normalizes twice"
 
 
 def test_tensor_parallelism_with_experts_needs_sequence_parallelism() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.tables import table_of
+from tuner.tables.column_aliases import plain
 
 
 def test_degrees_that_stand_alone_above_a_table_hold_for_its_rows() -> None:
@@ -56,3 +57,10 @@ def test_rows_are_grouped_by_heading_and_shape(above: str, header: str, cells: s
     text = f"{above}\n\n| {header} | Sec/it |\n|--|--|--|--|\n| {cells} | 1.5 |\n"
     (row,) = table_of(text, "r.md").rows
     assert row.group == group
+
+
+@pytest.mark.parametrize(
+    ("printed", "read"), [("1,985.50", "1985.50"), ("1,234,567", "1234567"), ("1,985", "1,985"), ("0,985.5", "0,985.5")]
+)
+def test_commas_are_dropped_where_they_can_only_separate_thousands(printed: str, read: str) -> None:
+    assert plain("tflops", printed) == read

@@ -118,6 +118,11 @@ class Latent:
         check_fields(self, may_be_zero=frozenset({"query_rank"}))
 
     @property
+    def direct_queries(self) -> bool:
+        """Whether queries have no latent vector."""
+        return not self.query_rank
+
+    @property
     def key_size(self) -> int:
         """Width of a query's and of a key's head."""
         return self.nope_size + self.rope_size

@@ -152,6 +152,7 @@ class Model:
 
     def __post_init__(self) -> None:
         check_fields(self, may_be_zero=_FOLLOWING)
+        object.__setattr__(self, "not_understood", tuple(self.not_understood))
         follows = {
             "kv_heads": self.heads,
             "ffn": self.experts.ffn if self.experts else 4 * self.hidden,

@@ -350,7 +350,7 @@ _SWITCHED_ON: Final = (
 
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
     settings, precision = chosen.settings(run, options), mixed_precision(run)
-    given = {name for name, _ in settings}
+    given, latent = {name for name, _ in settings}, run.workload.model.latent
     settings += [(name, "True") for name in _SWITCHED_ON if name not in given]
     return {
         "recipe.py": rendered(
@@ -363,7 +363,7 @@ def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mappi
             offload=offload_fields(run),
             optimizer=optimizer_fields(run),
             overlaps_gradients=overlaps_gradients(run.topology),
-            direct_queries=(latent := run.workload.model.latent) is not None and not latent.query_rank,
+            direct_queries=latent is not None and latent.direct_queries,
         ),
         "launch.sbatch": rendered("megatron-bridge.launch.sbatch", run, site=options.site),
     }

@@ -205,10 +205,8 @@ def unlike_latent(run: ProductionRun) -> str:
 def _unlike_latent_of_core(run: ProductionRun) -> str:
     """Return the same for the recorded commit, which normalizes queries twice if they have no latent vector."""
     latent = run.workload.model.latent
-    direct = latent is not None and not latent.query_rank
-    return listed(
-        filter(None, (unlike_latent(run), direct and "queries without a latent vector, which it normalizes twice"))
-    )
+    twice = "queries without a latent vector, which Megatron normalizes twice"
+    return "; ".join(filter(None, (unlike_latent(run), twice if latent and latent.direct_queries else "")))
 
 
 def _axis(flag: str, axis: str) -> Treatment:

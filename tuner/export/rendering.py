@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.precision import recipe_of
@@ -18,20 +18,29 @@ from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.megatron_lm import connections
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
+
     from tuner.export.program import TrainingProgram
 
 
 def rendered(template: str, run: ProductionRun, **values: Any) -> str:
     """Return a template in `templates/launch/` rendered for a run, with further values by name."""
-    templates = shell_templates(finalize=_markdown if template.endswith(".md") else None)
-    templates.filters["literal"] = repr
-    templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
-    templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
     values = {"site": SiteProfile(), "program": None, **values}
     values = {"trainer_environment": trainer_environment(run, values["program"]), **values}
     values |= _slurm(run, values["site"], values["program"])
     document = run_document(run)
+    templates = _templates(markdown=template.endswith(".md"))
     return templates.get_template(f"launch/{template}.j2").render(run=run, document=document, **values)
+
+
+@cache
+def _templates(*, markdown: bool) -> Environment:
+    """Return the templates with the filters of exports."""
+    templates = shell_templates(finalize=_markdown if markdown else None)
+    templates.filters["literal"] = repr
+    templates.filters |= {"seconds": seconds, "unit": _unit, "in_unit": _in_unit, "tokens": token_count}
+    templates.filters |= {"counted": counted, "parameters": partial(format_count, digits=4)}
+    return templates
 
 
 def trainer_environment(run: ProductionRun, program: TrainingProgram | None) -> dict[str, str]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @cache
-def shell_templates(finalize: Callable[[Any], Any] | None = None) -> Environment:
+def shell_templates(*, finalize: Callable[[Any], Any] | None) -> Environment:
     """Return the templates, each compiled once, with the filter `sh`, by which they quote each value for the shell."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 

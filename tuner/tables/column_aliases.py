@@ -95,6 +95,8 @@ _TEXTS: Final = ("group", "note", "source", "audit")
 _QUANTITY: Final = re.compile(
     r"((?:[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?|[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?)\s*([a-z/]+)", re.IGNORECASE
 )
+_GROUPED: Final = re.compile(r"[1-9][0-9]{0,2}(?:(?:,[0-9]{3})+\.[0-9]+|(?:,[0-9]{3}){2,})")
+"""A figure whose commas can only separate thousands; that of 1,985 may be a decimal comma."""
 _SECONDS: Final = ("s", "sec", "secs", "second", "seconds")
 _MILLISECONDS: Final = ("ms", "msec", "msecs", "millisecond", "milliseconds")
 UNITS: Final[Mapping[str, Mapping[str, float]]] = {
@@ -122,7 +124,8 @@ def unit_named(text: str) -> str:
 
 
 def plain(column: str, cell: str) -> str:
-    """Return a cell in the format's words, without its unit (`67GB` is 67), or empty for a placeholder (`xxxx`, `GB`).
+    """Return a cell in the format's words, without its unit (`67GB` is 67) or separators of thousands (`1,985.50`), or
+    empty for a placeholder (`xxxx`, `GB`).
 
     Anything else stays as printed, so that parsing it reports the error.
     """
@@ -137,7 +140,7 @@ def plain(column: str, cell: str) -> str:
     if found and (factor := UNITS.get(column, {}).get(unit_named(found[2]))):
         digits = found[1].replace(",", "")
         return digits if factor == 1 else f"{float(digits) * factor:.12g}"
-    return cell
+    return cell.replace(",", "") if _GROUPED.fullmatch(cell) else cell
 
 
 def outcome_as_status(cells: Mapping[str, str]) -> dict[str, str]:

@@ -74,12 +74,12 @@ def glm4_moe_lite(keys: Keys) -> Fields:
     """GLM-4.7-Flash: DeepSeek-V3 with other sizes."""
     keys.expects("topk_method", "noaux_tc")
     keys.expects("partial_rotary_factor", 1.0)
-    keys.expects("first_k_dense_replace", 1)
     interleaved = keys.flag("rope_interleave", default=True)
+    moe = _sparse(keys, [layer > 0 for layer in range(keys.sizes["layers"])])
     return {
         **_latent(keys, interleaved=interleaved, query=768, nope=192, value=256, epsilon=1e-5),
         "mtp_layers": keys.size("num_nextn_predict_layers"),
-        **_grouped_experts(keys, _sparse(keys), count=64, top_k=4, width=1536, scale=1.8),
+        **_grouped_experts(keys, moe, count=64, top_k=4, width=1536, scale=1.8),
     }
 
 
@@ -99,22 +99,32 @@ def exaone_moe(keys: Keys) -> Fields:
     """K-EXAONE: DeepSeek-V3's router, windows in all but every fourth layer, which has no rotary embedding."""
     keys.expects("scoring_func", "sigmoid")
     keys.expects("topk_method", "noaux_tc")
-    moe = _sparse(keys)
+    moe = _sparse(keys, _after_dense(keys, 1))
     keys.expects("is_moe_layer", moe)
     keys.expects("first_last_k_dense_replace", moe.count(False))
     return {
         **skipping_windows(keys),
         "mtp_layers": keys.size("num_nextn_predict_layers"),
-        **_grouped_experts(keys, moe, count=64, width=1024, scale=2.5),
+        **_grouped_experts(keys, moe, count=64, width=1024, scale=2.5, shared="num_shared_experts"),
     }
 
 
 def _grouped_experts(
-    keys: Keys, moe: Sequence[bool], *, count: int, width: int, scale: float, groups: int = 1, top_k: int = 8
+    keys: Keys,
+    moe: Sequence[bool],
+    *,
+    count: int,
+    width: int,
+    scale: float,
+    groups: int = 1,
+    top_k: int = 8,
+    shared: str = "n_shared_experts",
 ) -> Fields:
-    """Return DeepSeek-V3's experts in the layers of `moe`; the others are the library's defaults for the family."""
+    """Return DeepSeek-V3's experts in the layers of `moe`.
+
+    `shared` is the family's key for the number of shared experts, the others are the library's defaults for it.
+    """
     width = keys.size("moe_intermediate_size", default=width)
-    shared = next((key for key in ("n_shared_experts", "num_shared_experts") if keys.has(key)), "n_shared_experts")
     return experts_of(
         keys,
         moe,
@@ -171,15 +181,17 @@ def _after_dense(keys: Keys, default: int) -> list[bool]:
     return [layer >= dense for layer in range(keys.sizes["layers"])]
 
 
-def _sparse(keys: Keys) -> list[bool]:
-    """Return true for the layers with experts, as the config lists them, or else for all but the first."""
-    layers = keys.sizes["layers"]
+def _sparse(keys: Keys, default: list[bool]) -> list[bool]:
+    """Return true for the layers with experts, as `mlp_layer_types` lists them or else by default."""
     kinds = keys.get("mlp_layer_types")
     if kinds is None:
-        return _after_dense(keys, 1)
-    if not isinstance(kinds, list) or len(kinds) != layers or not {"dense", "sparse"}.issuperset(map(str, kinds)):
+        moe = default
+    elif isinstance(kinds, list) and len(kinds) == len(default) and {"dense", "sparse"}.issuperset(map(str, kinds)):
+        moe = [kind == "sparse" for kind in kinds]
+    else:
         raise InputError(
-            f'{keys.name}: mlp_layer_types must list "dense" or "sparse" for each of the {layers} layers, not '
+            f'{keys.name}: mlp_layer_types must list "dense" or "sparse" for each of the {len(default)} layers, not '
             f"{shown(kinds)}."
         )
-    return [kind == "sparse" for kind in kinds]
+    keys.expects("first_k_dense_replace", moe.count(False))
+    return moe

@@ -54,7 +54,7 @@ def _script(
     if site.python and start.each_rank is not None and "tuner.worker" in words:
         words[0] = site.python
     words = [*site.container, *words]
-    template = shell_templates().get_template("slurm.sh.j2")
+    template = shell_templates(finalize=None).get_template("slurm.sh.j2")
     return template.render(
         number=job.number,
         key=job.topology.key,
