@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -154,3 +156,22 @@ def test_files_of_a_command_that_cannot_be_read_are_named(
     file.write_text(content, errors="surrogateescape")
     with pytest.raises(InputError, match=sentence):
         TrainerCommand.parse(trainer, f"python x.py {command.format(file=file)}").completed({"model": "tiny"})
+
+
+@pytest.mark.parametrize(
+    ("trainer", "option", "kind"),
+    [("megatron-lm", "@", "arguments file"), ("hf", "--deepspeed ", "DeepSpeed config")],
+)
+def test_a_pipe_is_not_a_file_of_a_command(trainer: str, option: str, kind: str, tmp_path: Path) -> None:
+    """Each job would read it again, and one that nothing writes to blocks."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_text, args=("",))
+    writer.start()
+    try:
+        with pytest.raises(InputError, match=f"the {kind} '.*pipe' in --command cannot be read: not a regular file"):
+            TrainerCommand.parse(trainer, f"python x.py {option}{pipe}").completed({"model": "tiny"})
+    finally:
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+        writer.join()
+        os.close(reader)

@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, get_args
 
+from tuner.core.atomic_write import open_regular
 from tuner.core.errors import InputError
 from tuner.core.stack import FloatPrecision
 from tuner.core.text import shown
 from tuner.launch.ds_config import TRIAD, Config
 
-MAX_BYTES: Final = 1 << 20
+_MAX_BYTES: Final = 1 << 20
 """Bytes of the largest file of a command that is read."""
 
 _OFFLOADS: Final = ("offload_optimizer", "offload_param")
@@ -29,16 +30,18 @@ _ZERO: Final = "zero_optimization"
 def read_file_of_command(name: str, kind: str) -> str:
     """Return the text of a file that a command names, such as its `DeepSpeed config`."""
     try:
-        with Path(name).open("rb") as file:
-            data = file.read(MAX_BYTES + 1)
-        text = data.decode() if len(data) <= MAX_BYTES else ""
+        with open_regular(Path(name)) as file:
+            data = file.read(_MAX_BYTES + 1)
+        text = data.decode() if len(data) <= _MAX_BYTES else ""
     except (OSError, UnicodeError) as error:
         raise InputError(
             f"the {kind} {shown(name)} in --command cannot be read: "
             f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
         ) from None
-    if len(data) > MAX_BYTES:
-        raise InputError(f"the {kind} {shown(name)} in --command is larger than {MAX_BYTES:,} bytes; correct its path.")
+    if len(data) > _MAX_BYTES:
+        raise InputError(
+            f"the {kind} {shown(name)} in --command is larger than {_MAX_BYTES:,} bytes; correct its path."
+        )
     return text
 
 
