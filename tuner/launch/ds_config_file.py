@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final, get_args
 
 from tuner.core.atomic_write import open_regular
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, reason_of
 from tuner.core.stack import FloatPrecision
 from tuner.core.text import shown
 from tuner.launch.ds_config import TRIAD, Config
@@ -33,11 +33,9 @@ def read_file_of_command(name: str, kind: str) -> str:
         with open_regular(Path(name)) as file:
             data = file.read(_MAX_BYTES + 1)
         text = data.decode() if len(data) <= _MAX_BYTES else ""
-    except (OSError, UnicodeError) as error:
-        raise InputError(
-            f"the {kind} {shown(name)} in --command cannot be read: "
-            f"{getattr(error, 'strerror', None) or 'it is not UTF-8'}; correct its path."
-        ) from None
+    except (OSError, ValueError) as error:
+        reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else reason_of(error)
+        raise InputError(f"the {kind} {shown(name)} in --command cannot be read: {reason}; correct its path.") from None
     if len(data) > _MAX_BYTES:
         raise InputError(
             f"the {kind} {shown(name)} in --command is larger than {_MAX_BYTES:,} bytes; correct its path."

@@ -66,9 +66,9 @@ class TrainerCommand:
         kind = KINDS[name]
         try:
             given = shlex.split(command)
-            arguments = {word[1:]: _read_arguments(word[1:]) for word in given if word.startswith("@")}
         except ValueError as error:
             raise InputError(f"--command {shown(command)} is not a valid shell command: {error}.") from None
+        arguments = {word[1:]: _read_arguments(word[1:]) for word in given if word.startswith("@")}
         words = [word for one in given for word in (arguments[one[1:]] if one.startswith("@") else [one])]
         head, launched = list[str](), dict[str, str]()
         if kind.launcher is not None:
@@ -273,7 +273,11 @@ def _digest(content: Any) -> str:
 
 def _read_arguments(file: str) -> list[str]:
     """Return the words of an arguments file."""
-    return shlex.split(read_file_of_command(file, "arguments file"), comments=True)
+    text = read_file_of_command(file, "arguments file")
+    try:
+        return shlex.split(text, comments=True)
+    except ValueError as error:
+        raise InputError(f"the arguments file {shown(file)} in --command is not valid: {error}.") from None
 
 
 def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
