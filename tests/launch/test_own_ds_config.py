@@ -130,7 +130,8 @@ def test_fp16_keeps_the_loss_scaling_of_the_config(own: str) -> None:
         ('{"bfloat16": {"enabled": true}}', ""),
         ('{"bf16": {"enabled": "auto"}, "fp16": {"enabled": false}}', ""),
         ('{"zero_optimization": true}', "field zero_optimization must be an object, not True"),
-        ("[]", "itself must be an object, not a list of 0"),
+        ("[]", "ds.json' in --command must be an object, not a list of 0"),
+        ("null", "ds.json' in --command must be an object, not None"),
         ("{", "is not JSON: Expecting property name"),
     ],
 )

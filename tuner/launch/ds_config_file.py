@@ -54,24 +54,26 @@ def read_config(name: str) -> Config:
     try:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"the DeepSpeed config {shown(name)} in --command is not JSON: {error}.") from None
-    if isinstance(config, dict) and "bfloat16" in config:  # DeepSpeed's former name
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise InputError(f"the DeepSpeed config {shown(name)} in --command is not JSON: {reason}.") from None
+    if not isinstance(config, dict):
+        raise InputError(f"the DeepSpeed config {shown(name)} in --command must be an object, not {shown(config)}.")
+    if "bfloat16" in config:  # DeepSpeed's former name
         config["bf16"] = config.pop("bfloat16")
     _check(config, name)
-    return dict(config)
+    return config
 
 
-def _check(config: Any, name: str) -> None:
-    zero = config.get(_ZERO, {}) if isinstance(config, dict) else {}
-    parts = {"itself": config, _ZERO: zero}
-    if isinstance(config, dict) and isinstance(zero, dict):
+def _check(config: Config, name: str) -> None:
+    zero = config.get(_ZERO, {})
+    parts = {_ZERO: zero}
+    if isinstance(zero, dict):
         parts |= {part: config.get(part, {}) for part in (*_PRECISIONS, "tensor_parallel")}
         parts |= {f"{_ZERO}.{part}": zero.get(part) or {} for part in _OFFLOADS}
     for where, part in parts.items():
         if not isinstance(part, dict):
-            field = where if where == "itself" else f"field {where}"
             raise InputError(
-                f"the DeepSpeed config {shown(name)} in --command: {field} must be an object, not {shown(part)}."
+                f"the DeepSpeed config {shown(name)} in --command: field {where} must be an object, not {shown(part)}."
             )
         if part.get("device") == "nvme":
             raise InputError(
