@@ -13,7 +13,8 @@ import pytest
 
 from tests.core.test_huggingface import read
 from tests.data.huggingface.record import BARE, FOLDER, defaults
-from tuner.core.errors import InputError
+from tuner.core.catalog_entries import naming
+from tuner.core.errors import InputError, UnknownName
 from tuner.core.huggingface import _MIXTURES, FAMILIES
 from tuner.core.huggingface.keys import ALL_SPELLINGS, SPELLINGS, Keys
 from tuner.core.rotary_scaling import RotaryScaling
@@ -157,6 +158,7 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
 @pytest.mark.parametrize(
     ("family", "key", "value", "complaint"),
     [
+        ("llama", "initializer_range", -1.0, "init_std must be a number"),
         ("llama", "head_dim", -1, "head_dim must be at least 1, not -1"),
         ("qwen3_moe", "mlp_only_layers", "all", "mlp_only_layers must be a list of whole numbers, not 'all'"),
         ("llama4_text", "moe_layers", 7, "moe_layers must be a list of whole numbers, not 7"),
@@ -183,8 +185,10 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
     ],
 )
 def test_a_value_that_no_model_has_is_refused_by_its_key(family: str, key: str, value: Any, complaint: str) -> None:
-    with pytest.raises(InputError, match=complaint):
+    with pytest.raises(InputError, match=complaint) as caught:
         read({"model_type": family, **BARE}, **{key: value})
+    assert str(caught.value).count("m:") == 1
+    assert str(caught.value).startswith("m: ")
 
 
 @pytest.mark.parametrize("key", ["rope_scaling", "rope_parameters"])
@@ -348,3 +352,12 @@ def test_latent_attention_is_scaled_by_the_growth_of_yarn_twice(scaling: dict[st
 def test_each_kind_of_rotary_scaling_has_its_own_figures(table: dict[str, Any], expected: RotaryScaling | None) -> None:
     """Where yarn states no factor, it is the longest sequence over the original one."""
     assert read({"model_type": "llama", **BARE}, rope_scaling=table).rotary_scaling == expected
+
+
+def test_an_error_keeps_its_type_when_it_is_given_the_name_of_its_entry() -> None:
+    with pytest.raises(UnknownName, match=r"^a\.json: there is no trainer called 'x'"), naming("a.json"):
+        raise UnknownName("trainer", "x", ["y"])
+    with pytest.raises(InputError, match=r"^m: model field"), naming("m"):
+        raise InputError("model field init_std must be a number.")
+    with pytest.raises(InputError, match=r"^m lacks"), naming("m"):
+        raise InputError("m lacks hidden_size.")

@@ -92,13 +92,13 @@ def texts(value: Any, label: str) -> None:
 
 @contextmanager
 def naming(where: str) -> Iterator[None]:
-    """Name the entry in the error of a value that its type refuses."""
+    """Name the entry or file in the error of a value that its type refuses."""
     try:
         yield
     except InputError as error:
-        if str(error).startswith(where):
-            raise
-        raise InputError(f"{where}: {error}") from None
+        if not str(error).startswith((f"{where}:", f"{where} ")):
+            error.args = (f"{where}: {error}",)
+        raise
 
 
 def only_known(table: Table, known: set[str], where: str) -> None:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from tuner.core.catalog_entries import naming
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.huggingface import deepseek, gpt, llama, moe
 from tuner.core.huggingface.classes import is_model_of, unknown_classes
@@ -158,20 +159,8 @@ def model_from(config: Config, *, name: str, where: str = "") -> Model:
         _refuse_experts(config, where)
     reader = FAMILIES[family]
     keys = Keys(config, where, positions=reader.positions, ffn=reader.ffn, spellings=reader.spellings)
-    fields: dict[str, Any] = {
-        "name": name,
-        **keys.sizes,
-        "seq": min(keys.sizes["max_positions"], LONGEST_DEFAULT_SEQ),
-        "init_std": keys.number("initializer_range", default=0.02),
-        **reader.read(keys),
-    }
-    if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
-        fields["head_size"] = 0
-    latent = fields.get("latent")
-    width = latent.key_size if latent else fields.get("head_size") or fields["hidden"] / fields["heads"]
-    if math.isclose(fields.get("attention_scale", 0.0), width**-0.5, rel_tol=1e-9):
-        fields["attention_scale"] = 0.0
-    model = Model(**fields)
+    with naming(where):
+        model = _model(reader.read(keys), keys, name)
     keys.expects("is_encoder_decoder", False)
     keys.get("architectures", "auto_map")
     unread = (key for key in keys.unread() if not _is_redundant(key, config[key], model))
@@ -181,6 +170,24 @@ def model_from(config: Config, *, name: str, where: str = "") -> Model:
     else:
         keys.not_expressed[f"model_type={shown(config.get('model_type'))}"] = None
     return replace(model, not_understood=tuple(keys.not_expressed), read_as=None if exact else family)
+
+
+def _model(read: Fields, keys: Keys, name: str) -> Model:
+    """Return the model of the sizes of a config and of the fields that its family reads."""
+    fields: dict[str, Any] = {
+        "name": name,
+        **keys.sizes,
+        "seq": min(keys.sizes["max_positions"], LONGEST_DEFAULT_SEQ),
+        "init_std": keys.number("initializer_range", default=0.02),
+        **read,
+    }
+    if fields.get("head_size", 0) * fields["heads"] == fields["hidden"]:
+        fields["head_size"] = 0
+    latent = fields.get("latent")
+    width = latent.key_size if latent else fields.get("head_size") or fields["hidden"] / fields["heads"]
+    if math.isclose(fields.get("attention_scale", 0.0), width**-0.5, rel_tol=1e-9):
+        fields["attention_scale"] = 0.0
+    return Model(**fields)
 
 
 def looks_like(config: Config) -> bool:
