@@ -35,6 +35,33 @@ def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, 
     )
 
 
+ODD_NAMES = {"\x1b[31mred": r"\x1b[31mred", "two\nlines": r"two\nlines", "\ud800": r"\ud800", "k" * 500: "k" * 60}
+
+
+@pytest.mark.parametrize(("key", "escaped"), ODD_NAMES.items(), ids=("escape", "newline", "surrogate", "long"))
+def test_names_in_a_config_are_escaped_and_shortened(key: str, escaped: str) -> None:
+    """Notes reach terminals and README files."""
+    llama, mpt, deepseek = ({"model_type": name, **BARE} for name in ("llama", "mpt", "deepseek_v2"))
+    notes = [
+        *read(llama, **{key: 1}, depth_scale=1).not_understood,
+        *read(llama, rope_scaling={"rope_type": "default", key: 1}).not_understood,
+        *read(mpt, attn_config={key: 1, "attn_new": 2}).not_understood,
+        *read(deepseek, topk_method=key).not_understood,
+    ]
+    assert [note for note in notes if note.isprintable() and len(note) < 100] == notes
+    assert sum(escaped in note for note in notes) == 4
+    assert {"depth_scale", "attn_config.attn_new=2"} < set(notes)
+    with pytest.raises(InputError) as caught:
+        read(llama, layer_types=[key])
+    assert escaped in str(caught.value)
+    assert str(caught.value).isprintable()
+    if "\n" not in key:  # no hybrid's key
+        with pytest.raises(InputError) as caught:
+            read(llama, **{f"hybrid_{key}": 1})
+        assert escaped in str(caught.value)
+        assert str(caught.value).isprintable()
+
+
 def test_a_family_that_no_field_describes_is_warned_of_with_the_reason() -> None:
     with pytest.warns(TunerWarning, match="Unlike a llama, it normalizes queries and keys after their rotation"):
         assert read(fixture("llama-7b"), model_type="hunyuan_v1_dense").read_as == "llama"

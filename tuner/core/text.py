@@ -130,6 +130,10 @@ def _is_formula(text: str) -> bool:
     return False
 
 
+_LONGEST: Final = 80
+"""Characters of the longest value that a message shows whole."""
+
+
 def shown(value: object) -> str:
     """Return any value as one short line for an error message."""
     if isinstance(value, int) and not isinstance(value, bool):
@@ -137,7 +141,16 @@ def shown(value: object) -> str:
     if isinstance(value, list | tuple | dict):
         return f"a {type(value).__name__} of {len(value)}"
     text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def shown_name(name: str) -> str:
+    """Return a name from a file on one short line: as it is, or as a value if it is long or has control characters.
+
+    >>> shown_name("rope_scaling.factor"), shown_name("depth\\n")
+    ('rope_scaling.factor', "'depth\\\\n'")
+    """
+    return name if name.isprintable() and 0 < len(name) <= _LONGEST else shown(name)
 
 
 def axis_value(value: object) -> str:

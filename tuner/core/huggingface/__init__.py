@@ -21,7 +21,7 @@ from tuner.core.huggingface import deepseek, gpt, llama, moe
 from tuner.core.huggingface.classes import is_model_of, unknown_classes
 from tuner.core.huggingface.keys import Config, Fields, Keys, table_of
 from tuner.core.model import Model
-from tuner.core.text import listed, shown
+from tuner.core.text import listed, shown, shown_name
 
 LONGEST_DEFAULT_SEQ: Final = 8192
 """Sequence length unless the config allows less; models that allow more are mostly trained at less."""
@@ -163,7 +163,7 @@ def model_from(config: Config, *, name: str, where: str = "") -> Model:
         model = _model(reader.read(keys), keys, name)
     keys.expects("is_encoder_decoder", False)
     keys.get("architectures", "auto_map")
-    unread = (key for key in keys.unread() if not _is_redundant(key, config[key], model))
+    unread = (shown_name(key) for key in keys.unread() if not _is_redundant(key, config[key], model))
     keys.not_expressed.update(dict.fromkeys(unread))
     if exact:
         keys.not_expressed.update(dict.fromkeys(unknown_classes(config, family)))
@@ -248,7 +248,7 @@ def _refuse_hybrids(config: Config, name: str) -> None:
     key = next((key for key in config if _HYBRID_KEYS.fullmatch(key) and config[key]), None)
     known = isinstance(model_type, str) and _HYBRID.fullmatch(model_type)
     if known or key or other:
-        reason = f" ({key})" if key else f" ({listed(sorted(other))})" if other else ""
+        reason = f" ({shown_name(key)})" if key else f" ({listed(map(shown_name, sorted(other)))})" if other else ""
         has = "has" if key or other else "may have"
         raise InputError(
             f"{name}: model_type {shown(model_type)} {has} layers other than attention and MLP{reason}; state-space, "

@@ -14,7 +14,7 @@ from tuner.core.huggingface.keys import Fields, Keys, number_of
 from tuner.core.huggingface.llama import common, skipping_windows
 from tuner.core.huggingface.moe import experts_of
 from tuner.core.huggingface.parts import biases
-from tuner.core.text import shown
+from tuner.core.text import shown, shown_name
 
 
 def deepseek_v2(keys: Keys) -> Fields:
@@ -23,7 +23,7 @@ def deepseek_v2(keys: Keys) -> Fields:
     keys.expects("scoring_func", "softmax")
     method = keys.get("topk_method", default="greedy")
     if method not in ("greedy", "group_limited_greedy"):
-        keys.not_expressed[f"topk_method={method}"] = None
+        keys.not_expressed[f"topk_method={shown_name(str(method))}"] = None
     grouped = method == "group_limited_greedy"
     keys.get("n_group", "topk_group")
     return {

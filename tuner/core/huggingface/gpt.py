@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from tuner.core.huggingface.keys import Fields, Keys, has_effect, number_of
 from tuner.core.huggingface.parts import activation, alternating, biases, dropouts, layer_types, rotary, window
-from tuner.core.text import shown
+from tuner.core.text import shown, shown_name
 
 GPT2_SPELLINGS: Final = {
     "layers": ("num_hidden_layers", "n_layer"),
@@ -202,7 +202,7 @@ def mpt(keys: Keys) -> Fields:
     for key, value in table.items():
         neutral = _MPT_NEUTRAL.get(key)
         if key not in _MPT_READ and has_effect(key) and value != neutral and (value or neutral):
-            keys.not_expressed[f"attn_config.{key}={shown(value)}"] = None
+            keys.not_expressed[f"{shown_name(f'attn_config.{key}')}={shown(value)}"] = None
     dropout = number_of(table.get("attn_pdrop") or 0.0, f"{keys.name}: attn_pdrop")
     scale = number_of(table.get("softmax_scale") or 0.0, f"{keys.name}: softmax_scale")
     return {

@@ -10,7 +10,7 @@ from tuner.core.errors import InputError
 from tuner.core.huggingface.keys import Fields, Keys, number_of, switch, whole
 from tuner.core.model import Activation
 from tuner.core.rotary_scaling import RotaryScaling
-from tuner.core.text import shown
+from tuner.core.text import shown, shown_name
 
 _ACTIVATIONS: Final[Mapping[str, Activation]] = {
     "gelu": "gelu",
@@ -100,7 +100,7 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
         ignored = given is None and key in _FACTORS and table[key] is not None  # as in transformers, which warns of it
         known = key in _SCALING_KEYS or (kind == "default" and (key in _OF_TEXT or table[key] is None))
         if ignored or not known:
-            keys.not_expressed[f"rope_scaling.{key}"] = None
+            keys.not_expressed[shown_name(f"rope_scaling.{key}")] = None
     longest = keys.sizes["max_positions"]
     original = _given(table, "original_max_position_embeddings", keys.get("original_max_position_embeddings"))
     if kind == "default":
