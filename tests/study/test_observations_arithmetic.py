@@ -175,14 +175,31 @@ def test_an_error_on_a_nearly_full_disk_names_the_cause(
     assert str(caught.value).endswith(end)
 
 
-def test_an_error_at_the_limit_of_file_sizes_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.study.store.storage.file_size_limit", lambda: 64 * 1024)
-    with pytest.raises(StudyError) as caught, understood("sqlite:///x.db"):
+@pytest.mark.parametrize("ending", ["", "-wal", "-journal"])
+@pytest.mark.parametrize(("below", "named"), [(0, True), (64 * 1024 - 1, True), (64 * 1024, False)])
+def test_an_error_at_the_limit_of_file_sizes_names_it(
+    ending: str, below: int, named: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = 2000 * 1024
+    monkeypatch.setattr("tuner.study.store.storage.file_size_limit", lambda: limit)
+    with (tmp_path / f"x.db{ending}").open("wb") as file:
+        file.truncate(limit - below)
+    with pytest.raises(StudyError) as caught, understood(f"sqlite:///{tmp_path}/x.db"):
         raise sqlite3.OperationalError("disk I/O error")
-    assert str(caught.value).endswith(
-        "disk I/O error, with files limited to 64 KiB; raise the limit of file sizes (ulimit -f) and run the same "
-        "command again."
+    remedy = (
+        ", with files limited to 2,000 KiB; raise the limit of file sizes (ulimit -f)"
+        if named
+        else "; check the disk, its mount and your quota there"
     )
+    assert str(caught.value).endswith(f"disk I/O error{remedy} and run the same command again.")
+
+
+def test_an_error_without_a_database_does_not_name_the_limit_of_file_sizes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.study.store.storage.file_size_limit", lambda: 10**9)
+    with pytest.raises(StudyError, match="disk I/O error; check the disk"), understood(f"sqlite:///{tmp_path}/x.db"):
+        raise sqlite3.OperationalError("disk I/O error")
 
 
 @pytest.mark.parametrize(

@@ -250,13 +250,26 @@ MIN_FREE_BYTES: Final = 2**20
 """Free bytes below which a disk is too full for SQLite, which then fails to map or extend the index of its journal."""
 
 
-def _free_bytes(url: str) -> int | None:
-    """Return the free bytes of the disk that holds a SQLite file; None for another database."""
+_NEAR_LIMIT: Final = 64 * 2**10
+"""Bytes below the limit of file sizes from which the next write of SQLite may exceed it."""
+
+
+def _sqlite_file(url: str) -> Path | None:
+    """Return the SQLite file of a URL; None for another database."""
     parsed = parse(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
         return None
-    with suppress(OSError):
-        return shutil.disk_usage(Path(parsed.database).absolute().parent).free
+    return Path(parsed.database).absolute()
+
+
+def _limit_reached(file: Path) -> int | None:
+    """Return the limit of file sizes in bytes if a SQLite file or one of its logs is close to it."""
+    if (limit := file_size_limit()) is None:
+        return None
+    for path in (file, Path(f"{file}-wal"), Path(f"{file}-journal")):
+        with suppress(OSError):
+            if path.stat().st_size > limit - _NEAR_LIMIT:
+                return limit
     return None
 
 
@@ -286,13 +299,17 @@ def _remedy(cause: str, url: str) -> tuple[str, str]:
     """Return what is known about the disk and what to do there; both are empty for other errors."""
     if re.search(r"\bfull\b|No space left", cause):
         return "", "make room there"
-    free = _free_bytes(url)
-    if "disk I/O error" not in cause or free is None:
+    file = _sqlite_file(url)
+    if "disk I/O error" not in cause or file is None:
+        return "", ""
+    try:
+        free = shutil.disk_usage(file.parent).free
+    except OSError:
         return "", ""
     if free < MIN_FREE_BYTES:
         return f", with {free / 1024:.0f} KiB free", "make room there"
-    if (limit := file_size_limit()) is not None:
-        return f", with files limited to {limit / 1024:.0f} KiB", RAISE_LIMIT
+    if (limit := _limit_reached(file)) is not None:
+        return f", with files limited to {limit / 1024:,.0f} KiB", RAISE_LIMIT
     return "", "check the disk, its mount and your quota there"
 
 
