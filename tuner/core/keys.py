@@ -40,8 +40,8 @@ _WORDS: Final[dict[str, tuple[str, object]]] = {
     **{dispatcher: ("dispatcher", dispatcher) for dispatcher in DISPATCHERS},
     "overlap": ("moe_overlap", True),
 }
-MAX_DIGITS: Final = 9
-"""Digits of the largest number in a key."""
+_MAX_DIGITS: Final = 9
+"""Digits of the largest number in a key, without leading zeros."""
 
 _REQUIRED: Final = ("tp", "pp", "mbs", "z")
 
@@ -99,6 +99,6 @@ def _part(part: str, key: str) -> tuple[str, object]:
 
 
 def _number(digits: str, part: str, key: str) -> int:
-    if len(digits) > MAX_DIGITS:
+    if len(digits.lstrip("0")) > _MAX_DIGITS:
         raise BadKey(f"invalid topology key {key!r}: the number in {shown(part)} is too large; {LOOKS_LIKE}.")
-    return int(digits)
+    return int(digits.lstrip("0") or "0")
