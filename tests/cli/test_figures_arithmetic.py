@@ -258,6 +258,21 @@ def test_a_comparison_fits_a_narrow_terminal(
         assert max(map(len, table)) <= int(columns)
 
 
+def test_neither_of_two_equal_topologies_is_the_faster(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They keep their order, also where their times differ by rounding."""
+    first = cost("tp4-pp12-dp8-mbs2-z1", 8.0 + 1e-14, bubble=2.0, sends=1.0)
+    second = cost("tp8-pp12-dp4-mbs1-z1", 8.0, bubble=1.0, sends=2.0)
+    for columns, headings in (("60", ["First", "Second"]), ("70", [first.topology.key, second.topology.key])):
+        monkeypatch.setenv("COLUMNS", columns)
+        explain._print_comparison(first, second)
+        said, *table = lines(capsys)[1:]
+        assert said == "tp4-pp12-dp8-mbs2-z1 and tp8-pp12-dp4-mbs1-z1 take the same time"
+        assert table[0].split() == ["Term", *headings, "Difference"]
+        assert table[2].split() == ["bubble", "2.000", "s", "1.000", "s", "+1.000", "s"]
+
+
 @pytest.mark.parametrize(
     ("word", "level", "line"),
     [

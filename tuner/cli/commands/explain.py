@@ -205,13 +205,17 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     from tuner.core.text import decimals_of_terms
     from tuner.planning.cost import difference
 
-    faster, slower = (own, other) if own.seconds <= other.seconds else (other, own)
+    equal = abs(own.seconds - other.seconds) <= _ROUNDING * own.seconds
+    faster, slower = (own, other) if equal or own.seconds < other.seconds else (other, own)
     changes = difference(faster, slower)
     gains = [f"{name} {-change:+.3g} s" for name, change in changes if change > 0][:3]
     losses = [f"{name} {-change:+.3g} s" for name, change in changes if change < 0][:2]
     share = 100 * (1 - faster.seconds / slower.seconds)
-    why = ", ".join(gains) + (f"; partly offset by {', '.join(losses)}" if losses else "")
-    print(f"\n{faster.topology.key} takes {share:.1f}% less time than {slower.topology.key}: {why or 'equal terms'}")
+    if equal:
+        print(f"\n{own.topology.key} and {other.topology.key} take the same time")
+    else:
+        why = ", ".join(gains) + (f"; partly offset by {', '.join(losses)}" if losses else "")
+        print(f"\n{faster.topology.key} takes {share:.1f}% less time than {slower.topology.key}: {why}")
     ahead, behind = faster.estimate.time.terms, slower.estimate.time.terms
     rows = [(name, ahead.get(name, 0.0), behind.get(name, 0.0)) for name, _ in changes] + [
         ("total", faster.seconds, slower.seconds)
@@ -228,7 +232,7 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     ]
     headers = ("Term", faster.topology.key, slower.topology.key, "Difference")
     if not table_fits(headers, cells):
-        headers = ("Term", "Faster", "Slower", "Difference")
+        headers = ("Term", *(("First", "Second") if equal else ("Faster", "Slower")), "Difference")
     print_table(headers, cells, left=("Term",))
 
 
