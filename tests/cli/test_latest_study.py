@@ -89,4 +89,5 @@ def test_studies_are_listed_with_one_line_each(run: Run, tmp_path: Path, monkeyp
     assert empty == f"No studies in {tmp_path}. Start one with 'tuner optimize'.\n"
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "study.db").write_text("")
-    assert run("list", "--runs", str(tmp_path)).out == f"No study in {tmp_path} can be read.\n"
+    unread = run("list", "--runs", str(tmp_path)).out
+    assert unread == f"No study in {tmp_path} can be read. 'tuner recover STUDY --runs {tmp_path}' rebuilds one.\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from tuner.cli.arguments import stored_at
+from tuner.cli.arguments import stored_at, study_command
 from tuner.cli.options import as_json
 
 
@@ -33,7 +33,7 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
         print_json("list", {"studies": rows})
         return
     if not studies and storage is None and any(Path(runs).glob("*/study.db")):
-        print(f"No study in {runs} can be read.")
+        print(f"No study in {runs} can be read. '{study_command('recover', 'STUDY')}' rebuilds one.")
         return
     if not studies:
         print(f"No studies in {masked(storage) if storage else runs}. Start one with 'tuner optimize'.")
