@@ -137,7 +137,7 @@ def measure(
     else:
         full = description
         space = space_or(space, description)
-    pattern = StepPattern.parse(step_pattern) if step_pattern else None
+    pattern = None if step_pattern is None else StepPattern.parse(step_pattern)
     found = read_log(log_lines(str(log)), pattern)
     index = chosen_run(found, run)
     logged = found.runs[index] if found.runs else None
@@ -150,7 +150,7 @@ def measure(
         run=run,
         iterations=spans,
         global_batch=space.arguments.get("global_batch"),
-        no_iterations=f"{NO_MATCH}." if step_pattern else _NO_ITERATIONS,
+        no_iterations=_NO_ITERATIONS if step_pattern is None else f"{NO_MATCH}.",
     )
     if made.rows and logged and (ignored := unmatched(logged, pattern)):
         made = replace(made, notes=(f"{ignored}.", *made.notes))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tuner.cli import completion
-from tuner.cli.options import FilePath, FolderPath
+from tuner.cli.options import FilePath, FolderPath, StorageUrl
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,8 @@ def takes_a_table(command: Command) -> Command:
         from pathlib import Path
 
         file, defaults, runs, storage = (given.pop(name) for name in ("file", "defaults", "runs", "storage"))
-        if (not Path(file).exists() or Path(file).is_dir()) and (storage or (Path(runs) / file / "study.db").is_file()):
+        stored = storage is not None or (Path(runs) / file / "study.db").is_file()
+        if stored and (not Path(file).exists() or Path(file).is_dir()):
             return command(table=_study_table(file, Path(runs), storage), **given)
         return command(table=read(file, defaults, period_column=given.get("era")), **given)
 
@@ -108,7 +109,10 @@ def latest_study(runs: Path, storage: str | None) -> str:
 def stored_at(command: Command) -> Command:
     """Add `--runs` and `--storage`, which locate studies, to a command."""
     storage = click.option(
-        "--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]"
+        "--storage",
+        type=StorageUrl(),
+        metavar="URL",
+        help="Optuna storage of the study. [default: a SQLite file in its folder]",
     )
     runs = click.option(
         "--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]"

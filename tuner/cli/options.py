@@ -35,6 +35,24 @@ class FolderPath(FilePath):
     name = "folder"
 
 
+class FileOrFolderPath(FilePath):
+    """The path of a file or a folder, which is not empty."""
+
+    name = "file or folder"
+
+
+class StorageUrl(click.ParamType[str]):
+    """The URL of an Optuna storage, which is not empty."""
+
+    name = "URL"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the URL, or fail with a usage error."""
+        if not str(value).strip():
+            self.fail(f"{value!r} is not a URL such as sqlite:///study.db or postgresql://host/name.", param, ctx)
+        return str(value)
+
+
 takes_step_pattern: Final = click.option(
     "--step-pattern",
     metavar="REGEX",
@@ -51,7 +69,10 @@ takes_trainer: Final = click.option(
 )
 
 takes_log: Final = click.option(
-    "--log", metavar="FILE", help="Log file that --command writes; may use fields: 'logs/{key}/rank0.log'."
+    "--log",
+    type=FilePath(),
+    metavar="FILE",
+    help="Log file that --command writes; may use fields: 'logs/{key}/rank0.log'.",
 )
 
 takes_site_profile: Final = click.option(

@@ -105,6 +105,7 @@ def max_batch(
     if start is not None and most is not None and start > most:
         raise InputError(f"--start {start} is larger than --most {most}.")
     seconds = duration(timeout, "--timeout") if isinstance(timeout, str) else timeout
+    measured = iterations_of(iterations)
     described = _unless_named(
         space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
     )
@@ -126,7 +127,7 @@ def max_batch(
                     command=command,
                     step_pattern=step_pattern,
                     folder=Path(runs) / "max-batch",
-                    iterations=iterations_of(iterations),
+                    iterations=measured,
                     timeout=seconds,
                     site_profile=None if site_profile is None else Path(site_profile),
                     on_attempt=on_attempt or (lambda _result: None),

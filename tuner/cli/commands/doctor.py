@@ -9,6 +9,7 @@ import click
 from tuner.cli.options import (
     FilePath,
     FolderPath,
+    StorageUrl,
     as_json,
     takes_description,
     takes_log,
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     help="Calibration file that --measure writes. [default: runs/site.toml]",
 )
 @click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
-@click.option("--storage", metavar="URL", help="Optuna storage to check. [default: a temporary SQLite file]")
+@click.option(
+    "--storage", type=StorageUrl(), metavar="URL", help="Optuna storage to check. [default: a temporary SQLite file]"
+)
 @click.option("--command", metavar="TEMPLATE", help="Run one job of two iterations of your own trainer.")
 @takes_step_pattern
 @takes_log

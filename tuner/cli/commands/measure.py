@@ -32,6 +32,7 @@ _MAX_ROWS: Final = 12
 @click.option("--run", type=int, metavar="N", help="Which run of the log to measure, from 1. [default: the last]")
 @click.option(
     "--expect",
+    type=FilePath(),
     metavar="FILE",
     help="Check the run against the topology.json that 'tuner export' wrote, which also describes its job.",
 )
@@ -88,7 +89,7 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
     from tuner.logs.explanation import explained
     from tuner.logs.files import log_lines
 
-    found = explained(log_lines(log), StepPattern.parse(step_pattern) if step_pattern else None)
+    found = explained(log_lines(log), None if step_pattern is None else StepPattern.parse(step_pattern))
     if as_json:
         print_json("measure-explain", {"log": log, **asdict(found)})
         return

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from tuner.cli.options import OPTIMIZER, FilePath, as_json
+from tuner.cli.options import OPTIMIZER, FileOrFolderPath, as_json
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ if TYPE_CHECKING:
 @click.option(
     "--export",
     "target_path",
-    type=FilePath(),
+    type=FileOrFolderPath(),
     metavar="DIR|FILE",
     help="Write a YAML config fragment with the batch size per number of GPUs.",
 )

@@ -12,6 +12,7 @@ from tuner.cli.options import (
     FilePath,
     FolderPath,
     Positive,
+    StorageUrl,
     as_json,
     takes_description,
     takes_log,
@@ -75,7 +76,12 @@ from tuner.cli.options import (
 )
 @click.option("--study", metavar="NAME", help="Name of the study. [default: from launcher, model and cluster]")
 @click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
-@click.option("--storage", metavar="URL", help="Optuna storage of the study. [default: a SQLite file in its folder]")
+@click.option(
+    "--storage",
+    type=StorageUrl(),
+    metavar="URL",
+    help="Optuna storage of the study. [default: a SQLite file in its folder]",
+)
 @click.option("--jobs", type=int, default=1, metavar="N", help="Maximum number of concurrent jobs. [default: 1]")
 @click.option(
     "--iterations", default="2", metavar="N[-M]", help="Iterations to measure; their median counts. [default: 2]"
