@@ -35,11 +35,9 @@ def read_file_of_command(name: str, kind: str) -> str:
         text = data.decode() if len(data) <= _MAX_BYTES else ""
     except (OSError, ValueError) as error:
         reason = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else reason_of(error)
-        raise InputError(f"the {kind} {shown(name)} in --command cannot be read: {reason}; correct its path.") from None
+        raise InputError(f"the {kind} {name!r} in --command cannot be read: {reason}; correct its path.") from None
     if len(data) > _MAX_BYTES:
-        raise InputError(
-            f"the {kind} {shown(name)} in --command is larger than {_MAX_BYTES:,} bytes; correct its path."
-        )
+        raise InputError(f"the {kind} {name!r} in --command is larger than {_MAX_BYTES:,} bytes; correct its path.")
     return text
 
 
@@ -47,7 +45,7 @@ def read_config(name: str) -> Config:
     """Return the config in a file that a command names; raise for one from which no topology can be derived."""
     if "{" in name:
         raise InputError(
-            f"the DeepSpeed config {shown(name)} in --command is not the name of one file; write the config to a "
+            f"the DeepSpeed config {name!r} in --command is not the name of one file; write the config to a "
             "file and pass its name, and tuner derives each job's config from it."
         )
     text = read_file_of_command(name, "DeepSpeed config")
@@ -55,9 +53,9 @@ def read_config(name: str) -> Config:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise InputError(f"the DeepSpeed config {shown(name)} in --command is not JSON: {reason}.") from None
+        raise InputError(f"the DeepSpeed config {name!r} in --command is not JSON: {reason}.") from None
     if not isinstance(config, dict):
-        raise InputError(f"the DeepSpeed config {shown(name)} in --command must be an object, not {shown(config)}.")
+        raise InputError(f"the DeepSpeed config {name!r} in --command must be an object, not {shown(config)}.")
     if "bfloat16" in config:  # DeepSpeed's former name
         config["bf16"] = config.pop("bfloat16")
     _check(config, name)
@@ -73,16 +71,16 @@ def _check(config: Config, name: str) -> None:
     for where, part in parts.items():
         if not isinstance(part, dict):
             raise InputError(
-                f"the DeepSpeed config {shown(name)} in --command: field {where} must be an object, not {shown(part)}."
+                f"the DeepSpeed config {name!r} in --command: field {where} must be an object, not {shown(part)}."
             )
         if part.get("device") == "nvme":
             raise InputError(
-                f"the DeepSpeed config {shown(name)} in --command offloads to nvme in {where}, which tuner does not "
+                f"the DeepSpeed config {name!r} in --command offloads to nvme in {where}, which tuner does not "
                 "model; set its device to cpu or none, and add --set offload=optimizer if jobs should offload."
             )
     if isinstance(ranks := config.get("tensor_parallel", {}).get("autotp_size", 0), int) and ranks > 1:
         raise InputError(
-            f"the DeepSpeed config {shown(name)} in --command has tensor_parallel.autotp_size {ranks}, but for "
+            f"the DeepSpeed config {name!r} in --command has tensor_parallel.autotp_size {ranks}, but for "
             "this trainer tuner searches data parallelism only; remove it."
         )
 

@@ -277,7 +277,7 @@ def _read_arguments(file: str) -> list[str]:
     try:
         return shlex.split(text, comments=True)
     except ValueError as error:
-        raise InputError(f"the arguments file {shown(file)} in --command is not valid: {error}.") from None
+        raise InputError(f"the arguments file {file!r} in --command is not valid: {error}.") from None
 
 
 def _flag(word: str, kind: TrainerKind) -> tuple[str, bool]:
