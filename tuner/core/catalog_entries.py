@@ -44,7 +44,6 @@ def model_entry(name: str, table: Table, *, origin: str) -> Model:
             given[key] = _part(part, given[key], f"{where}: {key}")
     if "not_understood" in given:
         texts(given["not_understood"], f"{where}: not_understood")
-        given["not_understood"] = tuple(given["not_understood"])
     with naming(where):
         return Model(**given)
 

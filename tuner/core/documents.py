@@ -29,8 +29,6 @@ def model_of(document: Mapping[str, Any]) -> Model:
     for name, part in (("experts", Experts), ("latent", Latent)):
         if values := fields.get(name):
             fields[name] = part(**values)
-    if "not_understood" in fields:
-        fields["not_understood"] = tuple(fields["not_understood"])
     return Model(**fields)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from tuner.core.resources import folder
@@ -13,9 +12,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 
-@cache
-def shell_templates(*, finalize: Callable[[Any], Any] | None) -> Environment:
-    """Return the templates, each compiled once, with the filter `sh`, by which they quote each value for the shell."""
+def shell_templates(finalize: Callable[[Any], Any] | None = None) -> Environment:
+    """Return the templates with the filter `sh`, by which they quote each value for the shell."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     templates = Environment(  # noqa: S701 - no HTML

@@ -6,8 +6,9 @@ import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping
+from functools import cache
 from hashlib import sha256
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tuner.core.domain import Cluster, Topology, nodes_in_domain
 from tuner.launch.contract import Job
@@ -15,6 +16,9 @@ from tuner.launch.program import ProcessSpec
 from tuner.launch.shell_templates import shell_templates
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import starts_ranks
+
+if TYPE_CHECKING:
+    from jinja2 import Template
 
 UNWRITABLE: Final = 73
 """The exit code of a script that cannot write to its folder (EX_CANTCREAT of sysexits.h)."""
@@ -54,8 +58,7 @@ def _script(
     if site.python and start.each_rank is not None and "tuner.worker" in words:
         words[0] = site.python
     words = [*site.container, *words]
-    template = shell_templates(finalize=None).get_template("slurm.sh.j2")
-    return template.render(
+    return _template().render(
         number=job.number,
         key=job.topology.key,
         options=options,
@@ -135,3 +138,8 @@ def sbatch_options(site: SiteProfile, named: Mapping[str, object], *, exclude: I
         "--requeue" if site.requeue else "--no-requeue",
         *site.lines,
     ]
+
+
+@cache
+def _template() -> Template:
+    return shell_templates().get_template("slurm.sh.j2")
