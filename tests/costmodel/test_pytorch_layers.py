@@ -21,6 +21,7 @@ from tuner.core.domain import Framework
 from tuner.core.stack import Stack
 from tuner.costmodel.kernels import linear, traffic_rate
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.costmodel.stack_constants import DTENSOR_HOST_SECONDS
 from tuner.space.build import space_for
 
 COMPILED = Stack(compiled=True)
@@ -67,6 +68,21 @@ def test_a_gather_or_scatter_behind_the_batch_copies_the_sequence(micro_batch: i
     )
     assert more - again == pytest.approx((copies - 4) / 2 * copy(2 * TOKENS) - exchanged / 4)
     assert seconds("tensor_parallel", "torchtitan", stack=Stack(overlap_tp=0.5), **named) < exchanged
+
+
+def test_pytorch_dispatches_sharded_tensors_in_python_unless_compiled() -> None:
+    """The host then takes longer for a layer, which nothing waits for where the GPU takes longer still."""
+
+    def waits(framework: str | None, tp: int, *, compiled: bool = False, small: bool = True) -> float:
+        model = replace(DENSE, seq=128) if small else replace(DENSE, hidden=8192, ffn=28672)
+        stack = Stack(compiled=True) if compiled else None
+        return seconds("launch", framework, model=model, tp=tp, batch=8 // tp, zero=1, stack=stack)
+
+    plain, sharded = waits("deepspeed", 2), waits("torchtitan", 2)
+    assert sharded - plain == pytest.approx(LAYERS * sum(DTENSOR_HOST_SECONDS), rel=0.05)
+    assert waits("torchtitan", 2, compiled=True) == pytest.approx(plain, rel=0.05)
+    assert waits("torchtitan", 1) == pytest.approx(waits("deepspeed", 1), rel=0.05)
+    assert waits("torchtitan", 2, small=False) == waits("deepspeed", 2, small=False) == 0
 
 
 @pytest.mark.parametrize(("sequences", "copies"), [(1, (0, 1)), (2, (1, 1))])

@@ -50,6 +50,7 @@ from tuner.costmodel.matrices import Product, attention_products, attention_weig
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     COMPILED_BYTES,
+    DTENSOR_HOST_SECONDS,
     FUSED_ROTARY_BYTES,
     FUSED_SWIGLU_BYTES,
     NORM_BYTES,
@@ -160,16 +161,19 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
 
 def _waits(columns: Columns, site: SiteFactors, passes: Passes, beside: RoutedPart | None) -> Passes:
     """Estimate the time in each pass in which the GPU waits for the host, which launches its kernels."""
-    graph, pace = terms_of(columns.workload).cuda_graph, host_pace(columns.cluster.gpu, site)
+    terms, pace = terms_of(columns.workload), host_pace(columns.cluster.gpu, site)
+    graph = terms.cuda_graph
     collectives = HOST_COLLECTIVE_SECONDS * 2 * (columns.tp > 1) * (graph == "none")
     layer = HOST_SECONDS if graph == "none" else (0.0, 0.0)
+    dispatched = terms.batch_first and not terms.compiled and graph == "none"
+    sharded = DTENSOR_HOST_SECONDS if dispatched else (0.0, 0.0)
     routed: Any = (0.0, 0.0)
     least: Any = 0.0
     if beside is not None and graph != "full":
         routed, least = beside.host, beside.waits
     ahead, back = (
-        (own + (collectives + other)) * pace - seconds
-        for own, other, seconds in zip(layer, routed, passes, strict=True)
+        (own + each * (columns.tp > 1) + (collectives + other)) * pace - seconds
+        for own, each, other, seconds in zip(layer, sharded, routed, passes, strict=True)
     )
     return np.maximum(least, ahead), np.maximum(0, back)
 

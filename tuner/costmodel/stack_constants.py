@@ -340,6 +340,16 @@ COMPILED_MLP_COPIES: Final = _constant(
 )
 """Activations of a gated MLP that torch.compile keeps."""
 
+DTENSOR_HOST_SECONDS: Final = _constant(
+    "DTENSOR_HOST_SECONDS",
+    (2.4e-3, 2.9e-3),
+    "seconds per layer, forward and backward",
+    "measured: torchtitan 0.2.2's Llama layers with and without tensor parallelism, torch 2.11 on a CPU with a fake "
+    "process group (docs/log.md, 2026-11-28)",
+)
+"""Extra host time of a layer whose weights and activations are sharded tensors, each operation of which PyTorch
+dispatches in Python; torch.compile does that once."""
+
 MERGE_BYTES: Final = _constant(
     "MERGE_BYTES",
     (10.0, 6.0),
