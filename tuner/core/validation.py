@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache
 from types import NoneType
-from typing import Any, Final, get_args, get_type_hints
+from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from tuner.core.errors import InputError
 from tuner.core.text import either, shown
@@ -45,13 +45,24 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
 _LONGEST_TEXT: Final = 200
 
 
+class _Field(NamedTuple):
+    """What is valid of a field."""
+
+    name: str
+    kind: Any
+    """Its type, without None."""
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    """The strings of its `Literal`."""
+
+
 def check_fields(value: Any, *, may_be_zero: frozenset[str] = frozenset()) -> None:
     """Raise `InputError` if a field of the dataclass `value` has a wrong type, is out of range or is not a choice."""
-    for name, hint, choices in _hints(value.__class__):
-        complaint = _complaint(name, hint, choices, getattr(value, name), minimum=0 if name in may_be_zero else 1)
+    for field in _fields(value.__class__):
+        complaint = _complaint(field, getattr(value, field.name), minimum=0 if field.name in may_be_zero else 1)
         if complaint:
             owner = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(value).__name__).lower()
-            raise InputError(f"{owner} field {name} must be {complaint}.")
+            raise InputError(f"{owner} field {field.name} must be {complaint}.")
 
 
 def plain(value: Any) -> Any:
@@ -67,51 +78,46 @@ def largest(name: str) -> int:
 def check_size(name: str, value: Any) -> None:
     """Raise `InputError` if an integer is out of range for the field `name`; ignore other values."""
     if isinstance(value, int) and not isinstance(value, bool):
-        complaint = _complaint(name, int, (), value, minimum=0 if name == "zero" else 1)
+        complaint = _complaint(_Field(name, int), value, minimum=0 if name == "zero" else 1)
         if complaint:
             raise InputError(f"{name} must be {complaint}.")
 
 
-def _complaint(name: str, hint: Any, choices: tuple[str, ...], value: Any, *, minimum: int) -> str:
+def _complaint(field: _Field, value: Any, *, minimum: int) -> str:
     """Return a description of the valid values, or an empty string if the value is valid."""
-    if hint is int or hint == int | None:
-        if value is None and hint is not int:
-            return ""
+    kind = field.kind
+    if value is None and field.optional:
+        return ""
+    if kind is int:
         if type(value) is not int:
             return f"a whole number, not {shown(value)}"
-        maximum = largest(name)
+        maximum = largest(field.name)
         return "" if minimum <= value <= maximum else f"between {minimum} and {maximum:,}, not {shown(value)}"
-    if choices:
-        if value is None and NoneType in get_args(hint):
-            return ""
-        return "" if isinstance(value, str) and value in choices else f"{either(choices)}, not {shown(value)}"
-    if hint == bool | None and value is None:
-        return ""
-    if hint is bool or hint == bool | None:
+    if field.choices:
+        valid = isinstance(value, str) and value in field.choices
+        return "" if valid else f"{either(field.choices)}, not {shown(value)}"
+    if kind is bool:
         return "" if isinstance(value, bool) else f"true or false, not {shown(value)}"
-    if hint == float | None and value is None:
-        return ""
-    if hint is float or hint == float | None:
+    if kind is float:
         number = isinstance(value, int | float) and not isinstance(value, bool)
-        least, most = _RANGES.get(name, _ANY)
+        least, most = _RANGES.get(field.name, _ANY)
         valid = number and least <= value <= most and value < _ANY[1]
         return "" if valid else f"a number from {least:g} to {most:g}, not {shown(value)}".replace("e+", "e")
-    if hint is str:
+    if kind is str:
         plain = isinstance(value, str) and value.isprintable() and 0 < len(value) <= _LONGEST_TEXT
         return "" if plain else f"a string of 1 to {_LONGEST_TEXT} printable characters, not {shown(value)}"
     return ""
 
 
 @cache
-def _hints(owner: type) -> list[tuple[str, Any, tuple[str, ...]]]:
-    """Return the name, type and string choices (if it is a `Literal`) of each field."""
+def _fields(owner: type) -> list[_Field]:
     hints = get_type_hints(owner)
-    return [(field.name, hints[field.name], _choices(hints[field.name])) for field in fields(owner)]
+    return [_field(field.name, hints[field.name]) for field in fields(owner)]
 
 
-def _choices(hint: Any) -> tuple[str, ...]:
-    """Return the strings of a `Literal`, also of one that may be None."""
-    arguments = get_args(hint)
-    if len(arguments) == 2 and arguments[1] is NoneType:
-        arguments = get_args(arguments[0])
-    return arguments if all(isinstance(word, str) for word in arguments) else ()
+def _field(name: str, hint: Any) -> _Field:
+    parts = get_args(hint)
+    optional = len(parts) == 2 and parts[1] is NoneType
+    kind = parts[0] if optional else hint
+    words = get_args(kind)
+    return _Field(name, kind, optional, words if all(isinstance(word, str) for word in words) else ())
