@@ -134,7 +134,7 @@ def test_frameworks_are_compared_with_the_same_figures_in_csv_and_json(
     assert [second[name] for name in figures] == [None, None, None, None, False, None, None, "why", ""]
     header, one, other = run(*found, "--csv").out.splitlines()
     assert header == "Framework,Legal,Fit,Best topology,Sec/it,Days,GiB,Precision,Attention"
-    assert (one, other) == ("a,5678,1234,k,2.5,2.0,30.0,bf16,flash2", "b,0,0,none,,,,,")
+    assert (one, other) == ("a,5678,1234,k,2.500,2.0,30.0,bf16,flash2", "b,0,0,none,,,,,")
     printed = run(*found).out
     assert "a          5,678  1,234  k " in printed
     model, machines, tokens, *_ = printed.splitlines()

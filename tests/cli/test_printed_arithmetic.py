@@ -92,8 +92,8 @@ def test_a_largest_batch_is_printed_with_its_headroom_and_fit(capsys: pytest.Cap
     out = capsys.readouterr().out
     header, table, rest = out.split("\n\n", 2)
     assert header == "topology tp4-pp1-dp4-mbs1-z3-rnone on 2 nodes, at other micro-batch sizes too"
-    assert table.splitlines()[-3].split() == ["1", "1", "MEASURED", "10.00", "0.25", "8"]
-    assert table.splitlines()[-2].split() == ["2", "2", "MEASURED", "20.00", "0.5", "4", "1,000", "4.0"]
+    assert table.splitlines()[-3].split() == ["1", "1", "MEASURED", "10.00", "0.2500", "8"]
+    assert table.splitlines()[-2].split() == ["2", "2", "MEASURED", "20.00", "0.5000", "4", "1,000", "4.0"]
     assert table.splitlines()[-1].split() == ["3", "4", "OOM"]
     lines = rest.splitlines()
     assert lines[0].startswith("largest micro-batch size 2 in 3 runs (bisect), ")

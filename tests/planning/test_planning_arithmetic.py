@@ -45,7 +45,7 @@ def test_a_framework_is_a_row_of_its_best_topology(fits: bool, key: str) -> None
     best = SimpleNamespace(topology=SimpleNamespace(key="k"), seconds=2.5, days=2.0, memory=30 * 2.0**30, fits=fits)
     workload = SimpleNamespace(precision="bf16", attention="flash2")
     row: Any = SimpleNamespace(framework="a", legal=5678, fitting=1234, best=best, workload=workload)
-    assert cells(row) == ("a", "5,678", "1,234", key, "2.5", "2.0", "30.0", "bf16", "flash2")
+    assert cells(row) == ("a", "5,678", "1,234", key, "2.500", "2.0", "30.0", "bf16", "flash2")
     row.best = None
     assert cells(row) == ("a", "0", "0", "none", *[""] * 5)
     assert len(HEADERS) == 9

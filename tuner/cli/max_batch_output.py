@@ -84,7 +84,7 @@ def fixed_words(fixed: Axes) -> str:
 def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     """Print the result as text."""
     from tuner.cli.output import print_table
-    from tuner.core.text import counted
+    from tuner.core.text import counted, four_digits
 
     found = made.found
     worth = {value.micro_batch: value for value in made.worth}
@@ -98,7 +98,7 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
                 attempt.micro_batch,
                 attempt.outcome,
                 f"{attempt.peak_memory / GIB:.2f}" if fits and attempt.peak_memory else "",
-                f"{attempt.seconds:.4g}" if fits and attempt.seconds else "",
+                four_digits(attempt.seconds) if fits and attempt.seconds else "",
                 value.acc_steps if value and fits else "",
                 f"{value.tokens_per_second:,.0f}" if value and fits and value.tokens_per_second else "",
                 f"{value.days:,.1f}" if value and fits and value.days else "",

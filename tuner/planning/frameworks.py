@@ -9,7 +9,7 @@ from tuner.core.domain import Cluster, Framework, Workload
 from tuner.core.errors import EmptySpace, InputError
 from tuner.core.frameworks import ANY, FRAMEWORKS
 from tuner.core.quantity import GIB
-from tuner.core.text import ResultTable, Tabular
+from tuner.core.text import ResultTable, Tabular, four_digits
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.planning.cost import TopologyCost
@@ -66,7 +66,7 @@ def cells(row: FrameworkPlan) -> tuple[str, ...]:
     if row.best is None or row.workload is None:
         return (row.framework, "0", "0", "none", "", "", "", "", "")
     best = row.best
-    figures = (f"{best.seconds:.4g}", f"{best.days:,.1f}", f"{best.memory / GIB:.1f}")
+    figures = (four_digits(best.seconds), f"{best.days:,.1f}", f"{best.memory / GIB:.1f}")
     key = best.topology.key if best.fits else f"{best.topology.key} (unlikely to fit)"
     counts = (f"{row.legal:,}", f"{row.fitting:,}")
     return (row.framework, *counts, key, *figures, row.workload.precision, row.workload.attention)

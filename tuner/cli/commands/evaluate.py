@@ -138,7 +138,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
 
 
 def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
-    from tuner.core.text import interval
+    from tuner.core.text import four_digits, interval
 
     guess, key = made.guesses.get(row.index), row.run.topology.key if row.run else ""
     if guess is None:
@@ -147,8 +147,8 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
     note = "calibration" if row.index in made.calibrated_on else "" if row.status == "OK" else row.status
     return (
         *(str(row.line), row.group, key),
-        f"{row.seconds:.4g}" if row.seconds else "",
-        f"{guess.seconds:.4g}",
+        four_digits(row.seconds) if row.seconds else "",
+        four_digits(guess.seconds),
         interval(guess.low, guess.high),
         off,
         f"{row.memory / GIB:.1f}" if row.memory else "",

@@ -40,6 +40,7 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
     listed only with --rules.
     """
     from tuner.core.keys import parse_key
+    from tuner.core.text import four_digits
     from tuner.costmodel.site_file import warn_of_mismatch
     from tuner.planning.cost import cost, fitting_neighbours
     from tuner.planning.explain import explain
@@ -55,7 +56,7 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
         return
     _print_verdict(space, model, explanation, own, fitting)
     _print_rules(explanation, all_rules=all_rules)
-    print(f"\nTime per iteration: {own.seconds:.4g} s")
+    print(f"\nTime per iteration: {four_digits(own.seconds)} s")
     _print_waterfall(own.estimate.time.terms, unit="s", scale=1.0)
     print(f"\nMemory per GPU on stage {own.stage}: {own.memory / GIB:.1f} GiB")
     _print_waterfall(own.estimate.memory.terms, unit="GiB", scale=GIB)
@@ -126,7 +127,7 @@ def _print_verdict(
     """Print whether the topology is legal, its estimate, whether it fits, and the nearest that are legal or fit."""
     from tuner.cli.output import space_lines
     from tuner.core.domain import PARTITION_WORDS
-    from tuner.core.text import counted, interval, listed, span
+    from tuner.core.text import counted, four_digits, interval, listed, span
     from tuner.costmodel.backing import calibrated_on, unmeasured
     from tuner.costmodel.framework_terms import described
     from tuner.planning.explain import changes
@@ -139,7 +140,7 @@ def _print_verdict(
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
     estimate = "estimate" if explanation.legal else "estimate if it were legal"
     print(
-        f"{estimate}: {cost.seconds:.4g} s per iteration (80% interval {interval(cost.low, cost.high)}), "
+        f"{estimate}: {four_digits(cost.seconds)} s per iteration (80% interval {interval(cost.low, cost.high)}), "
         f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}"
     )
     print(
@@ -151,7 +152,8 @@ def _print_verdict(
     if missing := unmeasured(space.workload, space.cluster):
         print(missing)
     for near in fitting:
-        print(f"fits instead: {near.topology.key}, {near.memory / GIB:.1f} GiB, {near.seconds:.4g} s per iteration")
+        needs = f"{near.memory / GIB:.1f} GiB, {four_digits(near.seconds)} s per iteration"
+        print(f"fits instead: {near.topology.key}, {needs}")
     for nearest in explanation.nearest:
         pairs = changes(topology, nearest, space).items()
         which = "searched" if explanation.legal else "legal"
