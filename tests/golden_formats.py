@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from tests.data.huggingface.record import CONFIGS, text_config
+from tests.data.huggingface.record import CONFIGS, has_tower, text_config
 from tests.export.test_export import bloom
 from tests.export.test_megatron_core import hugging_face_run
 from tuner.core.catalog import model as catalog_model
@@ -85,7 +85,7 @@ def runs() -> Iterator[tuple[str, ProductionRun]]:
     """Yield every run with its name: one config per model family, and variations of Llama-3-8B."""
     llama = hugging_face_run("llama-3-8b")
     yield "usual", llama
-    families = {text_config(path)["model_type"]: path for path in reversed(CONFIGS)}
+    families = {text_config(path)["model_type"]: path for path in sorted(CONFIGS, key=has_tower)[::-1]}
     for path in sorted(families.values()):
         yield path.stem, replace(llama, workload=replace(llama.workload, model=catalog_model(str(path))))
     for name, fields in MODELS.items():

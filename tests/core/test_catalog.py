@@ -276,6 +276,7 @@ PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text()
 
 
 @pytest.mark.filterwarnings("ignore:.* is read without its vision tower")
+@pytest.mark.filterwarnings("ignore:.* does not say whether its embeddings are tied")
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_a_hugging_face_config_gives_the_published_parameter_count(name: str) -> None:
     model = catalog.model(str(ROOT / f"tests/data/huggingface/{name}.json"))

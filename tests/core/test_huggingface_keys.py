@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.core.test_huggingface import read
-from tests.data.huggingface.record import BARE, FOLDER, defaults
+from tests.data.huggingface.record import BARE, FOLDER, bare_config, defaults
 from tuner.core.catalog_entries import naming
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.huggingface import _MIXTURES, FAMILIES
@@ -83,7 +83,7 @@ NEUTRAL: list[tuple[str, str, object, object]] = [
 def test_a_key_without_a_field_is_named_unless_it_is_neutral(
     family: str, key: str, neutral: object, other: object
 ) -> None:
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     assert read(bare, **{key: neutral}) == read(bare)
     assert f"{key}={other!r}" in read(bare, **{key: other}).not_understood
 
@@ -91,7 +91,7 @@ def test_a_key_without_a_field_is_named_unless_it_is_neutral(
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_key_that_no_family_reads_is_named(family: str) -> None:
     """Hub configs of known families carry keys of custom code; ignoring one could train another model."""
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     known = read(bare).not_understood
     assert read(bare, index_topk=2048).not_understood == (*known, "index_topk")
     assert read(bare, index_topk=None).not_understood == known
@@ -101,9 +101,9 @@ def test_a_key_that_no_family_reads_is_named(family: str) -> None:
 def test_another_familys_key_of_a_size_is_named_unless_it_repeats_the_models_own(family: str) -> None:
     """transformers reads a family's own keys alone."""
     own = {**SPELLINGS, **FAMILIES[family].spellings}
-    stated = {**BARE, **{keys[0]: 4096 for field, keys in own.items() if field in ("max_positions", "ffn") and keys}}
+    stated = {keys[0]: 4096 for field, keys in own.items() if field in ("max_positions", "ffn") and keys}
     sizes = {"max_positions": 4096, "ffn": 4096 if own["ffn"] else 4 * BARE["hidden_size"]}
-    config = {"model_type": family, **stated}
+    config = {**bare_config(family), **stated}
     found = read(config)
     for field, keys in ALL_SPELLINGS.items():
         for key in set(keys) - set(own[field]):
@@ -138,7 +138,7 @@ def test_a_family_reads_its_own_keys_of_sizes(family: str, key: str, field: str)
 
 @pytest.mark.parametrize("family", ["llama", "gemma3_text", "smollm3", "cohere2", "mpt", *sorted(_MIXTURES)])
 def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -> None:
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     read_keys: set[str] = set()
     get = Keys.get
 
@@ -186,7 +186,7 @@ def test_a_value_of_another_type_is_read_or_refused_in_a_sentence(family: str) -
 )
 def test_a_value_that_no_model_has_is_refused_by_its_key(family: str, key: str, value: Any, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint) as caught:
-        read({"model_type": family, **BARE}, **{key: value})
+        read(bare_config(family), **{key: value})
     assert str(caught.value).count("m:") == 1
     assert str(caught.value).startswith("m: ")
 
@@ -195,7 +195,7 @@ def test_a_value_that_no_model_has_is_refused_by_its_key(family: str, key: str, 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "gpt_neox", "phi3", "deepseek_v3"])
 def test_a_scaling_without_a_type_is_not_understood(family: str, key: str) -> None:
     """transformers warns and does not scale; a null factor, a base or a type `default` scales nothing."""
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     found = read(bare, **{key: {"factor": 4.0, "original_max_position_embeddings": 8192}})
     assert (found.rotary_scaling, found.not_understood) == (None, ("rope_scaling.factor",))
     for table in ({"factor": None, "rope_theta": 5e5}, {"rope_type": "default", "factor": 1.0}):
@@ -225,7 +225,7 @@ def test_a_rotary_property_that_the_family_does_not_have_is_named(
     family: str, table: dict[str, Any], named: tuple[str, ...]
 ) -> None:
     """Also without scaling, where transformers silently uses its default base."""
-    assert read({"model_type": family, **BARE}, rope_parameters=table).not_understood == named
+    assert read(bare_config(family), rope_parameters=table).not_understood == named
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ def test_a_rotary_property_that_the_family_does_not_have_is_named(
 def test_a_key_of_another_family_is_understood_if_it_says_what_the_model_has(
     family: str, key: str, neutral: object, other: object
 ) -> None:
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     assert read(bare, **{key: neutral}) == read(bare)
     assert read(bare, **{key: other}).not_understood in ((key,), (f"{key}={other}",))
 
@@ -254,7 +254,7 @@ def test_a_key_of_another_family_is_understood_if_it_says_what_the_model_has(
 @pytest.mark.parametrize("family", ["glm", "glm4", "glm4_moe"])
 def test_a_rotated_share_that_is_null_is_all_of_a_head(family: str) -> None:
     """As in transformers, whose default of one half is for a missing key."""
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     assert read(bare).rotary_fraction == 0.5
     assert read(bare, partial_rotary_factor=None).rotary_fraction == 1.0
     stated = read(bare, partial_rotary_factor=None, rope_parameters={"partial_rotary_factor": 0.25})
@@ -278,7 +278,7 @@ def test_a_rotated_share_that_is_null_is_all_of_a_head(family: str) -> None:
 def test_a_key_that_a_family_ignores_is_understood_if_it_says_what_the_model_has(
     family: str, changes: dict[str, Any], noted: tuple[str, ...]
 ) -> None:
-    bare = {"model_type": family, **BARE}
+    bare = bare_config(family)
     assert read(bare, **changes).not_understood == noted
 
 

@@ -1,4 +1,4 @@
-"""Hugging Face configs of unknown families, with a vision tower, or in Hugging Face's cache."""
+"""Hugging Face configs of unknown families, or in Hugging Face's cache."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests.core.test_huggingface import fixture, read
 from tests.data.huggingface.record import BARE, FOLDER
 from tuner.core import catalog
 from tuner.core.errors import InputError, TunerWarning
-from tuner.core.huggingface import model_from
 
 
 def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, run: Run) -> None:
@@ -67,16 +66,6 @@ def test_a_family_that_no_field_describes_is_warned_of_with_the_reason() -> None
         assert read(fixture("llama-7b"), model_type="hunyuan_v1_dense").read_as == "llama"
 
 
-def test_the_text_model_of_qwen3_vl_is_a_qwen3_with_its_own_defaults() -> None:
-    """Text has the same position on all three axes of its rotary embedding (transformers 5.23, Qwen3VLTextConfig)."""
-    axes = {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"}
-    config = fixture("qwen3-8b")
-    text = {key: value for key, value in config.items() if key != "architectures"} | {"model_type": "qwen3_vl_text"}
-    assert read(text, rope_scaling=axes) == read(config)
-    bare = read({"model_type": "qwen3_vl_text", "intermediate_size": 22016, **BARE})
-    assert (bare.rotary_base, bare.max_positions) == (500_000.0, 128_000)
-
-
 def test_keys_that_are_null_do_not_make_kin() -> None:
     """Some families list the width of each layer's MLP, and no width for all."""
     with pytest.raises(InputError, match="model_type 'nemotron-nas' is unknown, and so are its keys"):
@@ -93,36 +82,6 @@ def test_sparse_attention_is_refused_by_its_name() -> None:
     """A description in TOML could not express it either."""
     with pytest.raises(InputError, match=r"'deepseek_v32' has sparse attention \(index_topk=2,048\), which cannot be"):
         read(fixture("deepseek-v3"), model_type="deepseek_v32", index_topk=2048)
-
-
-def test_a_vision_tower_is_left_out_with_a_warning() -> None:
-    config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
-    with pytest.warns(TunerWarning, match="read without its vision tower"):
-        assert model_from(config, name="m").layers == 34
-
-
-@pytest.mark.parametrize(
-    ("outer", "field", "expected"),
-    [
-        ({"tie_word_embeddings": False}, "tied_embeddings", False),
-        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "not_understood", 1),
-        ({"projector": "wide"}, "not_understood", 1),
-    ],
-)
-def test_what_a_config_with_a_vision_tower_says_of_the_whole_counts(
-    outer: dict[str, Any], field: str, expected: object
-) -> None:
-    config = json.loads((FOLDER / "gemma-3-4b.json").read_text())
-    with pytest.warns(TunerWarning, match="read without its vision tower"):
-        plain, changed = (getattr(model_from({**config, **more}, name="m"), field) for more in ({}, outer))
-    assert plain in (True, ())
-    assert changed == expected or len(changed) == expected
-
-
-def test_an_unknown_model_with_a_text_config_is_refused_with_what_to_plan_instead() -> None:
-    config = {"model_type": "newcomer_vl", "text_config": fixture("llama-7b"), "vision_config": {}}
-    with pytest.raises(InputError, match=r"model_type 'newcomer_vl' is unknown; .* save its text_config"):
-        read(config)
 
 
 @pytest.mark.parametrize(

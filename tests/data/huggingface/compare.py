@@ -2,9 +2,10 @@
 
     python -m tests.data.huggingface.compare
 
-Four comparisons: the parameters of every config in this folder, those of random variants at a tiny size (on the meta
+Five comparisons: the parameters of every config in this folder, those of random variants at a tiny size (on the meta
 device), at a tiny size the constants in transformers' modules: rotary frequencies, norm epsilons, activations,
-attention scales, windows, soft caps, dropouts and factors; and every config with itself as transformers saves it.
+attention scales, windows, soft caps, dropouts and factors; every config with itself as transformers saves it; and all
+of these with the language model inside each model with a vision tower.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from tests.data.huggingface.record import CONFIGS, counted, text_config
+from tests.data.huggingface.record import CONFIGS, REQUIRED_BY_FAMILY, counted, has_tower, text_config
+from tuner.core.errors import InputError
 from tuner.core.huggingface import FAMILIES, model_from
 from tuner.core.model import Model
 
@@ -66,6 +68,19 @@ TINY: Final[dict[str, int]] = {
     "topk_group": 1,
     "moe_layer_end_index": 7,
 }
+_TINY_VIT: Final = {"hidden_size": 32, "intermediate_size": 48, "num_attention_heads": 2, "num_hidden_layers": 1}
+_TINY_QWEN: Final = {"depth": 1, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "out_hidden_size": 64}
+TINY_TOWERS: Final[dict[str, dict[str, Any]]] = {
+    "gemma3": {"model_type": "siglip_vision_model", **_TINY_VIT},
+    "llama4": {**_TINY_VIT, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32},
+    "qwen3_vl": {**_TINY_QWEN, "deepstack_visual_indexes": [0]},
+    "qwen3_vl_moe": {**_TINY_QWEN, "deepstack_visual_indexes": [0]},
+    "glm4v_moe": _TINY_QWEN,
+    "kimi_k25": _TINY_VIT,
+    "mistral3": {"model_type": "pixtral", **_TINY_VIT, "head_dim": 16},
+    "cohere2_vision": {"model_type": "siglip_vision_model", **_TINY_VIT},
+    "internvl": {"model_type": "internvl_vision", **_TINY_VIT},
+}
 
 
 def shrunk(config: dict[str, Any]) -> dict[str, Any]:
@@ -85,7 +100,7 @@ def variants(family: str) -> Iterator[dict[str, Any]]:
     known = AutoConfig.for_model(family).to_dict()
     smallest = {key: size for key, size in TINY.items() if key in known or key == "vocab_size"}
     for _ in range(VARIANTS):
-        config = {"model_type": family, **smallest, "pad_token_id": 0}
+        config = {"model_type": family, **REQUIRED_BY_FAMILY.get(family, {}), **smallest, "pad_token_id": 0}
         config |= {key: chance.choice([True, False]) for key in SWITCHES if key in known and chance.random() < 0.6}
         config |= {
             key: chance.choice(values) for key, values in SIZES.items() if key in known and chance.random() < 0.6
@@ -137,8 +152,65 @@ def constants() -> Iterator[str]:
             without = {name: value for name, value in config.items() if name != key}
             try:
                 yield from _differences(f"{path.stem} without {key}", without)
-            except (AssertionError, TypeError, ValueError) as error:
+            except (AssertionError, InputError, TypeError, ValueError) as error:
                 print(f"skipped: {path.stem} without {key}: {str(error)[:80]}")
+
+
+def inside() -> Iterator[str]:
+    """Return the differences from the language model inside each model with a vision tower.
+
+    The tower is that of the library's default config, at a tiny size. Of a model whose config does not say whether its
+    embeddings are tied, both are compared.
+    """
+    for path in filter(has_tower, CONFIGS):
+        whole = json.loads(path.read_text())
+        whole["vision_config"] = TINY_TOWERS[whole["model_type"]]
+        whole["text_config"] = {**shrunk(whole["text_config"]), "quantization_config": None}
+        if whole["text_config"]["model_type"] == "kimi_k2":
+            whole["text_config"]["model_type"] = "deepseek_v3"
+        yield from _inside(path.stem, whole)
+        for tied in (True, False):
+            yield from _inside(f"{path.stem}, tied: {tied}", {**whole, "tie_word_embeddings": tied})
+        for key in [key for key in whole["text_config"] if key not in TINY and key != "model_type"]:
+            text = {name: value for name, value in whole["text_config"].items() if name != key}
+            try:
+                yield from _inside(f"{path.stem} without {key}", {**whole, "text_config": text})
+            except (AssertionError, InputError, TypeError, ValueError) as error:
+                print(f"skipped: {path.stem} without {key}: {str(error)[:80]}")
+
+
+def _inside(name: str, whole: dict[str, Any]) -> Iterator[str]:
+    import torch
+    from transformers import AutoConfig, AutoModelForImageTextToText
+
+    given = {key: value for key, value in whole.items() if key not in ("architectures", "auto_map")}
+    config = AutoConfig.for_model(**json.loads(json.dumps(given)))
+    with torch.device("cpu"):
+        built = AutoModelForImageTextToText.from_config(config)
+    model = model_from(given, name=name)
+    language, head = getattr(built, "model", built).language_model, built.get_output_embeddings()
+    facts = [*_module_facts(model, language), *_config_facts(model, config.text_config)]
+    if len(facts) < MIN_FACTS:
+        yield f"{name}: only {len(facts)} constants were found in transformers' modules"
+    parameters = {id(one): one for one in [*language.parameters(), *head.parameters()] if one.requires_grad}
+    count = sum(one.numel() for one in parameters.values())
+    states = [note for note in model.not_understood if note.startswith("tie_word_embeddings")]
+    if not states:
+        facts.append(("parameters", model.parameters - model.mtp_parameters, count))
+    for what, read, theirs in facts:
+        if not _close(read, theirs):
+            yield f"{name}: {what} {read}, transformers {theirs}"
+    for again in (config.to_dict(), config.to_diff_dict()):
+        saved = json.loads(json.dumps({**again, "architectures": None}, default=str))
+        second = model_from(saved, name=name)
+        new = (
+            set(second.not_understood)
+            - set(model.not_understood)
+            - ({"layer_types"} if whole["model_type"] == "llama4" else set())
+        )
+        same = {"not_understood": (), "tied_embeddings": model.tied_embeddings} if states else {"not_understood": ()}
+        if new or replace(second, **same) != replace(model, not_understood=()):
+            yield f"{name} as transformers saves it: {sorted(new)}, {second}, not {model}"
 
 
 def _differences(name: str, config: dict[str, Any]) -> Iterator[str]:
@@ -244,7 +316,7 @@ def _frequencies(model: Model, head: int, *, local: bool) -> list[float]:
     width = model.latent.rope_size if model.latent else int(head * model.rotary_fraction)
     plain = [base ** (-index / width) for index in range(0, width, 2)]
     scaling = None if local else model.rotary_scaling
-    if scaling is None:
+    if scaling is None or scaling.kind == "dynamic":  # which scales longer sequences alone
         return plain
     if scaling.kind == "linear":
         return [frequency / scaling.factor for frequency in plain]
@@ -271,7 +343,7 @@ def _frequencies(model: Model, head: int, *, local: bool) -> list[float]:
 def main() -> int:
     """Print all differences and return whether there are any."""
     warnings.simplefilter("ignore")
-    differences = [*counts(), *saved_again(), *constants()]
+    differences = [*counts(), *saved_again(), *constants(), *inside()]
     print("\n".join([*differences, f"{len(differences)} differences"]))
     return bool(differences)
 

@@ -18,19 +18,38 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).parent
-SAME = {"kimi_k2": "deepseek_v3"}
-"""Families that transformers has under another name."""
+SAME = {
+    "kimi_k2": "deepseek_v3",
+    "qwen3_vl_text": "qwen3",
+    "qwen3_vl_moe_text": "qwen3_moe",
+    "glm4v_moe_text": "glm4_moe",
+}
+"""Families whose language model transformers has under another name alone."""
 CONFIGS = sorted(path for path in FOLDER.glob("*.json") if path.stem not in ("counts", "defaults", "identity"))
 BARE = {"num_hidden_layers": 6, "hidden_size": 2048, "num_attention_heads": 16, "vocab_size": 1000}
 """The keys that a config must have, beside its family."""
 
 
+REQUIRED_BY_FAMILY = {"dots1": {"n_routed_experts": 16, "num_experts_per_tok": 2, "n_shared_experts": 1}}
+"""Further ones of a family."""
+
+
+def bare_config(family: str) -> dict[str, Any]:
+    """Return a family's config without any optional key."""
+    return {"model_type": family, **BARE, **REQUIRED_BY_FAMILY.get(family, {})}
+
+
+def has_tower(path: Path) -> bool:
+    """Return whether a config is that of a model with a vision tower."""
+    return "text_config" in json.loads(path.read_text())
+
+
 def text_config(path: Path) -> dict[str, Any]:
-    """Return a config; of a model with a vision tower, that of its language model."""
-    config: dict[str, Any] = json.loads(path.read_text())
-    text = config.pop("text_config", None)
-    config.pop("vision_config", None)
-    config = {**config, **(text or {})}
+    """Return a config; of a model with a vision tower, that of its language model alone."""
+    whole: dict[str, Any] = json.loads(path.read_text())
+    config = whole.get("text_config", whole)
+    if "tie_word_embeddings" in whole:
+        config["tie_word_embeddings"] = whole["tie_word_embeddings"]
     return {**config, "model_type": SAME.get(config["model_type"], config["model_type"])}
 
 
@@ -79,8 +98,11 @@ def record_counts(names: list[str]) -> None:
 
 def record_identities() -> None:
     """Read with tuner and write identity.json."""
+    import warnings
+
     from tuner.core.catalog import model
 
+    warnings.simplefilter("ignore")  # a model with a vision tower is read as its language model
     identities = {path.stem: identity_of(model(str(path))) for path in CONFIGS}
     (FOLDER / "identity.json").write_text(json.dumps(identities, indent=1) + "\n")
     (FOLDER / "defaults.json").write_text(json.dumps(defaults(), indent=1) + "\n")
@@ -97,7 +119,7 @@ def defaults() -> dict[str, Any]:
 
     recorded = {}
     for family in FAMILIES:
-        config = {"model_type": family, **BARE}
+        config = bare_config(family)
         bare = identity_of(model_from(config, name=family))
         flat = _flat(bare)
         changed: dict[str, Any] = {}

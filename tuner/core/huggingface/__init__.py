@@ -10,7 +10,7 @@ import math
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -19,7 +19,14 @@ from tuner.core.catalog_entries import naming
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.huggingface import deepseek, gpt, llama, moe
 from tuner.core.huggingface.classes import is_model_of, unknown_classes
-from tuner.core.huggingface.keys import Config, Fields, Keys, table_of
+from tuner.core.huggingface.keys import Config, Fields, Keys
+from tuner.core.huggingface.multimodal import (
+    VARIANTS,
+    TextModel,
+    as_known_family,
+    multimodal,
+    text_model,
+)
 from tuner.core.model import Model
 from tuner.core.text import listed, shown, shown_name
 
@@ -83,6 +90,7 @@ FAMILIES: Final = {
     "glm4_moe": Family(deepseek.glm4_moe, 131072, ffn=10944),
     "glm4_moe_lite": Family(deepseek.glm4_moe_lite, 202752, ffn=10240),
     "solar_open": Family(deepseek.solar_open, 131072, ffn=1280),
+    "dots1": Family(deepseek.dots1, 2048, ffn=10944),
     "exaone_moe": Family(deepseek.exaone_moe, ffn=16384),
     "llama4_text": Family(moe.llama4, 131072, ffn=8192),
     "olmoe": Family(moe.olmoe, 4096, ffn=2048),
@@ -95,11 +103,17 @@ FAMILIES: Final = {
 _MIXTURES: Final = frozenset(
     name for name, family in FAMILIES.items() if family.read.__module__ in (moe.__name__, deepseek.__name__)
 )
-_SAME: Final = {"kimi_k2": "deepseek_v3", "qwen3_vl_text": "qwen3"}
-"""Families of another name that are one of `FAMILIES` in every property."""
-
 _UNLIKE: Final = {"hunyuan_v1_dense": "it normalizes queries and keys after their rotation"}
 """How an unknown family differs from the known one whose keys it has, where no field of `Model` describes that."""
+
+_INDESCRIBABLE: Final = {
+    **dict.fromkeys(
+        ("gemma4_text", "gemma4_unified_text"),
+        "it normalizes values, and its layers that attend to all tokens have heads of another width",
+    ),
+    "gemma3n_text": "each of its layers has an embedding, and its last layers share keys and values",
+}
+"""Why no field of `Model` describes a family, although it has the keys of a known one."""
 
 _KIN: Final = {
     "llama": {"hidden_size", "intermediate_size", "rms_norm_eps"},
@@ -131,20 +145,6 @@ _REDUNDANT: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Switches that some families read and configs of others repeat, with the fields that they describe."""
 
-_GEMMA3_SIZES: Final = {
-    "hidden_size": 2304,
-    "num_hidden_layers": 26,
-    "num_attention_heads": 8,
-    "vocab_size": 262208,
-}
-"""The library's sizes for Gemma 3, whose published configs with a vision tower omit what equals them."""
-
-_QWEN3_VL: Final = {"max_position_embeddings": 128_000, "rope_theta": 500_000.0}
-"""The library's values for the text model of Qwen3-VL that differ from those for Qwen3."""
-
-_OF_THE_TOWER: Final = frozenset({"text_config", "vision_config"})
-"""Keys of a config with a vision tower that do not concern the language model."""
-
 
 def model_from(config: Config, *, name: str, where: str = "") -> Model:
     """Return the model that a config describes. Raise `InputError` for a missing key or an unsupported model.
@@ -152,11 +152,27 @@ def model_from(config: Config, *, name: str, where: str = "") -> Model:
     Messages name `where` the config is: its path, or else the name of the model.
     """
     where = where or name
-    config = _text_model(config, where)
-    _refuse_hybrids(config, where)
-    family, exact = _family(config, where)
+    whole = _has_text_model(config)
+    inner = text_model(config, where) if whole else TextModel(config)
+    text, notes = as_known_family(inner.config)
+    _refuse_hybrids(text, where)
+    family, exact = _family(text, where)
     if family not in _MIXTURES:
-        _refuse_experts(config, where)
+        _refuse_experts(text, where)
+    model = _read(text, family, exact, name, where)
+    notes.extend(inner.notes)
+    for key, value in inner.around.items():
+        other = _read({**text, key: value}, family, exact, name, where)
+        if other != model:
+            new = set(other.not_understood) - set(model.not_understood)
+            notes.extend(sorted(new) or [f"{shown_name(key)}={shown(value)}"])
+    if whole:
+        notes.extend(_differences_of_whole(config, model, where))
+    return replace(model, not_understood=tuple(dict.fromkeys((*model.not_understood, *notes))))
+
+
+def _read(config: Config, family: str, exact: bool, name: str, where: str) -> Model:
+    """Return the language model that a config describes, read as one of a known family."""
     reader = FAMILIES[family]
     keys = Keys(config, where, positions=reader.positions, ffn=reader.ffn, spellings=reader.spellings)
     with naming(where):
@@ -221,23 +237,40 @@ def _is_redundant(key: str, value: Any, model: Model) -> bool:
     return bool(described) and all(getattr(model, name) is value for name in described)
 
 
-def _text_model(config: Config, name: str) -> Config:
-    """Return the config of the language model in a Gemma 3 or Llama 4 with a vision tower, any other as it is.
+def _has_text_model(config: Config) -> bool:
+    """Return whether a config is that of a larger model whose text_config is of a family that tuner knows."""
+    if multimodal(config):
+        return True
+    model_type, text = config.get("model_type"), config.get("text_config")
+    inner = text.get("model_type") if isinstance(text, dict) else None
+    known = isinstance(inner, str) and (inner in FAMILIES or inner in VARIANTS or inner in _INDESCRIBABLE)
+    return known and not (isinstance(model_type, str) and model_type in FAMILIES)
 
-    Sizes that Gemma 3 and Qwen3-VL omit are added.
-    """
-    if config.get("model_type") == "gemma3_text":
-        return {**_GEMMA3_SIZES, **config}
-    if config.get("model_type") == "qwen3_vl_text":
-        return {**_QWEN3_VL, **config}
-    if config.get("model_type") not in ("gemma3", "llama4"):
-        return config
-    text = table_of(config.get("text_config") or {}, f"{name}: text_config")
-    if config.get("vision_config") is not None:
-        _warn(f"{name} is read without its vision tower, as a language model.")
-    outer = {key: value for key, value in config.items() if key not in _OF_THE_TOWER}
-    text = {**outer, **text, "model_type": f"{config['model_type']}_text"}
-    return text if config["model_type"] == "llama4" else {**_GEMMA3_SIZES, **text}
+
+def _differences_of_whole(config: Config, model: Model, name: str) -> Iterator[str]:
+    """Warn of the parts that are not read; yield where the whole model may differ from its language model."""
+    model_type, kind = shown(config.get("model_type")), multimodal(config)
+    if kind is None:
+        _warn(f"{name}: model_type {model_type} is unknown; its text_config is read, as a language model.")
+        return
+    _warn(f"{name} is read without its vision tower, as a language model.")
+    by_default = kind.ties_by_default(text=model.tied_embeddings)
+    given = config.get("tie_word_embeddings", by_default)
+    if kind.tied_by == "text":
+        if bool(given) != model.tied_embeddings:
+            yield f"tie_word_embeddings={shown(given)} (outside text_config)"
+        return
+    if "tie_word_embeddings" not in config and by_default != model.tied_embeddings:
+        tied, other = ("tied", "does not tie") if model.tied_embeddings else ("not tied", "ties")
+        _warn(
+            f"{name} does not say whether its embeddings are tied: they are read as {tied}, as in its text_config "
+            f"alone, but transformers {other} those of a new {model_type}. To export it, add tie_word_embeddings "
+            "outside its text_config."
+        )
+        yield "tie_word_embeddings (missing outside text_config)"
+    for part, none in (("logit_scale", 1.0), ("logit_softcap", 0.0), ("head_bias", False)):
+        if (value := getattr(model, part)) != none:
+            yield f"{part}={shown(value)} (not in transformers' {config['model_type']})"
 
 
 def _refuse_hybrids(config: Config, name: str) -> None:
@@ -276,9 +309,10 @@ def _family(config: Config, name: str) -> tuple[str, bool]:
     The second value is false for the last of these.
     """
     given = config.get("model_type")
-    given = _SAME.get(given, given) if isinstance(given, str) else given
     if isinstance(given, str) and given in FAMILIES:
         return given, True
+    if isinstance(given, str) and given in _INDESCRIBABLE:
+        raise InputError(f"{name}: model_type {shown(given)} cannot be described: {_INDESCRIBABLE[given]}.")
     architectures = config.get("architectures")
     architecture = architectures[0] if isinstance(architectures, list) and architectures else None
     for family in FAMILIES:

@@ -13,7 +13,7 @@ from tuner.core.experts import Latent
 from tuner.core.huggingface.keys import Fields, Keys, number_of
 from tuner.core.huggingface.llama import common, skipping_windows
 from tuner.core.huggingface.moe import experts_of
-from tuner.core.huggingface.parts import biases
+from tuner.core.huggingface.parts import biases, layer_types, window
 from tuner.core.text import shown, shown_name
 
 
@@ -95,6 +95,24 @@ def solar_open(keys: Keys) -> Fields:
     }
 
 
+def dots1(keys: Keys) -> Fields:
+    """dots.llm1: DeepSeek-V3's router with plain attention, a norm on each head of queries and keys."""
+    keys.expects("scoring_func", "sigmoid")
+    keys.expects("topk_method", "noaux_tc")
+    for key in ("n_routed_experts", "num_experts_per_tok", "n_shared_experts"):
+        if keys.get(key) is None:
+            raise InputError(f"{keys.name} lacks {key}.")
+    start = keys.size("max_window_layers", default=62)
+    windowed = layer_types(keys, [layer >= start for layer in range(keys.sizes["layers"])])
+    return {
+        **common(keys, kv_heads=32),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "qk_norm": True,
+        **window(keys, keys.size("sliding_window", default=4096, null=0), windowed),
+        **_grouped_experts(keys, _after_dense(keys, 0), count=0, width=1408, scale=1.0, normalized=False),
+    }
+
+
 def exaone_moe(keys: Keys) -> Fields:
     """K-EXAONE: DeepSeek-V3's router, windows in all but every fourth layer, which has no rotary embedding."""
     keys.expects("scoring_func", "sigmoid")
@@ -119,6 +137,7 @@ def _grouped_experts(
     groups: int = 1,
     top_k: int = 8,
     shared: str = "n_shared_experts",
+    normalized: bool = True,
 ) -> Fields:
     """Return DeepSeek-V3's experts in the layers of `moe`.
 
@@ -137,7 +156,7 @@ def _grouped_experts(
         router_groups=keys.size("n_group", default=groups),
         router_top_groups=keys.size("topk_group", default=4 if groups > 1 else 1),
         router_group_scores=2,
-        normalized=keys.flag("norm_topk_prob", default=True),
+        normalized=keys.flag("norm_topk_prob", default=normalized),
         scale=keys.number("routed_scaling_factor", default=scale),
         aux_loss=0.0,
     )

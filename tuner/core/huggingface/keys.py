@@ -44,7 +44,7 @@ _NO_EFFECT: Final = re.compile(
     r"|attn_implementation|attention_softmax_in_fp32|scale_attention_softmax_in_fp32|reorder_and_upcast_attn"
     r"|slow_but_exact|init_device|cache_implementation|max_window_layers|pruned_heads|cross_attention_hidden_size"
     r"|use_flash_attn|fused_bias_fc|unsloth_.*|ep_size|(bias_dropout|masked_softmax)_fusion|skip_bias_add(_qkv)?"
-    r"|offset_alibi|use_parallel_embedding|mm_tokens_per_image"
+    r"|offset_alibi|use_parallel_embedding"
 )
 """Keys without effect on the model that is trained."""
 
