@@ -54,6 +54,13 @@ def test_a_vision_tower_is_left_out_with_a_warning(path: Path) -> None:
     assert found.layers == config["text_config"]["num_hidden_layers"]
 
 
+@pytest.mark.parametrize("path", TOWERS, ids=lambda path: path.stem)
+def test_a_text_config_that_names_no_family_is_of_the_usual_one(path: Path) -> None:
+    config = json.loads(path.read_text())
+    text = {key: value for key, value in config["text_config"].items() if key != "model_type"}
+    assert quietly({**config, "text_config": text}) == quietly(config)
+
+
 TIED = [
     # whole config, text_config, read as tied, notes
     ("gemma-3-4b", None, None, True, ()),
@@ -67,6 +74,10 @@ TIED = [
     ("mistral-small-3.2-24b", True, False, True, ()),
     ("qwen3-vl-8b", None, True, True, (UNSTATED,)),
     ("qwen3-vl-8b", None, None, False, ()),
+    ("qwen3-vl-30b-a3b", None, None, False, ()),
+    ("kimi-k2.5", None, None, False, (UNSTATED,)),
+    ("internvl3-1b", None, None, False, (UNSTATED,)),
+    ("command-a-vision", None, None, True, ()),
     ("glm-4.5v", False, True, True, ()),
     ("glm-4.5v", None, True, True, ()),
     ("glm-4.5v", True, False, True, ()),

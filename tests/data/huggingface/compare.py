@@ -22,6 +22,7 @@ from typing import Any, Final
 from tests.data.huggingface.record import CONFIGS, REQUIRED_BY_FAMILY, counted, has_tower, text_config
 from tuner.core.errors import InputError
 from tuner.core.huggingface import FAMILIES, model_from
+from tuner.core.huggingface.multimodal import MULTIMODAL
 from tuner.core.model import Model
 
 VARIANTS: Final = 6
@@ -162,6 +163,11 @@ def inside() -> Iterator[str]:
     The tower is that of the library's default config, at a tiny size. Of a model whose config does not say whether its
     embeddings are tied, both are compared.
     """
+    from transformers import AutoConfig
+
+    for family, kind in MULTIMODAL.items():
+        if kind.tied != (tied := AutoConfig.for_model(family).tie_word_embeddings):
+            yield f"{family}: tied {kind.tied}, transformers {tied}"
     for path in filter(has_tower, CONFIGS):
         whole = json.loads(path.read_text())
         whole["vision_config"] = TINY_TOWERS[whole["model_type"]]

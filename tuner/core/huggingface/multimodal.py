@@ -141,6 +141,9 @@ def text_model(whole: Config, name: str) -> TextModel:
     whatever the config says. But it would tie the embeddings of the same model trained from random weights. Wherever
     the whole config is silent and its class disagrees with what counts, that is not understood: the model can be
     planned, but not exported before its config says which is meant.
+
+    The sizes that some classes give a model without any text_config (Mistral3Config: Mistral Small 3.1) do not complete
+    a text_config that lacks them, and without one there is nothing to read.
     """
     text = {**table_of(whole.get("text_config") or {}, f"{name}: text_config")}
     model_type, kind = whole.get("model_type"), multimodal(whole)
