@@ -28,6 +28,66 @@ def test_a_job_goes_on_until_a_clock_of_whole_seconds_is_precise() -> None:
     assert complete[-1] == (27, True)
 
 
+LIGHTNING = """\
+Epoch 0:   3%|▎         | 1/32 [00:01<00:37,  0.82it/s, train_loss=0.288]
+Epoch 0:   6%|▋         | 2/32 [00:01<00:18,  1.65it/s, train_loss=0.216]
+Epoch 0:   9%|▉         | 3/32 [00:01<00:11,  2.47it/s, train_loss=0.251]
+Epoch 0:  12%|█▎        | 4/32 [00:01<00:08,  3.28it/s, train_loss=0.205]
+Epoch 0:  16%|█▌        | 5/32 [00:01<00:09,  2.91it/s, train_loss=0.345]
+Epoch 0:  19%|█▉        | 6/32 [00:01<00:07,  3.48it/s, train_loss=0.227]
+Epoch 0:  22%|██▏       | 7/32 [00:01<00:06,  4.06it/s, train_loss=0.350]
+Epoch 0:  25%|██▌       | 8/32 [00:01<00:05,  4.64it/s, train_loss=0.334]
+Epoch 0:  28%|██▊       | 9/32 [00:02<00:05,  4.44it/s, train_loss=0.444]
+"""
+"""Lightning 2.6.6 without a logger, with four batches a step; the first of each waits: 1.2193, 0.5060 and 0.3058 s."""
+
+
+def test_the_batches_of_a_step_are_added_up(tmp_path: Path) -> None:
+    """Batches of a step take different times, so the second step is all of batches 5 to 8."""
+    (tmp_path / "stdout.log").write_text(LIGHTNING)
+    size = StepSize(global_batch=8, microbatches=4)
+    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=size)
+    assert result.seconds == pytest.approx(0.5060, rel=0.01)
+    assert "4 batches of which make a step" in result.note
+
+
+def test_a_job_goes_on_until_all_batches_of_its_last_step_are_done() -> None:
+    progress, reader = LogProgress(microbatches=4), RecordReader()
+    complete = []
+    for line in LIGHTNING.splitlines():
+        progress = after_line(progress, line, 1.0, reader)
+        complete.append(progress.complete(2))
+    assert complete == [False] * 7 + [True] * 2
+
+
+@pytest.mark.parametrize(
+    ("description", "counts"),
+    [
+        ("", "steps"),
+        ("Steps: ", "steps"),
+        ("Training steps: ", "steps"),
+        ("1|2|Loss: 5.29: ", "steps"),  # torchtune
+        ("Training: ", "unknown"),
+        ("Iteration: ", "unknown"),
+        ("loss 4.8531: ", "unknown"),
+        ("Train step of epoch 0: ", "unknown"),  # OpenRLHF
+    ],
+)
+def test_a_bar_of_microbatches_is_no_measurement(description: str, counts: str, tmp_path: Path) -> None:
+    """`tqdm(loader, desc="Training")` of accelerate's loops counts microbatches: four prints of four are one step."""
+    bar = "{}  4%|▍         | {}/24 [00:{:02.0f}<00:28,  {:.2f}s/it]"
+    lines = [bar.format(description, step, 1.2 * step, 1.2) for step in range(1, 5)]
+    (tmp_path / "stderr.log").write_text("\r".join(lines) + "\n")
+    size = StepSize(global_batch=8, microbatches=4)
+    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=size)
+    if counts == "unknown":
+        assert result.outcome is Outcome.UNREADABLE
+        assert "a step of its bar may be an optimizer step or one of its 4 microbatches" in result.evidence
+    else:
+        assert result.seconds == pytest.approx(1.2, rel=0.02)
+        assert "assumed to be an optimizer step of 4 microbatches" in result.note
+
+
 def test_a_clock_of_minutes_is_not_waited_for() -> None:
     progress, reader, figures = LogProgress(), RecordReader(), LiveFigures()
     for step in range(1, 4):
