@@ -51,6 +51,27 @@ def test_the_batches_of_a_step_are_added_up(tmp_path: Path) -> None:
     assert "4 batches of which make a step" in result.note
 
 
+HF_BAR = """\
+ 17%|█▋        | 1/6 [00:01<00:06,  1.21s/it]\r 33%|███▎      | 2/6 [00:01<00:03,  1.26it/s]\r\
+ 50%|█████     | 3/6 [00:02<00:01,  1.74it/s]
+"""
+HF_SUMMARY = (
+    "{'train_runtime': '3.104', 'train_samples_per_second': '3.866', 'train_steps_per_second': '1.933', "
+    "'train_loss': '4.71', 'epoch': '0.1875'}\n"
+)
+"""transformers 5.24, whose second step took 0.5071 s and whose steps took 0.517 s on average, warm-up included."""
+
+
+def test_a_bar_on_stderr_is_preferred_to_the_summary_on_stdout(tmp_path: Path) -> None:
+    """A short training ends before its job is ended, and its summary includes warm-up."""
+    (tmp_path / "stderr.log").write_text(HF_BAR)
+    (tmp_path / "stdout.log").write_text(HF_SUMMARY)
+    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=StepSize())
+    assert result.measurement is not None
+    assert result.measurement.iterations == (2,)
+    assert "warm-up included" not in result.note
+
+
 def test_a_job_goes_on_until_all_batches_of_its_last_step_are_done() -> None:
     progress, reader = LogProgress(microbatches=4), RecordReader()
     complete = []

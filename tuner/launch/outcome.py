@@ -246,6 +246,7 @@ def _from_log(
     """
     reasons: list[_NoTime] = []
     runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
+    runs.sort(key=lambda run: run.source == "training summary")  # HF Trainer's, with a bar on stderr that is finer
     for run in runs:
         found = _from_run(run, measured, size, longest, wanted)
         if isinstance(found, Measurement):
