@@ -72,6 +72,21 @@ def test_a_bar_on_stderr_is_preferred_to_the_summary_on_stdout(tmp_path: Path) -
     assert "warm-up included" not in result.note
 
 
+@pytest.mark.parametrize(("later", "measured"), [("", False), ("{'loss': '4.68', 'grad_norm': '1.5'}\n", True)])
+def test_a_loss_on_stdout_that_is_not_a_number_fails_a_job_with_a_bar_on_stderr(
+    later: str, measured: bool, tmp_path: Path
+) -> None:
+    """Lines of transformers 5.24, which prints figures in quotes; a loss that recovers is no failure."""
+    (tmp_path / "stderr.log").write_text(HF_BAR)
+    (tmp_path / "stdout.log").write_text(
+        "{'loss': '4.712', 'grad_norm': '1.261', 'learning_rate': '5e-05', 'epoch': '0.0625'}\n"
+        "{'loss': 'nan', 'grad_norm': 'nan', 'learning_rate': '4.995e-05', 'epoch': '0.125'}\n" + later
+    )
+    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=StepSize())
+    assert result.outcome is (Outcome.MEASURED if measured else Outcome.CRASHED)
+    assert measured or result.reason == "the loss is not a number"
+
+
 def test_a_job_goes_on_until_all_batches_of_its_last_step_are_done() -> None:
     progress, reader = LogProgress(microbatches=4), RecordReader()
     complete = []

@@ -36,7 +36,7 @@ from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE, unmatched
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
 from tuner.logs.runs import LogRun, in_steps
-from tuner.logs.signature import HOST_MEMORY, OWN_SIGNALS
+from tuner.logs.signature import HOST_MEMORY, NOT_A_NUMBER, OWN_SIGNALS
 from tuner.logs.timing import MAX_DERIVED_ERROR, means
 
 Cause = tuple[Outcome, str, str]
@@ -250,6 +250,8 @@ def _from_log(
     for run in runs:
         found = _from_run(run, measured, size, longest, wanted)
         if isinstance(found, Measurement):
+            if run.source == "progress bar" and (lost := _not_a_number(folder)):
+                return lost, ""
             return replace(found, note="; ".join(filter(None, (found.note, unmatched(run, pattern))))), ""
         if not isinstance(found, _NoTime):
             return found, ""
@@ -293,6 +295,16 @@ def _from_run(
         memory_kind=kind,
         note="; ".join(filter(None, (averaging(run, numbers, entries), precision(chosen), taken))),
     )
+
+
+def _not_a_number(folder: Path) -> Cause | None:
+    """Return the failure if the last loss that HF Trainer printed, apart from its bar, is not a number."""
+    for name in OUTPUTS:
+        last = next((line for line in reversed(lines_of(folder / name)) if line.startswith("{'loss': ")), "")
+        for run in read_log([last]).runs:
+            if run.failure and run.failure.meaning == NOT_A_NUMBER:
+                return _outcome(run.failure), NOT_A_NUMBER, run.failure.failure.evidence
+    return None
 
 
 def _is_bar_of_steps(run: LogRun) -> bool:
