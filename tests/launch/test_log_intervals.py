@@ -87,7 +87,7 @@ def test_a_progress_bar_on_stderr_is_measured(tmp_path: Path) -> None:
     result = outcome_of(tmp_path, {"why": "measured"}, (2,), on_host=False, by_log=True)
     assert result.outcome is Outcome.MEASURED
     assert result.seconds == pytest.approx(1.7 * 1.2 - 0.7 * 1.5)
-    assert result.note.startswith("seconds are derived from the progress bar's rate, precise to about ")
+    assert result.note.startswith("seconds are derived from the progress bar's rate, resolution about ")
 
 
 def test_a_step_pattern_measures_a_job(tmp_path: Path) -> None:

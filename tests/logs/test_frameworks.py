@@ -157,7 +157,7 @@ def test_the_time_of_each_step_is_recovered_from_tqdm() -> None:
     run = only_run("hf-trainer")
     assert [entry.number for entry in run.iterations] == [1, 2, 3, 4]
     assert [entry.seconds for entry in run.iterations] == [pytest.approx(s, abs=0.04) for s in (6.4, 2.52, 2.49, 2.5)]
-    assert precision([run.iterations[1]]) == "seconds are derived from the progress bar's rate, precise to about 0.5%"
+    assert precision([run.iterations[1]]) == "seconds are derived from the progress bar's rate, resolution about 0.5%"
 
 
 def test_bars_of_other_work_and_of_evaluations_are_not_iterations() -> None:
@@ -304,7 +304,7 @@ def test_deepspeeds_timer_without_a_batch_is_measured_by_its_time_stamps() -> No
     (run,) = read_log(lines).runs
     without, with_batch = timed(run, StepSize()), timed(run, StepSize(global_batch=64))
     assert [(one.number, one.seconds) for one in without] == [(460, 2.5), (470, 2.5)]
-    assert precision(without) == "seconds are derived from timestamps, precise to about 0.01%"
+    assert precision(without) == "seconds are derived from timestamps, resolution about 0.01%"
     assert [one.seconds for one in with_batch] == [64 / 25.8] * 3
     old = [re.sub(r"epoch=0/micro_step=(\d+)/global_step=\d+", r"0/\1", line) for line in lines]
     assert timed(read_log(old).runs[0], StepSize()) == []  # of micro batches

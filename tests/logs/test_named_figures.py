@@ -107,7 +107,7 @@ def test_a_time_that_only_grows_may_be_cumulative() -> None:
     lines = [f"step {n} loss 3.2 time {t}" for n, t in ((1, 9.5), (2, 2.5), (3, 2.6))]
     assert times(*lines) == [9.5, 2.5, 2.6]
     assert precision(read(*lines)) == (
-        "seconds are derived from the figure 'time' of each line, assumed to be seconds, precise to about 2%"
+        "seconds are derived from the figure 'time' of each line, assumed to be seconds, resolution about 2%"
     )
 
 
@@ -165,7 +165,7 @@ def test_a_clock_is_read_in_its_unit() -> None:
     lines = [f"step {n} loss 3.2 elapsed {4000 * n}" for n in range(1, 5)]
     assert times(*(stamped(4 * n, line) for n, line in enumerate(lines))) == [4.0] * 3
     assert precision(read(*lines)) == (
-        "seconds are derived from the figure 'elapsed' of each line, assumed to be seconds, precise to about 0.03%"
+        "seconds are derived from the figure 'elapsed' of each line, assumed to be seconds, resolution about 0.03%"
     )
 
 

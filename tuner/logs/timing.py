@@ -98,12 +98,12 @@ def contradiction(timed: Sequence[Iteration]) -> str:
 
 
 def precision(chosen: list[Iteration]) -> str:
-    """Return how the times were derived and how precise they are; empty if the log prints them."""
+    """Return how the times were derived and their resolution; empty if the log prints them."""
     derived = [entry for entry in chosen if entry.derived and entry.seconds]
     if not derived:
         return ""
     worst = max(derived, key=error_of)
-    return f"seconds are derived from {worst.derived}, precise to about {_percent(error_of(worst))}"
+    return f"seconds are derived from {worst.derived}, resolution about {_percent(error_of(worst))}"
 
 
 def _percent(error: float) -> str:
