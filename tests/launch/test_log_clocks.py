@@ -28,48 +28,7 @@ def test_a_job_goes_on_until_a_clock_of_whole_seconds_is_precise() -> None:
     assert complete[-1] == (27, True)
 
 
-LIGHTNING = """\
-Epoch 0:   3%|▎         | 1/32 [00:01<00:37,  0.82it/s, train_loss=0.288]
-Epoch 0:   6%|▋         | 2/32 [00:01<00:18,  1.65it/s, train_loss=0.216]
-Epoch 0:   9%|▉         | 3/32 [00:01<00:11,  2.47it/s, train_loss=0.251]
-Epoch 0:  12%|█▎        | 4/32 [00:01<00:08,  3.28it/s, train_loss=0.205]
-Epoch 0:  16%|█▌        | 5/32 [00:01<00:09,  2.91it/s, train_loss=0.345]
-Epoch 0:  19%|█▉        | 6/32 [00:01<00:07,  3.48it/s, train_loss=0.227]
-Epoch 0:  22%|██▏       | 7/32 [00:01<00:06,  4.06it/s, train_loss=0.350]
-Epoch 0:  25%|██▌       | 8/32 [00:01<00:05,  4.64it/s, train_loss=0.334]
-Epoch 0:  28%|██▊       | 9/32 [00:02<00:05,  4.44it/s, train_loss=0.444]
-"""
-"""Lightning 2.6.6 without a logger, with four batches a step; the first of each waits: 1.2193, 0.5060 and 0.3058 s."""
-
-
-def test_the_batches_of_a_step_are_added_up(tmp_path: Path) -> None:
-    """Batches of a step take different times, so the second step is all of batches 5 to 8."""
-    (tmp_path / "stdout.log").write_text(LIGHTNING)
-    size = StepSize(global_batch=8, microbatches=4)
-    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=size)
-    assert result.seconds == pytest.approx(0.5060, rel=0.01)
-    assert "4 batches of which make a step" in result.note
-
-
-HF_BAR = """\
- 17%|█▋        | 1/6 [00:01<00:06,  1.21s/it]\r 33%|███▎      | 2/6 [00:01<00:03,  1.26it/s]\r\
- 50%|█████     | 3/6 [00:02<00:01,  1.74it/s]
-"""
-HF_SUMMARY = (
-    "{'train_runtime': '3.104', 'train_samples_per_second': '3.866', 'train_steps_per_second': '1.933', "
-    "'train_loss': '4.71', 'epoch': '0.1875'}\n"
-)
-"""transformers 5.24, whose second step took 0.5071 s and whose steps took 0.517 s on average, warm-up included."""
-
-
-def test_a_bar_on_stderr_is_preferred_to_the_summary_on_stdout(tmp_path: Path) -> None:
-    """A short training ends before its job is ended, and its summary includes warm-up."""
-    (tmp_path / "stderr.log").write_text(HF_BAR)
-    (tmp_path / "stdout.log").write_text(HF_SUMMARY)
-    result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=StepSize())
-    assert result.measurement is not None
-    assert result.measurement.iterations == (2,)
-    assert "warm-up included" not in result.note
+HF_BAR = "\r".join(f"{4 * n}%|▏ | {n}/24 [00:{n:02.0f}<00:{24 - n:02.0f},  1.0{n}s/it]" for n in range(1, 6)) + "\n"
 
 
 @pytest.mark.parametrize(("later", "measured"), [("", False), ("{'loss': '4.68', 'grad_norm': '1.5'}\n", True)])
@@ -87,15 +46,6 @@ def test_a_loss_on_stdout_that_is_not_a_number_fails_a_job_with_a_bar_on_stderr(
     assert measured or result.reason == "the loss is not a number"
 
 
-def test_a_job_goes_on_until_all_batches_of_its_last_step_are_done() -> None:
-    progress, reader = LogProgress(microbatches=4), RecordReader()
-    complete = []
-    for line in LIGHTNING.splitlines():
-        progress = after_line(progress, line, 1.0, reader)
-        complete.append(progress.complete(2))
-    assert complete == [False] * 7 + [True] * 2
-
-
 @pytest.mark.parametrize(
     ("description", "counts"),
     [
@@ -103,13 +53,14 @@ def test_a_job_goes_on_until_all_batches_of_its_last_step_are_done() -> None:
         ("Steps: ", "steps"),
         ("Training steps: ", "steps"),
         ("1|2|Loss: 5.29: ", "steps"),  # torchtune
+        ("[2026-01-01 10:00:00,123] [INFO] train batch size 4  ", "steps"),
         ("Training: ", "unknown"),
         ("Iteration: ", "unknown"),
         ("loss 4.8531: ", "unknown"),
         ("Train step of epoch 0: ", "unknown"),  # OpenRLHF
     ],
 )
-def test_a_bar_of_microbatches_is_no_measurement(description: str, counts: str, tmp_path: Path) -> None:
+def test_a_bar_that_may_count_microbatches_is_no_measurement(description: str, counts: str, tmp_path: Path) -> None:
     """`tqdm(loader, desc="Training")` of accelerate's loops counts microbatches: four prints of four are one step."""
     bar = "{}  4%|▍         | {}/24 [00:{:02.0f}<00:28,  {:.2f}s/it]"
     lines = [bar.format(description, step, 1.2 * step, 1.2) for step in range(1, 5)]
@@ -140,7 +91,7 @@ def test_whole_second_time_stamps_are_averaged_or_refused(tmp_path: Path, steps:
     result = outcome_of(tmp_path, {"exit": 0}, [2], on_host=True, by_log=True, size=StepSize())
     if seconds is None:
         assert result.outcome is Outcome.UNREADABLE
-        assert "its times can only be derived from timestamps, precise to about" in result.evidence
+        assert "its times can only be derived from timestamps, resolution about" in result.evidence
     else:
         assert result.seconds == pytest.approx(seconds, rel=0.08)
 

@@ -362,9 +362,13 @@ def test_a_time_without_a_name_is_that_of_a_step_unless_one_follows() -> None:
     assert times(*(f"step {n} loss 3.2 1.2s, mean 1.5 s/it" for n in (1, 2, 3))) == [1.2] * 3
 
 
-@pytest.mark.parametrize("done", ["finished", "completed", "done"])
-def test_the_time_in_which_a_step_is_done_is_read(done: str) -> None:
+@pytest.mark.parametrize("ended", ["finished", "completed"])
+def test_the_time_in_which_a_step_ended_is_read(ended: str) -> None:
     seconds = (1.209, 0.506, 0.306, 0.307)
-    lines = [f"iteration {step} {done} in {took:.3f} s (loss 4.853)" for step, took in enumerate(seconds, 1)]
+    lines = [f"iteration {step} {ended} in {took:.3f} s (loss 4.853)" for step, took in enumerate(seconds, 1)]
     (run,) = read_log(lines).runs
     assert tuple(iteration.seconds for iteration in run.iterations) == seconds
+
+
+def test_a_time_that_is_left_is_no_step() -> None:
+    assert not read_log([f"step {step} | loss 2.3 | done in {3.2 - step / 100:.2f} h" for step in range(1, 9)]).runs

@@ -20,7 +20,7 @@ from tuner.logs.lines import MAX_LINE_CHARS, visible
 from tuner.logs.named_figures import LiveFigures
 from tuner.logs.readers import RecordReader
 from tuner.logs.records import SOURCES, Iteration, LogRecord, Source
-from tuner.logs.timing import COARSE_CLOCK, MAX_DERIVED_ERROR, error_of
+from tuner.logs.timing import COARSE_CLOCK
 
 _MICROBATCH: Final = re.compile(
     r"microbatch\s+([0-9]{1,9})/\s*([0-9]{1,9}) of iteration\s+([0-9]{1,9}) \| elapsed \(s\): ([0-9.]{1,20})"
@@ -88,10 +88,6 @@ class LogProgress:
     """The clock at the source's first line, if only clocks tell how long its iterations take."""
     clock_error: float = 0.0
     """Error of the mean time since that line, as a share, due to the clock's resolution."""
-    microbatches: int = 1
-    """Microbatches of an optimizer step, each of which a bar may count."""
-    first: int = 0
-    """Number of the first batch that a bar of batches shows; 0 for other sources."""
     megatron: bool = False
     """Whether the job has printed Megatron's arguments, so that its lines can be expected."""
 
@@ -107,9 +103,9 @@ class LogProgress:
 class LogTail:
     """Reads new lines of a log."""
 
-    def __init__(self, path: Path, pattern: StepPattern | None = None, microbatches: int = 1) -> None:
+    def __init__(self, path: Path, pattern: StepPattern | None = None) -> None:
         self.path = path
-        self.progress = LogProgress(microbatches=microbatches)
+        self.progress = LogProgress()
         self._records = RecordReader(pattern)
         self._figures = None if pattern else LiveFigures()
         self._offset = 0
@@ -172,8 +168,8 @@ class LogTail:
 class JobTail:
     """Reads new lines of all logs of a job: trainers print their iterations to stdout, to stderr or to a file."""
 
-    def __init__(self, folder: Path, pattern: StepPattern | None = None, microbatches: int = 1) -> None:
-        self._tails = [LogTail(folder / name, pattern, microbatches) for name in OUTPUTS]
+    def __init__(self, folder: Path, pattern: StepPattern | None = None) -> None:
+        self._tails = [LogTail(folder / name, pattern) for name in OUTPUTS]
 
     def read(self, now: float, *, whole: bool = False) -> None:
         """Read new content; all of it if `whole`, as when the job has ended."""
@@ -237,19 +233,13 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
     number = progress.number + 1 if record.counted and not first else record.iteration.number or int(record.counted)
     if not first and number <= progress.number:
         return progress  # another rank
-    is_batch = progress.microbatches > 1 and bool(record.iteration.counts_batches)
-    clocked = replace(record.iteration, seconds=None) if is_batch else record.iteration
-    clock_from, clock_error = _clocked(clocked, None if first else progress.clock_from)
+    clock_from, clock_error = _clocked(record.iteration, None if first else progress.clock_from)
     skips = bool(record.iteration.skipped if source == "megatron" else progress.overflows)
     lines = 1 if first else progress.lines + (not skips)
-    begun = (number if first else progress.first) if is_batch else 0
-    if is_batch:
-        lines = number // progress.microbatches - (begun - 1) // progress.microbatches
     interval = progress.announced or (1 if number == 1 else None) if first else number - progress.number
     return replace(
         progress,
         source=source,
-        first=begun,
         lines=lines,
         iterations=lines if before == "named figures" and first else max(progress.iterations, lines),
         clock_from=clock_from,
@@ -265,12 +255,11 @@ def _after_record(progress: LogProgress, record: LogRecord, now: float) -> LogPr
 
 def _clocked(found: Iteration, since: float | None) -> tuple[float | None, float]:
     """Return `clock_from` and `clock_error` after an iteration; `since` is the former before it."""
-    timed = found.samples_per_second or found.tokens_per_second or found.tokens_per_second_per_gpu
-    timed = timed or (found.seconds and not (found.derived and error_of(found) > MAX_DERIVED_ERROR))
-    if found.clock is None or found.clock_digit > MAX_CLOCK_DIGIT:
+    timed = found.seconds or found.samples_per_second or found.tokens_per_second or found.tokens_per_second_per_gpu
+    if timed or found.clock is None or found.clock_digit > MAX_CLOCK_DIGIT:
         return None, 0.0
-    if timed or since is None:
-        return found.clock if since is None else since, 0.0
+    if since is None:
+        return found.clock, 0.0
     span = found.clock - since
     return since, found.clock_digit / span if span > 0 else math.inf
 

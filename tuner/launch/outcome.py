@@ -35,9 +35,9 @@ from tuner.logs import (
 from tuner.logs.choice import NO_LINE, NO_OUTPUT, ONE_LINE, unmatched
 from tuner.logs.explanation import lone_step
 from tuner.logs.failures import Sighting
-from tuner.logs.runs import LogRun, in_steps
+from tuner.logs.runs import LogRun, of_batches
 from tuner.logs.signature import HOST_MEMORY, NOT_A_NUMBER, OWN_SIGNALS
-from tuner.logs.timing import MAX_DERIVED_ERROR, means
+from tuner.logs.timing import means
 
 Cause = tuple[Outcome, str, str]
 """Outcome, meaning and evidence."""
@@ -67,6 +67,9 @@ _TOO_LONG: Final = (
 _OF_SHELLS: Final = 128
 """A shell's exit code for a process that a signal ended, less the number of the signal."""
 
+MAX_DERIVED_ERROR: Final = 0.2
+"""Error of a time, as a share, above which it is not a measurement."""
+
 _STEP_OR_BATCH: Final = (
     "a step of its bar may be an optimizer step or one of its {count} microbatches; call step() of tuner.step after "
     "each optimizer step"
@@ -87,7 +90,7 @@ _ANOTHER_RUN: Final = (
 )
 
 _IMPRECISE: Final = (
-    "its times can only be derived from {source}, precise to about {error:.0%}; log the time of an iteration or finer "
+    "its times can only be derived from {source}, resolution about {error:.0%}; log the time of an iteration or finer "
     "timestamps, let the job run for longer, or call tuner.step in the training loop"
 )
 
@@ -111,7 +114,7 @@ def outcome_of(
     recognises the iterations of an unknown trainer. A job of several `batches` measures `measured` iterations of each.
     `wanted` has the quantities of its topology and workload: a log that states others is of another run.
     """
-    elapsed, microbatches = seconds_of(ended), (size and size.microbatches) or 1
+    elapsed = seconds_of(ended)
     found: Measurement | Cause | None = _from_result(folder, measured, batches)
     unreadable = ""
     if found is None:
@@ -121,7 +124,7 @@ def outcome_of(
             found = None  # only of the first batch
     if isinstance(found, Measurement):
         return JobResult(outcome=Outcome.MEASURED, measurement=found, elapsed=elapsed)
-    if found is None and by_log and _complete(folder, measured, pattern, microbatches):
+    if found is None and by_log and _complete(folder, measured, pattern):
         found = Outcome.UNREADABLE, NOT_MEASURABLE, unreadable
     found = found or _reported(ended) or _cause(folder, ended, on_host=on_host)
     if by_log and found[0] is Outcome.OOM and (why := _another_run(folder, wanted)):
@@ -181,9 +184,9 @@ def _was_requeued(folder: Path) -> bool:
     return any(folder.glob("stdout.log.before-*"))
 
 
-def _complete(folder: Path, measured: Sequence[int], pattern: StepPattern | None, microbatches: int) -> bool:
+def _complete(folder: Path, measured: Sequence[int], pattern: StepPattern | None) -> bool:
     """Whether the job was ended because its log seemed to have all measured iterations."""
-    tail = JobTail(folder, pattern, microbatches)
+    tail = JobTail(folder, pattern)
     tail.read(0.0, whole=True)
     return tail.progress.complete(max(measured))
 
@@ -246,7 +249,6 @@ def _from_log(
     """
     reasons: list[_NoTime] = []
     runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
-    runs.sort(key=lambda run: run.source == "training summary")  # HF Trainer's, with a bar on stderr that is finer
     for run in runs:
         found = _from_run(run, measured, size, longest, wanted)
         if isinstance(found, Measurement):
@@ -263,8 +265,6 @@ def _from_run(
     run: LogRun, measured: Sequence[int], size: StepSize, longest: float, wanted: Mapping[str, int]
 ) -> Measurement | Cause | _NoTime:
     """Return the measurement of one run, a failure if a loss is NaN, or why there is neither."""
-    if (microbatches := size.microbatches or 1) > 1 and any(entry.counts_batches for entry in run.iterations):
-        run = in_steps(run, microbatches)
     argument = run.arguments.get("train_batch_size", "")
     batch = int(argument) if re.fullmatch(r"[0-9]{1,8}", argument) else size.global_batch
     entries = timed(run, replace(size, global_batch=batch))
@@ -275,8 +275,6 @@ def _from_run(
         return _NoTime(True, misread.rstrip("."))
     if different := discrepancies(run, wanted, [entry for entry in entries if entry.number in numbers]):
         return _NoTime(True, _ANOTHER_RUN.format(different=listed(different)))
-    if microbatches > 1 and any(entry.counts_batches is None for entry in entries if entry.number in numbers):
-        return _NoTime(True, _STEP_OR_BATCH.format(count=microbatches))
     chosen = over_all(run, [entry for entry in entries if entry.number in numbers])
     if (error := derived_error(chosen)) > MAX_DERIVED_ERROR:
         return _NoTime(True, _IMPRECISE.format(source=chosen[0].derived, error=error))
@@ -286,7 +284,13 @@ def _from_run(
     if any(math.isnan(entry.loss or 0.0) for entry in chosen) and run.failure:
         return _outcome(run.failure), run.failure.meaning, run.failure.failure.evidence
     rates, (memory, kind) = [entry.tflops for entry in chosen if entry.tflops], run.peak.figure
-    taken = _TAKEN_FOR_STEPS.format(count=microbatches) * (microbatches > 1 and _is_bar_of_steps(run))
+    taken = ""
+    if (microbatches := size.microbatches or 1) > 1:
+        if any(entry.counts_batches is None for entry in chosen):
+            return _NoTime(True, _STEP_OR_BATCH.format(count=microbatches))
+        if run.source == "progress bar" and not any(entry.counts_batches for entry in chosen):
+            taken = _TAKEN_FOR_STEPS.format(count=microbatches)
+        chosen = [of_batches(entry, microbatches) if entry.counts_batches else entry for entry in chosen]
     return Measurement(
         seconds=median(entry.seconds for entry in chosen if entry.seconds),
         iterations=numbers,
@@ -305,11 +309,6 @@ def _not_a_number(folder: Path) -> Cause | None:
             if run.failure and run.failure.meaning == NOT_A_NUMBER:
                 return _outcome(run.failure), NOT_A_NUMBER, run.failure.failure.evidence
     return None
-
-
-def _is_bar_of_steps(run: LogRun) -> bool:
-    """Whether the run's times are those of a bar that shows no sign of counting anything but optimizer steps."""
-    return run.source == "progress bar" and not any(entry.clock is not None for entry in run.iterations)
 
 
 def _why_not(folder: Path, measured: Sequence[int], reasons: Sequence[_NoTime], pattern: StepPattern | None) -> str:

@@ -212,13 +212,6 @@ def since_first(
     return by_rate(inverse, steps=steps, between=between, first=first)
 
 
-def clock_since_beginning(bar: Bar, mean_rate: str | None) -> tuple[float, float]:
-    """Return the seconds since a bar began, with their resolution: by its mean rate if that is finer than its clock."""
-    inverse, error = inverse_of(mean_rate)
-    done = _done(bar, 0)
-    return (done * inverse, done * error) if inverse and bar.is_mean and done * error < 1 else (bar.elapsed, 1.0)
-
-
 def _done(bar: Bar, steps: int) -> int:
     """Return the steps of a bar up to its last print, which advanced it by so many."""
     before = bar.number - steps

@@ -16,7 +16,6 @@ from tuner.logs.bar_times import (
     BarPrint,
     choose,
     clock_of,
-    clock_since_beginning,
     follow,
     inverse_of,
     since_beginning,
@@ -53,9 +52,9 @@ _UNBOUNDED: Final = re.compile(
 """Lightning's bar of unknown length, with a bracket instead of the total."""
 _EPOCH: Final = re.compile(r"\bEpoch {1,8}([0-9]{1,9})\b")
 _EPOCH_OF: Final = re.compile(r"\bEpochs? {1,8}([0-9]{1,9})/([0-9]{1,9})\b", re.IGNORECASE)
-_OVER_BATCHES: Final = re.compile(r"(?i)\b(?:train(?:ing)?|iter(?:ation)?s?|batch(?:es)?|loss|epoch)\b")
+_OVER_BATCHES: Final = re.compile(r"(?i)\b(?:train(?:ing)?|iter(?:ation)?s?|batch(?:es)?|loss|epoch)\b[^|]*: *$")
 """Descriptions of bars that may be over the batches of a data loader."""
-_OVER_STEPS: Final = re.compile(r"(?i)^(?!.*\bepoch\b).*\b(?:steps?|updates?)\b|^\W*0\|0\|Loss\b")
+_OVER_STEPS: Final = re.compile(r"(?i)^(?!.*\bepoch\b).*\b(?:steps?|updates?)\b|^\W*[0-9]+\|[0-9]+\|Loss\b")
 """Descriptions of bars over optimizer steps; the last is torchtune's."""
 _OTHER_UNIT: Final = re.compile(r", *[0-9.?]{1,12} ?[A-Za-z]{1,20}/s\b")
 _INNER: Final = re.compile(r"\bstep {1,4}([0-9]{1,12})[: ]*$", re.IGNORECASE)
@@ -139,6 +138,8 @@ class Bars:
                 if name is None or self._is_inner(name, head, found) or _counts_others(head, found):
                     continue
                 if record := self._advance(line, name, epoch, found):
+                    if epoch is None and _may_count_batches(head, found):
+                        record.iteration.counts_batches = None
                     yield record
         if ": : " in text:
             for found in _UNBOUNDED.finditer(text[:_MAX_TEXT]):
@@ -176,13 +177,9 @@ class Bars:
                 by_mean = since_beginning(bar, steps=steps, between=between, first=first, rate=printed[3])
                 self._is_unsmoothed |= _is_unsmoothed(match)
                 bar.smooths |= not self._is_unsmoothed and _is_inverted(match)
-            iteration.counts_batches = False if name else _counts_batches(match, is_lightning=self._is_unsmoothed)
+            iteration.counts_batches = False if name else _counts_batches(match)
             if by_mean is not None:
                 choose(iteration, by_mean, bar, first=first, is_mean=is_rich or self._is_unsmoothed)
-            rate = printed[3] if self._is_unsmoothed and not is_rich else None
-            iteration.clock, iteration.clock_digit = clock_since_beginning(bar, rate)
-        elif _OVER_BATCHES.search(name) and not _OVER_STEPS.search(name):
-            iteration.counts_batches = None
         inverse = inverse_of(printed[3])[0]
         if name.startswith("Iteration") and iteration.seconds and inverse and rate_before:  # tqdm's mean until 2020
             older = (inverse - KEPT * rate_before) / SMOOTHING / steps
@@ -229,11 +226,17 @@ def _is_unsmoothed(match: re.Match[str]) -> bool:
     return (match[4] or "").endswith("it/s") and match[4].startswith("0.")
 
 
-def _counts_batches(match: re.Match[str], *, is_lightning: bool) -> bool | None:
+def _counts_batches(match: re.Match[str]) -> bool | None:
     """Whether a bar over epochs counts batches, as Lightning's does but for NeMo's strategies; None: unknown."""
     if "global_step=" in match[5] or "consumed_samples=" in match[5] or _NEMO_SECONDS.search(match[5]):
         return False
-    return True if is_lightning or match.re in (_RICH, _UNBOUNDED) else None
+    return True if match.re in (_RICH, _UNBOUNDED) or "v_num=" in match[5] else None
+
+
+def _may_count_batches(head: str, found: re.Match[str]) -> bool:
+    """Whether the description of a bar, as tqdm prints it, leaves open whether it counts steps or batches."""
+    described = _OVER_BATCHES.search(head) is not None and _OVER_STEPS.search(head) is None
+    return described and _counts_batches(found) is None
 
 
 def _is_inverted(match: re.Match[str]) -> bool:

@@ -108,8 +108,8 @@ _NOT_STEPS: Final = frozenset(
 )
 """Words that occur in a number of steps, but not in the number of a step."""
 _TIMES: Final = frozenset({"time", "dt", "duration", "took", "cost", "timing", "ms", "s", "sec", "secs", "seconds"})
-_DONE: Final = frozenset({"done", "finished", "completed"})
-"""Words before the `in` of a time."""
+_ENDED: Final = frozenset({"finished", "completed"})
+"""Words before the `in` of the time that a step took."""
 _RATES: Final = frozenset({"speed", "rate", "throughput"})
 _AVERAGES: Final = frozenset({"avg", "average", "mean"})
 _STATISTICS: Final = frozenset({"min", "mins"})
@@ -181,7 +181,7 @@ class Figure:
             return None
         over, _, under = self.unit.partition("/")
         words = {*self.words} - {""}
-        words = words - _DONE if "in" in words else words
+        words = words - _ENDED if "in" in words else words
         if over in _STEP_RANKS and under:
             return "rate"
         if under in _STEP_RANKS:

@@ -125,25 +125,6 @@ def run_of(part: RunPart, batches: int) -> LogRun:
     )
 
 
-def in_steps(run: LogRun, batches: int) -> LogRun:
-    """Return a run whose bar counts batches as one of steps: each ends with the last of its `batches`.
-
-    A single batch does not tell the time of a step, because only the last one reduces gradients and steps.
-    """
-    steps = tuple(
-        replace(
-            last,
-            number=last.number // batches,
-            seconds=None,
-            counts_batches=False,
-            derived=f"the progress bar, {batches} batches of which make a step",
-        )
-        for last in run.iterations
-        if last.number % batches == 0
-    )
-    return replace(run, iterations=steps)
-
-
 def of_batches(iteration: Iteration, batches: int) -> Iteration:
     """Return a batch as an iteration with the time of a step."""
     if not iteration.seconds:

@@ -18,9 +18,6 @@ _MOST_BELOW: Final = 30.0
 checkpoint. A misread unit changes times by a factor of 60 or more, and a rate of one GPU taken for that of all GPUs by
 their number."""
 
-MAX_DERIVED_ERROR: Final = 0.2
-"""Error of a time, as a share, above which it is not a measurement."""
-
 COARSE_CLOCK: Final = 0.05
 """Error, as a share of an iteration's time, above which a clock is too coarse for one iteration."""
 
@@ -102,8 +99,8 @@ def precision(chosen: list[Iteration]) -> str:
     derived = [entry for entry in chosen if entry.derived and entry.seconds]
     if not derived:
         return ""
-    worst = max(derived, key=error_of)
-    return f"seconds are derived from {worst.derived}, resolution about {_percent(error_of(worst))}"
+    worst = max(derived, key=_error)
+    return f"seconds are derived from {worst.derived}, resolution about {_percent(_error(worst))}"
 
 
 def _percent(error: float) -> str:
@@ -125,15 +122,13 @@ def over_all(run: LogRun, chosen: list[Iteration]) -> list[Iteration]:
         return chosen
     steps = last.number - before[0].number
     digit = 2 * max(last.clock_digit, before[0].clock_digit) / steps
-    mean = replace(chosen[0], seconds=(last.clock - before[0].clock) / steps, seconds_digit=digit)
-    return min(chosen, [mean], key=derived_error)
+    return [replace(chosen[0], seconds=(last.clock - before[0].clock) / steps, seconds_digit=digit)]
 
 
 def derived_error(chosen: list[Iteration]) -> float:
     """Return the largest error of derived times as a share, due to the resolution of what they are derived from."""
-    return max((error_of(entry) for entry in chosen if entry.derived and entry.seconds), default=0.0)
+    return max((_error(entry) for entry in chosen if entry.derived and entry.seconds), default=0.0)
 
 
-def error_of(entry: Iteration) -> float:
-    """Return the error of a time as a share."""
+def _error(entry: Iteration) -> float:
     return entry.seconds_digit / 2 / (entry.seconds or 1.0)

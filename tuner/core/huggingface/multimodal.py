@@ -157,7 +157,9 @@ def text_model(whole: Config, name: str) -> TextModel:
                 notes.append(f"text_config.model_type={shown(text['model_type'])}")
             text["model_type"] = kind.text
         text = {"model_type": kind.text, **text}
-    if "tie_word_embeddings" in whole:
+    if whole.get("tie_word_embeddings", False) is None:
+        notes.append("tie_word_embeddings=None")
+    elif "tie_word_embeddings" in whole:
         by = kind.tied_by if kind else "whole"
         if by == "whole" or (by == "either" and text.get("tie_word_embeddings") is not True):
             text["tie_word_embeddings"] = whole["tie_word_embeddings"]

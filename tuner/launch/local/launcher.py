@@ -163,7 +163,7 @@ class LocalLauncher:
         except OSError as error:
             raise _unusable(folder, error) from None
         handle = json.dumps({"folder": str(folder), "tag": job.tag})
-        tail = self._tail(folder)
+        tail = JobTail(folder, self._program.step_pattern)
         self._jobs[handle] = new = _LocalJob(
             folder, job.tag, job.topology.nodes, max(job.iterations), tail, trainer_log=start.log
         )
@@ -360,15 +360,12 @@ class LocalLauncher:
         note = read_object(folder / NOTE)
         if not note or note.get("tag") != tag or note.get("host") != socket.gethostname():
             return None
-        local = _LocalJob(folder, tag, int(note["nodes"]), int(note["last"]), self._tail(folder))
+        local = _LocalJob(
+            folder, tag, int(note["nodes"]), int(note["last"]), JobTail(folder, self._program.step_pattern)
+        )
         local.supervisor, local.began = int(note["keeper"]), self.now()
         self._jobs[handle] = local
         return local
-
-    def _tail(self, folder: Path) -> JobTail:
-        """Return the tail of the logs of a job whose `start.json` is written."""
-        size = noted_size(read_object(folder / "start.json"))
-        return JobTail(folder, self._program.step_pattern, size.microbatches or 1)
 
 
 def _write_end(folder: Path, why: str, **details: str) -> None:

@@ -116,7 +116,7 @@ class TrackedJob:
             )
         self.job = replace(self.job, step=note.get("step") is True)
         self.state = replace(state, requeueable=not self.job.step)
-        self.log = self._tail()
+        self.log = JobTail(folder, pattern)
         self._apply(next_state(self.state, self._note_read(note)), 0.0)
 
     def read_files(self, now: float) -> bool:
@@ -153,13 +153,10 @@ class TrackedJob:
         """Enter a state; each run has its own log, which is complete once the job has ended."""
         run, over = self.state.run, self.state.over
         if state.run is not None and (run is None or run.restart != state.run.restart):
-            self.log = self._tail()
+            self.log = JobTail(self.job.folder, self._pattern)
         self.state = state
         if not over and (state.run is not None or state.exit is not None):
             self.log.read(now, whole=state.over)
-
-    def _tail(self) -> JobTail:
-        return JobTail(self.job.folder, self._pattern, self.job.size.microbatches or 1)
 
     def _note_read(self, note: dict[str, Any]) -> states.NoteRead:
         final = note.get("final")
