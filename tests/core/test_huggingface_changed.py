@@ -115,5 +115,5 @@ def test_no_key_of_a_published_config_is_ignored(path: Path) -> None:
         read = found(config)
         keys = [(key, others) for key, others in variants(config) if may_have_an_effect(key)]
         ignored = {key for key, others in keys if others and all(found(other) == read for other in others)}
-    tower = MULTIMODAL[config["model_type"]].keys & set(config) if has_tower(path) else set()
+    tower = set(config).intersection(MULTIMODAL[config["model_type"]].keys) if has_tower(path) else set()
     assert ignored == {key for key, names in UNUSED.items() if path.stem in names} | tower

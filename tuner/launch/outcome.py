@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -248,11 +248,12 @@ def _from_log(
     each of them, unless it has the time of the last one only.
     """
     reasons: list[_NoTime] = []
-    runs = [run for name in OUTPUTS for run in reversed(read_log(lines_of(folder / name), pattern).runs)]
+    outputs = [lines_of(folder / name) for name in OUTPUTS]
+    runs = [run for lines in outputs for run in reversed(read_log(lines, pattern).runs)]
     for run in runs:
         found = _from_run(run, measured, size, longest, wanted)
         if isinstance(found, Measurement):
-            if run.source == "progress bar" and (lost := _not_a_number(folder)):
+            if run.source == "progress bar" and (lost := _not_a_number(outputs)):
                 return lost, ""
             return replace(found, note="; ".join(filter(None, (found.note, unmatched(run, pattern))))), ""
         if not isinstance(found, _NoTime):
@@ -301,10 +302,10 @@ def _from_run(
     )
 
 
-def _not_a_number(folder: Path) -> Cause | None:
+def _not_a_number(outputs: Iterable[Sequence[str]]) -> Cause | None:
     """Return the failure if the last loss that HF Trainer printed, apart from its bar, is not a number."""
-    for name in OUTPUTS:
-        last = next((line for line in reversed(lines_of(folder / name)) if line.startswith("{'loss': ")), "")
+    for lines in outputs:
+        last = next((line for line in reversed(lines) if line.startswith("{'loss': ")), "")
         for run in read_log([last]).runs:
             if run.failure and run.failure.meaning == NOT_A_NUMBER:
                 return _outcome(run.failure), NOT_A_NUMBER, run.failure.failure.evidence

@@ -24,7 +24,7 @@ class Multimodal:
     tied_by: Literal["whole", "text", "either"] = "whole"
     """The config whose tie_word_embeddings counts; either: embeddings are tied if one says so; text: the language
     model inside has an output layer of its own, while others share the class's, a plain matrix."""
-    keys: frozenset[str] = frozenset()
+    keys: tuple[str, ...] = ()
     """Keys that concern the tower or its projector alone."""
 
     def ties_by_default(self, *, text: bool) -> bool:
@@ -33,7 +33,7 @@ class Multimodal:
 
 
 MULTIMODAL: Final = {
-    "gemma3": Multimodal("gemma3_text", tied=True, keys=frozenset({"mm_tokens_per_image"})),
+    "gemma3": Multimodal("gemma3_text", tied=True, keys=("mm_tokens_per_image",)),
     "llama4": Multimodal("llama4_text", tied=False, tied_by="text"),
     "qwen3_vl": Multimodal("qwen3_vl_text", tied=False),
     "qwen3_vl_moe": Multimodal("qwen3_vl_moe_text", tied=False),
@@ -42,29 +42,27 @@ MULTIMODAL: Final = {
         "deepseek_v3",
         tied=True,
         any_text=True,
-        keys=frozenset(
-            {"projection_hidden_size", "projection_layer_norm_eps", "use_unified_vision_chunk", "video_placeholder"}
-            | {"ignore_index"}
+        keys=(
+            *("projection_hidden_size", "projection_layer_norm_eps", "use_unified_vision_chunk", "video_placeholder"),
+            "ignore_index",
         ),
     ),
     "mistral3": Multimodal(
         "mistral",
         tied=True,
         any_text=True,
-        keys=frozenset(
-            {"multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"}
-        ),
+        keys=("multimodal_projector_bias", "projector_hidden_act", "spatial_merge_size", "vision_feature_layer"),
     ),
     "cohere2_vision": Multimodal(
-        "cohere2", tied=True, any_text=True, keys=frozenset({"alignment_intermediate_size", "downsample_factor"})
+        "cohere2", tied=True, any_text=True, keys=("alignment_intermediate_size", "downsample_factor")
     ),
     "internvl": Multimodal(
         "qwen2",
         tied=True,
         any_text=True,
-        keys=frozenset(
-            {"downsample_ratio", "image_seq_length", "projector_hidden_act", "vision_feature_layer"}
-            | {"vision_feature_select_strategy"}
+        keys=(
+            *("downsample_ratio", "image_seq_length", "projector_hidden_act", "vision_feature_layer"),
+            "vision_feature_select_strategy",
         ),
     ),
 }
@@ -163,7 +161,7 @@ def text_model(whole: Config, name: str) -> TextModel:
         by = kind.tied_by if kind else "whole"
         if by == "whole" or (by == "either" and text.get("tie_word_embeddings") is not True):
             text["tie_word_embeddings"] = whole["tie_word_embeddings"]
-    tower = _PARTS | (kind.keys if kind else frozenset())
+    tower = _PARTS.union(kind.keys if kind else ())
     others = {key: value for key, value in whole.items() if key not in tower and has_effect(key) and value is not None}
     return TextModel(config=text, notes=notes, around=others)
 
