@@ -23,8 +23,9 @@ from tuner.core.domain import (
     Workload,
 )
 from tuner.core.frameworks import FRAMEWORKS
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
 from tuner.core.recompute import GRANULARITIES, RECOMPUTE
+from tuner.core.shape import Shape
 from tuner.costmodel.site_factors import PRIOR, SiteFactors
 from tuner.space.axes import default_axes
 from tuner.space.rules import POLICIES, RuleSet

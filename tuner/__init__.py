@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from tuner.audit.measure import measure
     from tuner.core.domain import Cluster, Gpu, Link, Topology, Workload
     from tuner.core.keys import parse_key
-    from tuner.core.model import Model, Shape
+    from tuner.core.model import Model
+    from tuner.core.shape import Shape
     from tuner.costmodel.evaluation import evaluate
     from tuner.export.api import write_export
     from tuner.export.fsdp import write_comparison
@@ -83,7 +84,8 @@ __all__ = [
 
 _HOME = {
     **dict.fromkeys(("Cluster", "Gpu", "Link", "Topology", "Workload"), "core.domain"),
-    **dict.fromkeys(("Model", "Shape"), "core.model"),
+    "Model": "core.model",
+    "Shape": "core.shape",
     "RuleSet": "space.rules",
     "Space": "space.space",
     "audit_file": "audit.api",

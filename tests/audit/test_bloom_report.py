@@ -12,7 +12,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Topology
 from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.planning.plan import plan
 from tuner.space.build import space_for
 

@@ -13,7 +13,7 @@ from tuner.core import catalog
 from tuner.core.assignment import Assignment
 from tuner.core.domain import Ramp
 from tuner.core.errors import InputError
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 
 ASSIGNMENT = Assignment(
     workload=replace(WORKLOAD, ramp=Ramp(start=4, increment=4)),

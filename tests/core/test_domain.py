@@ -15,7 +15,8 @@ from tuner.core.catalog import gpu, make_cluster
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import BadKey, InputError
 from tuner.core.keys import parse_key
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
+from tuner.core.shape import Shape
 
 A_MODEL = Model(layers=72, hidden=14336, heads=64, vocab=250880, seq=2048)
 A_WORKLOAD = Workload(model=A_MODEL, global_batch=2048)

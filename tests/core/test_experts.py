@@ -14,7 +14,8 @@ from tuner.core import catalog
 from tuner.core.documents import model_of, workload_document
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
+from tuner.core.shape import Shape
 from tuner.space.build import space_for
 
 # Total and active parameters in billions, as the model cards print them. gpt-oss's counts the output matrix alone.

@@ -22,8 +22,9 @@ from tuner.core import catalog
 from tuner.core.documents import model_of, workload_document
 from tuner.core.errors import InputError
 from tuner.core.huggingface import FAMILIES, model_from
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.shape import Shape
 from tuner.space.build import space_for
 
 IDENTITIES = json.loads((FOLDER / "identity.json").read_text())

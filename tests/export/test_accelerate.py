@@ -10,7 +10,7 @@ import pytest
 
 from tests.export.test_export import SITE, example, exported
 from tuner.core.errors import InputError
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.export.api import program_notes
 from tuner.export.bundle import FORMATS
 

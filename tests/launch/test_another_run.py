@@ -13,8 +13,9 @@ from tests.launch.test_local import job as local_job
 from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.experts import Experts
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
 from tuner.core.outcomes import Outcome
+from tuner.core.shape import Shape
 from tuner.launch.contract import Job
 from tuner.launch.outcome import noted_run, outcome_of, size_note
 from tuner.launch.program import CommandTemplate

@@ -18,7 +18,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology
 from tuner.core.errors import EmptySpace
 from tuner.core.keys import parse_key
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.planning.explain import changes, explain
 from tuner.planning.plan import _first_rows, plan
 from tuner.space.axes import searched

@@ -16,7 +16,7 @@ import matplotlib as mpl
 mpl.use("Agg")
 
 from tests.workers import ONE
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.report import batch_plots, maps, plot_data
 from tuner.report.batch_plots import Curve, Panel
 from tuner.report.style import GREY, ORANGE

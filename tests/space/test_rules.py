@@ -20,7 +20,8 @@ from tuner.core.domain import Cluster, Ramp, Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.keys import parse_key
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
+from tuner.core.shape import Shape
 from tuner.space.build import space_for
 from tuner.space.rules import BY_NAME, POLICIES, RULES, RuleSet
 from tuner.space.rules.quantities import head_weight, softmax_block, stage_excess, wave_efficiency

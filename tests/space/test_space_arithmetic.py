@@ -15,8 +15,8 @@ from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
-from tuner.core.model import Shape
 from tuner.core.recompute import RECOMPUTE
+from tuner.core.shape import Shape
 from tuner.space.axes import _MOST_VALUES, _whole_numbers, axes_document, parse_setting, searched
 from tuner.space.build import space_for
 from tuner.space.nearest import distance

@@ -18,7 +18,7 @@ from tests.workers import ENVIRONMENT, ONE, TINY, WORKLOAD, Job, Ranks, assign, 
 from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Workload
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.costmodel.flops import hardware_flops
 from tuner.logs import read_log
 

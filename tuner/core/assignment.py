@@ -15,16 +15,16 @@ from typing import Any, Final, TypeVar
 from tuner.core.documents import workload_document
 from tuner.core.domain import Ramp, Topology, Workload
 from tuner.core.errors import InputError
-from tuner.core.experts import Experts, Latent
-from tuner.core.model import Model, Shape
+from tuner.core.model import PARTS, Model
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.shape import Shape
 from tuner.core.stack import Stack
 from tuner.core.text import listed, shown
 
 SCHEMA: Final = "tuner/assignment/1"
 
 _LONGEST: Final = 1_000_000
-_MODEL_PARTS: Final = {"rotary_scaling": RotaryScaling, "experts": Experts, "latent": Latent}
+_MODEL_PARTS: Final = {"rotary_scaling": RotaryScaling, **PARTS}
 _Part = TypeVar("_Part")
 
 

@@ -8,8 +8,7 @@ from dataclasses import MISSING, fields
 from typing import Any, Final, get_args
 
 from tuner.core.errors import InputError, UnknownName
-from tuner.core.experts import Experts, Latent
-from tuner.core.model import Activation, Model
+from tuner.core.model import PARTS, Activation, Model
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import either, shown
 
@@ -39,7 +38,7 @@ def model_entry(name: str, table: Table, *, origin: str) -> Model:
             given.update(gated_mlp=True, activation=_GATED[activation])
     if "rotary_scaling" in given:
         given["rotary_scaling"] = _rotary_scaling(given["rotary_scaling"], f"{where}: rotary_scaling")
-    for key, part in _PARTS.items():
+    for key, part in PARTS.items():
         if key in given:
             given[key] = _part(part, given[key], f"{where}: {key}")
     if "not_understood" in given:
@@ -48,11 +47,7 @@ def model_entry(name: str, table: Table, *, origin: str) -> Model:
         return Model(**given)
 
 
-_PARTS: Final[Mapping[str, type[Experts] | type[Latent]]] = {"experts": Experts, "latent": Latent}
-"""Fields of a model that are tables."""
-
-
-def _part(kind: type[Experts] | type[Latent], table: Any, where: str) -> Experts | Latent | None:
+def _part(kind: type[Any], table: Any, where: str) -> Any:
     if not isinstance(table, dict | None):
         needed = ", ".join(f"{field.name} = 8" for field in fields(kind) if field.default is MISSING)
         raise InputError(f"{where} must be a table such as {{ {needed} }}, not {shown(table)}.")

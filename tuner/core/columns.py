@@ -6,6 +6,7 @@ Rules and cost terms are functions of columns; a single topology is a `Columns` 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Final, overload
 
@@ -13,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tuner.core.domain import COUNTED, DISPATCHERS, PARTITION, Cluster, Topology, Workload
-from tuner.core.model import Shape
 from tuner.core.offload import OFFLOAD, OFFLOADED_SHARE
 from tuner.core.recompute import GRANULARITIES, MODULE_BITS, MODULES, RECOMPUTE, SELECTIVE
+from tuner.core.shape import Shape
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -131,6 +132,19 @@ class Columns:
         """Return the same topologies of another workload."""
         return Columns(workload, self.cluster, self.arrays)
 
+    @cached_property
+    def kinds(self) -> list[tuple[float, Columns]]:
+        """The kinds of layers, those with attention and those with Gated DeltaNet: the share of each, and the same
+        topologies of a model with no other layers."""
+        model, delta = self.workload.model, self.workload.model.delta_net
+        if delta is None or delta.period == 0:
+            return [(1.0, self)]
+        shares = (1 - model.delta_share, model.delta_share)
+        models = (replace(model, delta_net=None), replace(model, delta_net=replace(delta, period=0)))
+        return [
+            (share, self.under(replace(self.workload, model=one))) for share, one in zip(shares, models, strict=True)
+        ]
+
     def rows(self, rows: IntArray | slice) -> Columns:
         """Return the selected rows of every column; a slice copies nothing."""
         return Columns(self.workload, self.cluster, {name: self.arrays[name][rows] for name in Columns.names})
@@ -229,22 +243,29 @@ class Columns:
 
     @cached_property
     def attention_matrices(self) -> FloatArray:
-        """Weights in the matrices of one layer's attention."""
-        latent = self.workload.model.latent
-        if latent is None:
-            matrices: FloatArray = 2 * self.hidden * self.head_size * (self.heads + self.kv_heads)
-            return matrices
-        queries, rank = self.heads * latent.key_size, latent.query_rank
-        down = self.hidden * (latent.kv_rank + latent.rope_size)
-        up = latent.kv_rank * self.heads * (latent.nope_size + latent.value_size)
-        projections = rank * (self.hidden + queries) if rank else self.hidden * queries
-        return (projections + down + up + self.heads * latent.value_size * self.hidden).astype(np.float64)
+        """Weights in the matrices of attention of one layer that has it."""
+        model = self.workload.model
+        if model.latent:
+            latent: FloatArray = 1.0 * model.latent.matrices(self.hidden, self.heads)
+            return latent
+        matrices: FloatArray = self.hidden * ((2 + model.attention_gate) * self.query_width + 2 * self.kv_width)
+        return matrices
+
+    @cached_property
+    def mixing_matrices(self) -> FloatArray:
+        """Weights in the matrices of attention or Gated DeltaNet of one layer, in the mean."""
+        model = self.workload.model
+        if model.delta_net is None:
+            return self.attention_matrices
+        delta = self.hidden * (model.delta_net.projected + model.delta_net.value_width)
+        matrices: FloatArray = (1 - model.delta_share) * self.attention_matrices + model.delta_share * delta
+        return matrices
 
     @cached_property
     def layer_matrices(self) -> FloatArray:
         """Weights in the matrices of one layer with an MLP."""
         mlp = (3 if self.workload.model.gated_mlp else 2) * self.hidden * self.ffn
-        matrices: FloatArray = self.attention_matrices + mlp
+        matrices: FloatArray = self.mixing_matrices + mlp
         return matrices
 
     @cached_property

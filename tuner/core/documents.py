@@ -7,9 +7,9 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from tuner.core.domain import OPT_IN, Cluster, Fabric, Gpu, Link, Ramp, Topology, Workload
-from tuner.core.experts import Experts, Latent
-from tuner.core.model import Model, Shape
+from tuner.core.model import PARTS, Model
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.shape import Shape
 from tuner.core.stack import Stack
 from tuner.core.text import listed
 
@@ -26,7 +26,7 @@ def model_of(document: Mapping[str, Any]) -> Model:
     if scaling := fields.get("rotary_scaling"):
         factors = {name: tuple(scaling.get(name, ())) for name in ("short_factors", "long_factors")}
         fields["rotary_scaling"] = RotaryScaling(**{**scaling, **factors})
-    for name, part in (("experts", Experts), ("latent", Latent)):
+    for name, part in PARTS.items():
         if values := fields.get(name):
             fields[name] = part(**values)
     return Model(**fields)

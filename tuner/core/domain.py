@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, get_args
 
 from tuner.core.errors import InputError
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD_KEYS, Offload
 from tuner.core.recompute import RECOMPUTE_KEYS, check_recompute
+from tuner.core.shape import Shape
 from tuner.core.stack import Stack, representation
 from tuner.core.validation import check_fields
 

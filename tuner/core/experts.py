@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, overload
 
 from tuner.core.errors import InputError
@@ -92,6 +92,10 @@ class Experts:
         """Return how many of the layers 0 to `layer` - 1 have experts; `layer` may be an array."""
         return (layer - self.dense_layers) // self.period * (layer > self.dense_layers)
 
+    def scaled(self, hidden: int, before: int) -> Experts:
+        """Return the experts of a model with another width, to which their widths keep the ratio."""
+        return replace(self, ffn=self.ffn * hidden // before, shared_ffn=self.shared_ffn * hidden // before)
+
     def is_moe_layer(self, layer: int) -> bool:
         """Return whether a layer, counted from zero, has experts instead of an MLP."""
         return layer >= self.dense_layers and (layer - self.dense_layers + 1) % self.period == 0
@@ -126,6 +130,25 @@ class Latent:
     def key_size(self) -> int:
         """Width of a query's and of a key's head."""
         return self.nope_size + self.rope_size
+
+    @property
+    def ranks(self) -> int:
+        """Columns of the latent vectors, which have norms."""
+        return self.query_rank + self.kv_rank
+
+    @overload
+    def matrices(self, hidden: int, heads: int) -> int: ...
+
+    @overload
+    def matrices(self, hidden: Any, heads: Any) -> Any: ...
+
+    def matrices(self, hidden: Any, heads: Any) -> Any:
+        """Return the elements of the matrices of one layer's attention; the sizes may be arrays."""
+        queries, rank = heads * self.key_size, self.query_rank
+        projections = rank * (hidden + queries) if rank else hidden * queries
+        down = hidden * (self.kv_rank + self.rope_size)
+        up = self.kv_rank * heads * (self.nope_size + self.value_size)
+        return projections + down + up + heads * self.value_size * hidden
 
 
 _MAY_BE_ZERO: Final = frozenset(

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from tuner.core.domain import DISPATCHERS, PARTITION_KEYS, Cluster, Topology, Workload, partition_for
 from tuner.core.errors import BadKey
-from tuner.core.model import Shape
 from tuner.core.offload import OFFLOAD_KEYS
 from tuner.core.recompute import MODULES, RECOMPUTE_KEYS, selecting
+from tuner.core.shape import Shape
 from tuner.core.text import listed, shown
 
 LOOKS_LIKE: Final = "expected a key like tp8-pp12-dp4-mbs2-z1-rsel; docs/explain.md#keys lists all parts"

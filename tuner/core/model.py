@@ -9,9 +9,11 @@ import math
 from dataclasses import dataclass, fields, replace
 from typing import Final, Literal
 
+from tuner.core.delta_net import DeltaNet
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts, Latent
 from tuner.core.rotary_scaling import RotaryScaling
+from tuner.core.shape import Shape
 from tuner.core.validation import check_fields
 
 Positions = Literal["learned", "rotary", "alibi", "none"]
@@ -19,20 +21,6 @@ Norm = Literal["layernorm", "rmsnorm"]
 NormPlacement = Literal["before", "after", "around", "after_residual"]
 Activation = Literal["gelu", "gelu_tanh", "quick_gelu", "relu", "relu2", "silu", "xielu"]
 QkNorm = Literal["head", "heads", "width"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
-    """A model's width and depth, written `14336x72` (hidden x layers) as in the BLOOM report."""
-
-    hidden: int
-    layers: int
-
-    def __post_init__(self) -> None:
-        check_fields(self)
-
-    def __str__(self) -> str:
-        return f"{self.hidden}x{self.layers}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +68,10 @@ class Model:
     """Experts instead of the MLP in some or all layers; None: a dense model."""
     latent: Latent | None = None
     """Multi-head latent attention; its sizes replace `head_size` and `kv_heads`."""
+    delta_net: DeltaNet | None = None
+    """Gated DeltaNet instead of attention in most layers; None: every layer has attention."""
+    attention_gate: bool = False
+    """Attention's output is multiplied by a sigmoid gate, which is projected beside the queries (Qwen3-Next)."""
     mtp_layers: int = 0
     """Layers that predict further tokens during training (multi-token prediction), in addition to `layers`."""
 
@@ -162,6 +154,8 @@ class Model:
         for name, value in follows.items():
             if getattr(self, name) == 0:
                 object.__setattr__(self, name, value)
+        if self.delta_net and self.sliding_window:
+            raise InputError("model field sliding_window must be 0 with delta_net.")
         if self.experts and not self.moe_layers:
             raise InputError(
                 f"model field experts leaves none of the {self.layers} layers with experts "
@@ -198,9 +192,15 @@ class Model:
         return self.kv_heads * self.head_size if self.head_size else self.hidden * self.kv_heads // self.heads
 
     @property
-    def value_width(self) -> int:
-        """Columns of the attention's result, before the output projection."""
-        return self.heads * self.latent.value_size if self.latent else self.query_width
+    def delta_layers(self) -> int:
+        """Layers with Gated DeltaNet instead of attention."""
+        delta = self.delta_net
+        return sum(not delta.has_attention(layer) for layer in range(self.layers)) if delta else 0
+
+    @property
+    def delta_share(self) -> float:
+        """Share of the layers with Gated DeltaNet."""
+        return self.delta_layers / self.layers
 
     @property
     def moe_layers(self) -> int:
@@ -242,21 +242,17 @@ class Model:
 
     @property
     def scored_tokens(self) -> float:
-        """Twice the tokens that a token attends to, in the mean; without windows as many as a sequence has."""
+        """Twice the tokens that a token attends to, in the mean of the layers with attention; without windows as many
+        as a sequence has."""
         inside = self.window * (2 - self.window / self.seq)
         return (1 - self.windowed_share) * self.seq + self.windowed_share * inside
 
     @property
     def attention_matrices(self) -> int:
         """Elements of the matrices of one layer's attention."""
-        hidden, query, key_value = self.hidden, self.query_width, self.kv_width
-        if self.latent is None:
-            return hidden * (query + 2 * key_value) + query * hidden
-        latent, rank = self.latent, self.latent.query_rank
-        queries = rank * (hidden + query) if rank else hidden * query
-        down = hidden * (latent.kv_rank + latent.rope_size)
-        up = latent.kv_rank * self.heads * (latent.nope_size + latent.value_size)
-        return queries + down + up + self.value_width * hidden
+        if self.latent:
+            return self.latent.matrices(self.hidden, self.heads)
+        return self.hidden * ((2 + self.attention_gate) * self.query_width + 2 * self.kv_width)
 
     @property
     def expert_parameters(self) -> int:
@@ -283,23 +279,21 @@ class Model:
 
     @property
     def attention_parameters(self) -> int:
-        """Parameters of one layer without its MLP or experts: attention and norms."""
-        hidden, query, key_value = self.hidden, self.query_width, self.kv_width
-        biases, norms = query + 2 * key_value, self._qk_norm_parameters
+        """Parameters of one layer with attention, without its MLP or experts: attention and norms."""
+        biases, norms = (1 + self.attention_gate) * self.query_width + 2 * self.kv_width, self._qk_norm_parameters
         if self.latent:
-            biases = self.latent.query_rank + self.latent.kv_rank + self.latent.rope_size
-            norms = (self.latent.query_rank + self.latent.kv_rank) * self._norm_tensors
-        attention = self.attention_matrices + self.qkv_bias * biases + self.attention_bias * hidden
+            biases, norms = self.latent.ranks + self.latent.rope_size, self.latent.ranks * self._norm_tensors
+        attention = self.attention_matrices + self.qkv_bias * biases + self.attention_bias * self.hidden
         return attention + norms + self.attention_sinks * self.heads + self.norms_per_layer * self._norm_parameters
 
     @property
     def layer_parameters(self) -> int:
-        """Parameters of one transformer layer with an MLP."""
+        """Parameters of one layer with attention and an MLP."""
         return self.attention_parameters + self._mlp_parameters(self.ffn, bias=self.mlp_bias)
 
     @property
     def moe_layer_parameters(self) -> int:
-        """Parameters of one layer with experts, all of them counted; 0 in a dense model."""
+        """Parameters of one layer with attention and experts, all of them counted; 0 in a dense model."""
         if self.experts is None:
             return 0
         return self.attention_parameters + self.shared_parameters + self.experts.count * self.expert_parameters
@@ -308,8 +302,9 @@ class Model:
     def mtp_parameters(self) -> int:
         """Parameters of the layers of multi-token prediction.
 
-        Each is a layer like the last one, a projection of the hidden state and the next token's embedding, and three
-        norms (DeepSeek-V3, section 2.2); embedding and output layer are those of the model.
+        Each is a layer with attention and an MLP like that of the last one, a projection of the hidden state and the
+        next token's embedding, and three norms (DeepSeek-V3, section 2.2); embedding and output layer are those of the
+        model.
         """
         last = self.moe_layer_parameters if self.is_moe_layer(self.layers - 1) else self.layer_parameters
         return self.mtp_layers * (last + 2 * self.hidden**2 + 3 * self._norm_parameters)
@@ -332,6 +327,9 @@ class Model:
     def parameters(self) -> int:
         """Trained parameters, each counted once, with the unpadded vocabulary and multi-token prediction."""
         layers = self.dense_mlp_layers * self.layer_parameters + self.moe_layers * self.moe_layer_parameters
+        if self.delta_net:
+            delta = self.delta_net.parameters(self.hidden) + self.norms_per_layer * self._norm_parameters
+            layers += self.delta_layers * (delta - self.attention_parameters)
         return layers + self.mtp_parameters + self.embedding_parameters + self.head_parameters
 
     @property
@@ -378,15 +376,19 @@ class Model:
         scale = self.embedding_scale
         if math.isclose(scale, math.sqrt(self.hidden)):  # Gemma's follows hidden
             scale = math.sqrt(shape.hidden)
-        experts = self.experts
-        if experts:
-            widths = {name: getattr(experts, name) * shape.hidden // self.hidden for name in ("ffn", "shared_ffn")}
-            experts = replace(experts, **widths)
-        wider = replace(
-            self, experts=experts, hidden=shape.hidden, layers=shape.layers, ffn=ffn, embedding_size=embedding
+        return replace(
+            self,
+            experts=self.experts.scaled(shape.hidden, self.hidden) if self.experts else None,
+            hidden=shape.hidden,
+            layers=shape.layers,
+            ffn=ffn,
+            embedding_size=embedding,
+            embedding_scale=scale,
         )
-        return replace(wider, embedding_scale=scale)
 
+
+PARTS: Final = {"experts": Experts, "latent": Latent, "delta_net": DeltaNet}
+"""Fields that are tables of sizes."""
 
 _NAMES: Final = tuple(field.name for field in fields(Model))
 IDENTITY: Final = _NAMES[_NAMES.index("activation") :]

@@ -19,28 +19,38 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_COPY_BYTES,
     WHOLE_NORM_BYTES,
 )
+from tuner.costmodel.delta_net import delta_net_of, kept_values
 from tuner.costmodel.expert_memory import expert_activations
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, shared_ffn
 from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import copies_flash_output, saved_bytes, size_of
-from tuner.costmodel.matrices import attention_widths
+from tuner.costmodel.matrices import attention_widths, gate_width
 from tuner.costmodel.stack_constants import COMPILED_MLP_COPIES
 from tuner.costmodel.stages import Stages
 
 
-def layer_activations(stage: Stages, scores: FloatArray) -> FloatArray:
+def layer_activations(stage: Stages) -> FloatArray:
     """Bytes that an average layer of the stage keeps when nothing is recomputed."""
-    columns = stage.columns
-    if not columns.workload.model.experts:
-        return _layer(columns, scores, columns.ffn)
-    routed = _layer(columns, scores, shared_ffn(columns)) + expert_activations(columns)
-    return stage.moe_share * routed + (1 - stage.moe_share) * _layer(columns, scores, columns.ffn)
+    return stage.averaged(_kept)
 
 
-def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
+def freed_by_selection(stage: Stages) -> FloatArray:
     """Return the bytes that a layer saves in rows with selective recompute (NVIDIA/Megatron-LM at d98e8a64,
     megatron/core/transformer/transformer_config.py: recompute_modules)."""
+    return stage.averaged(_freed)
+
+
+def _kept(stage: Stages) -> FloatArray:
+    columns = stage.columns
+    if not columns.workload.model.experts:
+        return _layer(columns, columns.ffn)
+    routed = _layer(columns, shared_ffn(columns)) + expert_activations(columns)
+    return stage.moe_share * routed + (1 - stage.moe_share) * _layer(columns, columns.ffn)
+
+
+def _freed(stage: Stages) -> FloatArray:
     columns, model = stage.columns, stage.columns.workload.model
+    scores = score_bytes(columns)
     freed: FloatArray = columns.recomputes("core_attn") * scores
     if not columns.selects_modules:
         return freed
@@ -64,6 +74,8 @@ def freed_by_selection(stage: Stages, scores: FloatArray) -> FloatArray:
 def score_bytes(columns: Columns) -> FloatArray:
     """Bytes that attention keeps: every score, or with flash attention one fp32 sum per row of scores."""
     workload = columns.workload
+    if delta_net_of(columns):
+        return np.zeros(np.shape(columns.tokens))
     rows = columns.tokens * columns.heads / columns.tp
     kernels = SCORE_BYTES_WITHOUT_DROPOUT if workload.model.gated_mlp else SCORE_BYTES
     if workload.attention not in kernels:
@@ -109,26 +121,37 @@ def gated_copies(workload: Workload, eager: float) -> float:
     return COMPILED_MLP_COPIES if terms_of(workload).compiled else eager
 
 
-def _layer(columns: Columns, scores: FloatArray, ffn: Any) -> FloatArray:
+def mixing_values(columns: Columns) -> tuple[Any, Any]:
+    """Return the values that attention or Gated DeltaNet keeps for a token, and the last projection's inputs of them.
+
+    A gate keeps itself and attention's output before it.
+    """
+    queries, keys, output = attention_widths(columns)
+    if delta := delta_net_of(columns):
+        return kept_values(delta), output
+    return queries + keys + output + 2 * gate_width(columns), output
+
+
+def _layer(columns: Columns, ffn: Any) -> FloatArray:
     """Activations that one layer with an MLP of this width keeps for its backward pass when nothing is recomputed."""
     workload = columns.workload
     model, halves = workload.model, size_of(workload) / 2
-    queries, keys, output = attention_widths(columns)
+    mixing, output = mixing_values(columns)
     mlp = _mlp_copies(columns) * ffn
     whole = (
         WHOLE_NORM_BYTES
         + (0.0 if model.gated_mlp else DROPOUT_MASK_BYTES)
         + (0.0 if workload.fused_norms else UNFUSED_NORM_COPY_BYTES)
     )
-    cut: Any = 2 * (queries + keys + output + mlp) / columns.hidden
+    cut: Any = 2 * (mixing + mlp) / columns.hidden
     if (saved := saved_bytes(workload)) < size_of(workload):  # attention keeps its output beside the cast one
         whole, cut = whole - 2 * (2 - saved), cut + saved * output / columns.hidden
     if workload.plain_layers:
         whole, cut = PLAIN_WHOLE_BYTES, PLAIN_CUT_BYTES
     norms = model.norms_per_layer - 2
     whole += 2 * norms if norms > 0 else 4 * norms  # one that follows its layer keeps only its input
-    if model.qk_norm:  # keeps its inputs beside its outputs, which attention keeps
+    if model.qk_norm and not model.delta_net:  # keeps its inputs beside its outputs, which attention keeps
         cut = cut + 2 * columns.head_size * (columns.heads + columns.kv_heads) / columns.hidden
     each = columns.tokens * columns.hidden * halves
-    layer: FloatArray = each * (whole / columns.sequence_shards + cut / columns.tp) + scores
+    layer: FloatArray = each * (whole / columns.sequence_shards + cut / columns.tp) + score_bytes(columns)
     return layer

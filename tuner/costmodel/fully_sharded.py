@@ -10,6 +10,7 @@ The most is needed either where the backward pass begins, at the head with its l
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,14 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Workload
 from tuner.core.recompute import FULL, SELECTIVE
-from tuner.costmodel.activations import freed_by_selection, gated_copies, kept_in_flight, layer_input, score_bytes
+from tuner.costmodel.activations import (
+    freed_by_selection,
+    gated_copies,
+    kept_in_flight,
+    layer_input,
+    mixing_values,
+    score_bytes,
+)
 from tuner.costmodel.constants import OPTIMIZER_STATE_BYTES, UNFUSED_NORM_COPY_BYTES
 from tuner.costmodel.expert_memory import dispatcher_buffers
 from tuner.costmodel.expert_shapes import expert_ffn, expert_tokens, experts_of, routed_tokens, shared_ffn
@@ -35,11 +43,11 @@ def fully_sharded_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArra
     state, sharded = state_bytes(workload), columns.zero >= 2
     shard, several = stage.elements(sharded), columns.microbatches > 1
     waits = waiting_gradients(columns)
-    layer = _layer(stage, saved=False)
+    layer = stage.averaged(partial(_layer, saved=False))
     if terms_of(workload).saved_products:
-        selected = _layer(stage, saved=True)
+        selected = stage.averaged(partial(_layer, saved=True))
     else:
-        selected = layer - freed_by_selection(stage, score_bytes(columns))
+        selected = layer - freed_by_selection(stage)
     kept = np.select(
         [columns.granularity == SELECTIVE, columns.granularity == FULL], [selected, layer_input(columns)], layer
     )
@@ -121,12 +129,12 @@ def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
     """
     workload, size = columns.workload, size_of(columns.workload)
     model = workload.model
-    queries, keys, output = attention_widths(columns)
+    mixing, _ = mixing_values(columns)
     inputs: Any = model.norms_per_layer * columns.hidden
     if not workload.fused_norms:
         inputs = inputs + UNFUSED_NORM_COPY_BYTES / 2 * columns.hidden
-    cut = queries + keys + output + _mlp_copies(workload) * ffn
-    if model.qk_norm:
+    cut = mixing + _mlp_copies(workload) * ffn
+    if model.qk_norm and not model.delta_net:
         cut = cut + columns.head_size * (columns.heads + columns.kv_heads)
     whole = inputs / columns.sequence_shards + 2 * columns.hidden
     found: FloatArray = columns.tokens * size * (whole + cut / columns.tp) + score_bytes(columns) + routed

@@ -32,6 +32,8 @@ from tuner.costmodel.constants import (
     UNFUSED_NORM_BYTES,
     UPKEEP_SECONDS,
 )
+from tuner.costmodel.delta_constants import GATE_BYTES
+from tuner.costmodel.delta_net import delta_net_of, delta_rule, moved_values
 from tuner.costmodel.framework_terms import recomputed_norms, terms_of
 from tuner.costmodel.kernels import (
     beside_layers,
@@ -46,7 +48,7 @@ from tuner.costmodel.kernels import (
 )
 from tuner.costmodel.layer_exchanges import Passes, context_exchanges, tensor_exchanges
 from tuner.costmodel.links import Links
-from tuner.costmodel.matrices import Product, attention_products, attention_weights, mlp_weights
+from tuner.costmodel.matrices import Product, attention_products, attention_weights, gate_width, mlp_weights
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import (
     COMPILED_BYTES,
@@ -234,8 +236,10 @@ def _unsaved(
     workload, gpu = columns.workload, columns.cluster.gpu
     gated = workload.model.gated_mlp
     *projections, output = attention_products(columns, tokens)
-    keys = (tokens, columns.kv_width / columns.tp, columns.hidden)
-    repeated = [projections[-1] if workload.model.latent else keys, output]
+    repeated = [output]
+    if not workload.model.delta_net:
+        keys = (tokens, columns.kv_width / columns.tp, columns.hidden)
+        repeated.append(projections[-1] if workload.model.latent else keys)
     if np.any(ffn):
         repeated.append(
             (tokens, ffn / columns.tp, columns.hidden) if gated else (tokens, columns.hidden, ffn / columns.tp)
@@ -270,8 +274,10 @@ def _mlp_products(columns: Columns, tokens: Any, ffn: Any) -> list[Product]:
 
 
 def _attention(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
-    """Estimate scores, softmax and their product with the values, forward and backward."""
+    """Estimate scores, softmax and their product with the values, or the gated delta rule, forward and backward."""
     workload, gpu = columns.workload, columns.cluster.gpu
+    if delta := delta_net_of(columns):
+        return delta_rule(columns, delta, tokens, site)
     seq, kernel = workload.model.seq, workload.attention
     latent = workload.model.latent
     size = (latent.key_size + latent.value_size) / 2 if latent else columns.head_size
@@ -313,7 +319,11 @@ def _elementwise(columns: Columns, tokens: Any, ffn: Any) -> FloatArray:
     whole = COMPILED_BYTES if compiled else eager
     whole += NORM_BYTES * (model.norms_per_layer - 2)
     width, keys = columns.query_width, columns.kv_width
-    cut = activation_bytes(columns.workload) * ffn + 4 * width
+    if delta := delta_net_of(columns):
+        inner = activation_bytes(columns.workload) * ffn + 2 * moved_values(delta)
+        around: FloatArray = tokens * (columns.hidden * whole / columns.sequence_shards + inner / columns.tp)
+        return around
+    cut = activation_bytes(columns.workload) * ffn + 4 * width + GATE_BYTES * gate_width(columns)
     rotated = FUSED_ROTARY_BYTES if fuses_activations(columns.workload) else ROTARY_BYTES
     if model.latent:  # queries and keys are put together from their parts: a read and a write
         cut = cut + rotated * model.latent.rope_size * (columns.heads + 1) + 8 * width
@@ -344,10 +354,13 @@ def _casts(columns: Columns, tokens: Any, site: SiteFactors, ffn: Any) -> tuple[
     """
     gpu, workload = columns.cluster.gpu, columns.workload
     value, normed = cast_bytes(gpu, workload), cast_bytes(gpu, workload, normed=True)
-    width, keys = columns.query_width, columns.kv_width
+    width: Any = columns.query_width
+    projected: Any = width + gate_width(columns) + 2 * columns.kv_width
+    if delta := delta_net_of(columns):
+        projected, width = delta.projected, delta.value_width
     inner = ffn * (2 if workload.model.gated_mlp else 1)
     inputs = normed * 2 * columns.hidden + value * (width + ffn) / columns.tp
-    outputs = value * (2 * columns.hidden + (width + 2 * keys + inner) / columns.tp)
+    outputs = value * (2 * columns.hidden + (projected + inner) / columns.tp)
     second = tokens / traffic_rate(gpu, site)
     return second * inputs, second * outputs
 

@@ -100,6 +100,8 @@ def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: L
     go round or are scattered. Ulysses exchanges queries, keys, values and outputs before and after attention.
     """
     kind, (scores, scores_back) = context_exchange(columns.workload), attention
+    if columns.workload.model.delta_net:  # its state passes along whole sequences
+        kind = "a2a"
     if kind == "a2a":
         queries, keys, output = attention_widths(columns)
         moved = (

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.costmodel.delta_net import delta_net_of
 from tuner.costmodel.expert_shapes import expert_ffn, experts_of, local_experts, shared_ffn
 
 Product = tuple[Any, Any, Any]
@@ -20,9 +21,14 @@ def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:
     core/transformer/multi_latent_attention.py).
     """
     latent = columns.workload.model.latent
+    if delta := delta_net_of(columns):
+        return (
+            (tokens, delta.projected / columns.tp, columns.hidden),
+            (tokens, columns.hidden, delta.value_width / columns.tp),
+        )
     if latent is None:
         return (
-            (tokens, (columns.query_width + 2 * columns.kv_width) / columns.tp, columns.hidden),
+            (tokens, (columns.query_width + gate_width(columns) + 2 * columns.kv_width) / columns.tp, columns.hidden),
             (tokens, columns.hidden, columns.query_width / columns.tp),
         )
     heads, own = columns.heads / columns.tp, tokens / columns.sequence_shards
@@ -40,9 +46,18 @@ def attention_products(columns: Columns, tokens: Any) -> tuple[Product, ...]:
     )
 
 
+def gate_width(columns: Columns) -> Any:
+    """Return the columns of the gate of attention's output."""
+    return columns.query_width * columns.workload.model.attention_gate
+
+
 def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
-    """Return the widths of queries, of keys and values together, and of attention's output."""
+    """Return the widths of queries, of keys and values together, and of attention's output; those of Gated DeltaNet's
+    gate, decays and strengths count as queries'."""
     queries, latent = columns.query_width, columns.workload.model.latent
+    if delta := delta_net_of(columns):
+        keys = delta.convolved - delta.key_width
+        return delta.projected - keys, keys, delta.value_width
     if latent is None:
         return queries, 2 * columns.kv_width, queries
     output = columns.heads * latent.value_size
@@ -50,9 +65,12 @@ def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
 
 
 def attention_weights(columns: Columns) -> FloatArray:
-    """Return the elements of one layer's attention matrices on one tensor parallel rank."""
+    """Return the elements of the matrices of one layer's attention or Gated DeltaNet on one tensor parallel rank, in
+    the mean."""
     one: Any = np.ones_like(columns.hidden)
-    weights: FloatArray = sum((n * k for _, n, k in attention_products(columns, one)), start=np.zeros(np.shape(one)))
+    weights: FloatArray = np.zeros(np.shape(one))
+    for share, part in columns.kinds:
+        weights = weights + share * sum(n * k for _, n, k in attention_products(part, one))
     return weights
 
 

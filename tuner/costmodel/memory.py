@@ -19,12 +19,7 @@ from tuner.core.columns import Columns, FloatArray, IntArray
 from tuner.core.domain import MemoryKind, MemoryStage, Workload
 from tuner.core.precision import bf16_layers, recipe_of
 from tuner.core.recompute import FULL
-from tuner.costmodel.activations import (
-    freed_by_selection,
-    kept_in_flight,
-    layer_activations,
-    score_bytes,
-)
+from tuner.costmodel.activations import freed_by_selection, kept_in_flight, layer_activations
 from tuner.costmodel.constants import (
     BUCKET_ELEMENTS,
     CACHED_SHARE,
@@ -147,12 +142,11 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     columns = stage.columns
     workload, zero = columns.workload, columns.zero
     size = size_of(workload)
-    scores = score_bytes(columns)
-    layer, freed = layer_activations(stage, scores), freed_by_selection(stage, scores)
+    layer, freed = layer_activations(stage), freed_by_selection(stage)
     if any(bf16_layers(workload)):
         halves = Stages(columns.under(beside_layers(columns.cluster.gpu, workload)), stage.at)
-        layer = layer + stage.bf16_share * (layer_activations(halves, scores) - layer)
-        freed = freed + stage.bf16_share * (freed_by_selection(halves, scores) - freed)
+        layer = layer + stage.bf16_share * (layer_activations(halves) - layer)
+        freed = freed + stage.bf16_share * (freed_by_selection(halves) - freed)
     working = np.where(columns.recompute == FULL, layer, freed)  # what is computed again, meanwhile
     if workload.model.experts:
         beside = columns.moe_overlap == 1  # the next microbatch's layer, while this one's is not yet free

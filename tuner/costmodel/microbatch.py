@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -98,10 +99,24 @@ def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Ter
     links = Links(columns, site)
     layers = expert_layer_seconds if columns.workload.model.experts else layer_seconds
     return (
-        layers(columns, site, links).terms(),
-        layer_seconds(columns, site, links).terms() if mixed else {},
+        _average(layers, columns, site, links),
+        _average(layer_seconds, columns, site, links) if mixed else {},
         {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)},
     )
+
+
+def _average(
+    estimate: Callable[[Columns, SiteFactors, Links], Layer | ExpertLayer],
+    columns: Columns,
+    site: SiteFactors,
+    links: Links,
+) -> _Terms:
+    """Return the terms of an average layer, whether with attention or with Gated DeltaNet."""
+    (first, *others) = [(share, estimate(part, site, links).terms()) for share, part in columns.kinds]
+    found = first[1]
+    for share, terms in others:
+        found = {name: first[0] * found[name] + share * terms[name] for name in found}
+    return found
 
 
 def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:

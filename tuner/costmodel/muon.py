@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.costmodel.delta_net import delta_net_of
 from tuner.costmodel.expert_shapes import expert_ffn, experts_of, local_experts, shared_ffn
 from tuner.costmodel.kernels import beside_layers, product_rate
-from tuner.costmodel.matrices import attention_products
+from tuner.costmodel.matrices import attention_products, gate_width
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import NEWTON_SCHULZ_STEPS
 from tuner.costmodel.stages import Stages
@@ -25,13 +26,13 @@ def orthogonal_seconds(columns: Columns, site: SiteFactors, stage: Stages) -> Fl
     """Estimate the products of one step on the rank of a stage that has most of them, at least one whole matrix."""
     gpu, (ranks, copies) = columns.cluster.gpu, _ranks(columns)
     mixtures = stage.moe_layers
-    attention = [_operations(*size) for size in _attention(columns)]
-    dense = stage.layers * sum(attention) + (stage.layers - mixtures) * _mlp(columns, columns.ffn)
+    attention, longest = _mixing(columns)
+    dense = stage.layers * attention + (stage.layers - mixtures) * _mlp(columns, columns.ffn)
     first = _first(columns, _widest(columns))
     if columns.workload.model.experts:
         router = _operations(experts_of(columns).count, columns.hidden)
         dense = dense + mixtures * (_mlp(columns, shared_ffn(columns)) + router)
-    operations = np.maximum(dense / ranks, np.maximum(first, np.max(np.broadcast_arrays(*attention), axis=0)))
+    operations = np.maximum(dense / ranks, np.maximum(first, longest))
     if columns.workload.model.experts:
         each = expert_ffn(columns)
         routed = mixtures * local_experts(columns) * _mlp(columns, each)
@@ -45,7 +46,7 @@ def dealt_elements(stage: Stages) -> tuple[FloatArray, FloatArray]:
     columns = stage.columns
     ranks, copies = _ranks(columns)
     first = _inputs(columns) * _widest(columns) * columns.hidden / columns.tp
-    projections = [rows * inner for _, rows, inner in attention_products(columns, 1.0)]
+    projections = [rows * inner for _, part in columns.kinds for _, rows, inner in attention_products(part, 1.0)]
     largest = np.maximum(first, np.max(np.broadcast_arrays(*projections), axis=0))
     more, own = _dealt(stage.parameters - stage.table_parameters, largest, ranks)
     if columns.workload.model.experts:
@@ -92,12 +93,21 @@ def _mlp(columns: Columns, width: Any) -> Any:
     return _first(columns, width) + _operations(columns.hidden, width)
 
 
+def _mixing(columns: Columns) -> tuple[Any, Any]:
+    """Return the operations for the attention or Gated DeltaNet of an average layer, and the most for a matrix."""
+    kinds = [(share, [_operations(*size) for size in _attention(part)]) for share, part in columns.kinds]
+    most = np.max(np.broadcast_arrays(*(each for _, parts in kinds for each in parts)), axis=0)
+    return sum(share * sum(parts) for share, parts in kinds), most
+
+
 def _attention(columns: Columns) -> list[tuple[Any, Any]]:
     """Return the sizes of the matrices of attention."""
     latent, hidden, heads = columns.workload.model.latent, columns.hidden, columns.heads
+    if delta := delta_net_of(columns):
+        return [(delta.projected, hidden), (hidden, delta.value_width)]
     if latent is None:
         queries, keys = columns.query_width, columns.kv_width
-        return [(queries, hidden), (keys, hidden), (keys, hidden), (hidden, queries)]
+        return [(queries + gate_width(columns), hidden), (keys, hidden), (keys, hidden), (hidden, queries)]
     rank = latent.query_rank
     first = [(rank, hidden), (heads * latent.key_size, rank)] if rank else [(heads * latent.key_size, hidden)]
     return [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -43,6 +44,13 @@ class Stages:
     def ends_and_middle(cls, columns: Columns) -> Stages:
         """Return the first, a middle and the last stage as three lines; one of them is the maximum of any quantity."""
         return cls(columns, np.stack([stage(columns).at for stage in (cls.first, cls.middle, cls.last)]))
+
+    def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:
+        """Return the average over kinds of layers of an estimate for a stage with layers of one kind."""
+        if len(self.columns.kinds) == 1:
+            return estimate(self)
+        parts = [share * estimate(Stages(columns, self.at)) for share, columns in self.columns.kinds]
+        return sum(parts, start=np.zeros_like(parts[0]))
 
     @cached_property
     def is_first(self) -> BoolArray:

@@ -8,7 +8,7 @@ from typing import Literal
 
 from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Topology
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.core.text import ResultTable, Tabular, listed
 from tuner.space.axes import about_unused, searched
 from tuner.space.nearest import nearest

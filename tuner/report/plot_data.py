@@ -12,8 +12,8 @@ import numpy as np
 
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology
-from tuner.core.model import Shape
 from tuner.core.quantity import GIB
+from tuner.core.shape import Shape
 from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
 from tuner.report.summary import cost_breakdown

@@ -13,10 +13,11 @@ from tuner.core.domain import DISPATCHERS, EVEN_PARTITION, OPT_IN, PARTITION, Cl
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.keys import NUMBERED
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD
 from tuner.core.precision import recipe_of
 from tuner.core.recompute import GRANULARITIES, MODULES, selecting
+from tuner.core.shape import Shape
 from tuner.core.text import either, listed
 from tuner.core.validation import largest
 

@@ -24,9 +24,10 @@ from tuner.core.domain import (
 )
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.frameworks import ANY, RECORDS, FrameworkChoice, check_supported
-from tuner.core.model import Model, Shape
+from tuner.core.model import Model
 from tuner.core.precision import check_bf16_layers, check_fp8_weights, check_precision, parse_bf16_layers
 from tuner.core.quantity import parse_count, texts_of
+from tuner.core.shape import Shape
 from tuner.core.stack import Stack
 from tuner.core.text import either, listed
 from tuner.core.validation import plain

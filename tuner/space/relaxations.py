@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tuner.core.frameworks import able
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.core.text import axis_value
 from tuner.core.validation import largest
 from tuner.space.axes import default_axes, fewest_layers

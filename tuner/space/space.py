@@ -19,7 +19,7 @@ from tuner.core.columns import AXES, CHOICES, BoolArray, Columns, IntArray
 from tuner.core.documents import cluster_document, workload_document
 from tuner.core.domain import OPT_IN, Cluster, Topology, Workload
 from tuner.core.errors import InputError
-from tuner.core.model import Shape
+from tuner.core.shape import Shape
 from tuner.core.text import axis_value, either
 from tuner.core.validation import check_size
 from tuner.space.axes import Axes, about_unused, axes_document, searched

@@ -12,8 +12,8 @@ from typing import Final, Literal
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, MemoryKind, MemoryStage, Topology, Workload
 from tuner.core.errors import InputError
-from tuner.core.model import Shape
 from tuner.core.quantity import GIB
+from tuner.core.shape import Shape
 from tuner.core.text import csv_cell
 
 Status = Literal["OK", "OOM", "FAIL", "HANG"]

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from tuner.core.catalog_entries import naming
 from tuner.core.errors import InputError, TunerWarning
-from tuner.core.huggingface import deepseek, gpt, llama, moe
+from tuner.core.huggingface import deepseek, delta_net, gpt, llama, moe
 from tuner.core.huggingface.classes import is_model_of, unknown_classes
 from tuner.core.huggingface.keys import Config, Fields, Keys
 from tuner.core.huggingface.multimodal import (
@@ -98,11 +98,17 @@ FAMILIES: Final = {
     "granitemoe": Family(moe.granitemoe, 2048, ffn=11008),
     "ernie4_5_moe": Family(moe.ernie4_5_moe, 131072, ffn=12288),
     "minimax_m2": Family(moe.minimax_m2, 196608, ffn=1536),
+    "qwen3_next": Family(delta_net.qwen3_next, 32768, ffn=5632),
+    "qwen3_5_text": Family(delta_net.qwen3_5, 32768, ffn=12288),
+    "qwen3_5_moe_text": Family(delta_net.qwen3_5_moe, 32768, ffn=512),
 }
 
+_DELTA_NETS: Final = frozenset(
+    name for name, family in FAMILIES.items() if family.read.__module__ == delta_net.__name__
+)
 _MIXTURES: Final = frozenset(
     name for name, family in FAMILIES.items() if family.read.__module__ in (moe.__name__, deepseek.__name__)
-)
+) | {"qwen3_next", "qwen3_5_moe_text"}
 _UNLIKE: Final = {"hunyuan_v1_dense": "it normalizes queries and keys after their rotation"}
 """How an unknown family differs from the known one whose keys it has, where no field of `Model` describes that."""
 
@@ -125,11 +131,11 @@ _KIN: Final = {
 _EXPERTS: Final = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts", "moe_intermediate_size")
 
 _HYBRID: Final = re.compile(
-    r"(?:falcon_)?mamba2?|zamba2?|bamba|jamba|falcon_h1|nemotron_h|granitemoehybrid|qwen3_next|qwen3_5(_moe)?(_text)?"
+    r"(?:falcon_)?mamba2?|zamba2?|bamba|jamba|falcon_h1|nemotron_h|granitemoehybrid"
     r"|recurrent_gemma|rwkv.*|xlstm|lfm\d.*|kimi_linear|olmo_hybrid|minimax(_m1|_text_01)?|bailing_hybrid|hymba|plamo2"
     r"|retnet|mega|hyena|stripedhyena|hgrn.*|gla|zaya"
 )
-"""Families with state-space, recurrent, convolutional or linear-attention layers."""
+"""Families with state-space, recurrent, convolutional or linear-attention layers, other than Gated DeltaNet."""
 
 _HYBRID_KEYS: Final = re.compile(
     r"hybrid_.*|mamba_.*|ssm_.*|state_size|layers_block_type|block_types|attn_layer_(indices|period|offset)"
@@ -275,6 +281,8 @@ def _differences_of_whole(config: Config, model: Model, name: str) -> Iterator[s
 
 def _refuse_hybrids(config: Config, name: str) -> None:
     model_type = config.get("model_type")
+    if isinstance(model_type, str) and model_type in _DELTA_NETS:
+        return
     layers = config.get("layer_types")
     other = {kind for kind in layers if isinstance(kind, str)} if isinstance(layers, list) else set()
     other -= {"full_attention", "sliding_attention", "chunked_attention", "attention"}

@@ -33,7 +33,7 @@ def qwen2_moe(keys: Keys) -> Fields:
         **common(keys, kv_heads=16),
         "qkv_bias": keys.flag("qkv_bias", default=True),
         **switched_window(keys, [layer % 2 == 0 and layer < late for layer in range(keys.sizes["layers"])]),
-        **_qwen_experts(keys, count=60, top_k=4, width=1408, shared_ffn=shared, shared_gate=True),
+        **qwen_experts(keys, count=60, top_k=4, width=1408, shared_ffn=shared, shared_gate=True),
     }
 
 
@@ -44,14 +44,15 @@ def qwen3_moe(keys: Keys) -> Fields:
         **biases(keys, "attention_bias", default=False, mlp=False),
         "qk_norm": True,
         **switched_window(keys, [True] * keys.sizes["layers"]),
-        **_qwen_experts(keys, count=128, top_k=8, width=768),
+        **qwen_experts(keys, count=128, top_k=8, width=768),
     }
 
 
-def _qwen_experts(keys: Keys, *, count: int, top_k: int, width: int, **shared: Any) -> Fields:
+def qwen_experts(keys: Keys, *, count: int, top_k: int, width: int, normalized: bool = False, **shared: Any) -> Fields:
+    """Return Qwen's experts; the numbers and `normalized` are the family's defaults for missing keys."""
     dense, step = keys.numbers("mlp_only_layers", default=[]), keys.size("decoder_sparse_step", default=1)
     moe = [index not in dense and bool(step) and (index + 1) % step == 0 for index in range(keys.sizes["layers"])]
-    normalized = keys.flag("norm_topk_prob", default=False)
+    normalized = keys.flag("norm_topk_prob", default=normalized)
     width = keys.size("moe_intermediate_size", default=width)
     return experts_of(keys, moe, count=count, top_k=top_k, width=width, normalized=normalized, aux_loss=0.001, **shared)
 

@@ -37,6 +37,8 @@ MULTIMODAL: Final = {
     "llama4": Multimodal("llama4_text", tied=False, tied_by="text"),
     "qwen3_vl": Multimodal("qwen3_vl_text", tied=False),
     "qwen3_vl_moe": Multimodal("qwen3_vl_moe_text", tied=False),
+    "qwen3_5": Multimodal("qwen3_5_text", tied=False),
+    "qwen3_5_moe": Multimodal("qwen3_5_moe_text", tied=False),
     "glm4v_moe": Multimodal("glm4v_moe_text", tied=False, tied_by="either"),
     "kimi_k25": Multimodal(
         "deepseek_v3",

@@ -83,7 +83,7 @@ RunWords = tuple[int, str, int]
 _WITHOUT_COST: Final = ("framework", "precision_recipe", "routing", "stack")
 """Fields of a workload that do not affect the noise of a run."""
 
-_LATER: Final = ("experts", "latent", "mtp_layers")
+_LATER: Final = ("experts", "latent", "delta_net", "attention_gate", "mtp_layers")
 """Fields of a model that enter the seed only if set, so that dense models keep their noise."""
 
 

@@ -64,6 +64,8 @@ def fp8_sizes(columns: Columns) -> dict[str, Any]:
     model, tp = columns.workload.model, columns.tp
     keys = np.maximum(columns.kv_heads / tp, 1) * columns.head_size
     sizes = {"hidden": columns.hidden, "queries": columns.heads * columns.head_size / tp, "keys": keys}
+    if delta := model.delta_net:
+        sizes["Gated DeltaNet"], sizes["its output"] = delta.projected / tp, delta.value_width / tp
     if model.dense_mlp_layers:
         sizes["MLP"] = columns.ffn / tp
     if experts := model.experts:
@@ -100,7 +102,7 @@ def attention_mask(workload: Workload) -> str:
 def head_weight(columns: Columns) -> Any:
     """Return the output layer's matrix-product work relative to that of a transformer layer."""
     model = columns.workload.model
-    scores = 2 * model.seq * columns.heads * columns.head_size
+    scores = 2 * model.seq * columns.heads * columns.head_size * (1 - model.delta_share)
     return columns.hidden * model.vocab / (columns.layer_matrices + scores)
 
 
