@@ -93,6 +93,9 @@ def broken(topology: Topology, space: Space) -> set[str]:
             model.heads * head / tp,
             max(Fraction(model.kv_heads, tp), Fraction(1)) * head,
         ]
+        if delta := model.delta_net:
+            keys, values = delta.key_heads * delta.key_size, delta.value_heads * delta.value_size
+            widths += [Fraction(2 * keys + 2 * values + 2 * delta.value_heads, tp), Fraction(values, tp)]
         if model.experts is None or model.dense_mlp_layers:
             widths.append(Fraction(model.ffn, tp))
         if model.experts:
@@ -101,6 +104,10 @@ def broken(topology: Topology, space: Space) -> set[str]:
         need("fp8-sizes", all(width % unit == 0 for width in widths))
         if model.experts:
             need("fp8-expert-sizes", Fraction(model.experts.ffn, topology.etp) % unit == 0)
+
+    if model.delta_net:
+        need("delta-net-heads", model.delta_net.key_heads % (tp * cp) == 0)
+        need("framework-delta-net", tp * cp == 1 or workload.framework in (None, "megatron-core"))
 
     words = set() if topology.recompute in ("none", "selective", "full") else set(topology.recompute.split("+"))
     if workload.framework in (None, "megatron-core"):

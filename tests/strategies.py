@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from tuner.core.catalog import gpu, make_cluster
 from tuner.core.columns import AXES, Columns
+from tuner.core.delta_net import DeltaNet
 from tuner.core.domain import (
     OPT_IN,
     PARTITION,
@@ -33,6 +34,7 @@ from tuner.space.space import Space
 
 few = settings(max_examples=settings().max_examples // 5)
 """Settings for slow properties, which fit a calibration in each example."""
+DELTA_NET = DeltaNet(key_heads=4, value_heads=12, key_size=32, value_size=64, period=3)
 small = st.integers(min_value=1, max_value=12)
 
 
@@ -51,6 +53,8 @@ def models(draw: st.DrawFn) -> Model:
         vocab=draw(st.sampled_from([500, 512, 50257])),
         vocab_multiple=draw(st.sampled_from([128, 0])),
         seq=draw(st.sampled_from([12, 16, 64, 96, 100, 128, 2048, 4096, 8192])),
+        attention_gate=draw(st.booleans()),
+        delta_net=draw(st.sampled_from([None, None, None, DELTA_NET, replace(DELTA_NET, period=0)])),
     )
 
 

@@ -113,11 +113,23 @@ def test_a_key_with_impossible_sizes_is_refused(key: str) -> None:
 @given(models())
 def test_parameters_add_up_over_layers_embedding_and_head(model: Model) -> None:
     deeper = dataclasses.replace(model, layers=model.layers + 1)
-    assert deeper.parameters - model.parameters == model.layer_parameters
-    assert (
-        model.parameters == model.layers * model.layer_parameters + model.embedding_parameters + model.head_parameters
-    )
+    more = linear_parameters(model) - model.attention_parameters
+    added = model.layer_parameters + (deeper.delta_layers - model.delta_layers) * more
+    assert deeper.parameters - model.parameters == added
+    layers = model.layers * model.layer_parameters + model.delta_layers * more
+    assert model.parameters == layers + model.embedding_parameters + model.head_parameters
     assert model.layer_parameters > 0
+
+
+def linear_parameters(model: Model) -> int:
+    """Return the parameters of a layer with Gated DeltaNet, without its MLP: two projections, a convolution over four
+    tokens, two numbers and a norm's width, and two norms with biases."""
+    if model.delta_net is None:
+        return 0
+    delta = model.delta_net
+    keys, values = delta.key_heads * delta.key_size, delta.value_heads * delta.value_size
+    projections = model.hidden * (2 * keys + 2 * values + 2 * delta.value_heads) + values * model.hidden
+    return projections + 4 * (2 * keys + values) + 2 * delta.value_heads + delta.value_size + 4 * model.hidden
 
 
 def test_a_plain_gpt_has_twelve_hidden_squared_and_thirteen_hidden_a_layer() -> None:

@@ -151,7 +151,7 @@ def test_latent_attention_counts_its_projections_and_norms() -> None:
     assert model.attention_parameters == queries + keys + out + 2 * 8
     direct = replace(model, latent=replace(latent, query_rank=0))
     assert model.attention_parameters - direct.attention_parameters == queries - 8 * 2 * 5
-    assert (model.query_width, model.kv_width, model.value_width) == (10, 10, 10)
+    assert (model.query_width, model.kv_width) == (10, 10)
 
 
 def test_another_width_keeps_the_ratio_of_the_experts() -> None:

@@ -238,7 +238,7 @@ def test_both_layouts_of_rotary_parameters_are_the_same_model() -> None:
 
 HYBRID = [
     {"model_type": "jamba"},
-    {"model_type": "qwen3_5_text", "layer_types": ["linear_attention"] * 3 + ["full_attention"]},
+    {"model_type": "kimi_linear", "layer_types": ["linear_attention"] * 3 + ["full_attention"]},
     {"model_type": "newcomer", "layer_types": ["linear_attention", "full_attention"]},
     {"model_type": "newcomer", "mamba_d_state": 16},
 ]

@@ -23,6 +23,7 @@ _QWENS: Final = (
 _LLAMA4: Final = ("llama-4-maverick", "llama-4-scout")
 _FP8: Final = ("deepseek-v3", "kimi-k2", "minimax-m2")
 _GPT_OSS: Final = ("gpt-oss-20b", "gpt-oss-120b")
+_QWEN3_5: Final = ("qwen3.5-4b", "qwen3.5-397b-a17b", "qwen3.6-35b-a3b", "qwen3.8-27b")
 _QWEN_VL: Final = ("qwen3-vl-4b", "qwen3-vl-8b", "qwen3-vl-30b-a3b")
 
 UNUSED: Final[dict[str, tuple[str, ...]]] = {
@@ -61,6 +62,8 @@ UNUSED: Final[dict[str, tuple[str, ...]]] = {
     # text has the same position on all axes
     "text_config.rope_scaling.mrope_interleaved": _QWEN_VL,
     "text_config.rope_scaling.mrope_section": ("glm-4.5v", *_QWEN_VL),
+    "text_config.rope_parameters.mrope_interleaved": _QWEN3_5,
+    "text_config.rope_parameters.mrope_section": _QWEN3_5,
     # classes of other tasks
     "auto_map.unknown": ("kimi-k2.5",),
     "text_config.auto_map.unknown": ("kimi-k2.5",),

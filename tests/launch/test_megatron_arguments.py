@@ -20,11 +20,12 @@ from tuner.launch.trainers.nemo import NEMO
 
 
 def described_by_arguments(name: str) -> bool:
-    """Return whether Megatron-LM trains a model, whose arguments have no experts, latent attention, window or yarn."""
+    """Return whether Megatron-LM trains a model, whose arguments have no experts, linear or latent attention, window or
+    yarn."""
     run = hugging_face_run(name)
     model, scaling = run.workload.model, run.workload.model.rotary_scaling
     windowed = 0 < model.sliding_window < model.seq
-    other = model.experts or model.latent or windowed or (scaling and scaling.kind == "yarn")
+    other = model.experts or model.latent or model.delta_net or windowed or (scaling and scaling.kind == "yarn")
     return not other and not MEGATRON_CORE.refusals(run, ExportOptions())
 
 
@@ -77,7 +78,8 @@ def arguments_of(name: str, *without: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    "name", ["qwen3-235b-a22b", "deepseek-v3", "glm-4.5", "mixtral-8x7b", "llama-3-70b", "gpt-oss-120b"]
+    "name",
+    ["qwen3-235b-a22b", "deepseek-v3", "glm-4.5", "mixtral-8x7b", "llama-3-70b", "gpt-oss-120b", "qwen3-next-80b-a3b"],
 )
 def test_the_flags_of_an_export_are_those_of_its_model(name: str) -> None:
     MEGATRON_LM.check(arguments_of(name), hugging_face_run(name).workload.model)
@@ -94,6 +96,10 @@ def test_the_flags_of_an_export_are_those_of_its_model(name: str) -> None:
         ("deepseek-v3", "--moe-ffn-hidden-size", "--moe-ffn-hidden-size 18432"),
         ("deepseek-v3", "--moe-shared-expert-intermediate-size", "--moe-shared-expert-intermediate-size 0"),
         ("deepseek-v3", "--moe-layer-freq", ""),
+        ("qwen3.8-27b", "--linear-num-value-heads", "--linear-num-value-heads 32"),
+        ("qwen3-next-80b-a3b", "--experimental-attention-variant", "none"),
+        ("qwen3-next-80b-a3b", "--attention-output-gate", ""),
+        ("qwen3-next-80b-a3b", "--linear-attention-freq", ""),
     ],
 )
 def test_a_missing_size_means_megatrons_default(name: str, missing: str, default: str) -> None:

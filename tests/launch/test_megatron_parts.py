@@ -56,8 +56,15 @@ def check(name: str, text: str, *without: str) -> None:
         ("--moe-aux-loss-coeff 0.5", "--moe-aux-loss-coeff 0.5 in --command .* whose value is 0.001"),
         ("--moe-router-load-balancing-type seq_aux_loss", "seq_aux_loss in --command .* whose value is aux_loss"),
         ("--moe-latent-size 512", "--command has --moe-latent-size, which no field of the model .* expresses"),
-        ("--experimental-attention-variant gated_delta_net --linear-attention-freq 4", "which no field of the model"),
-        ("--attention-output-gate", "which no field of the model"),
+        (
+            "--experimental-attention-variant gated_delta_net --linear-attention-freq 4",
+            "gated_delta_net in --command contr",
+        ),
+        (
+            "--experimental-attention-variant dsa",
+            "--experimental-attention-variant dsa in --command contradicts the model",
+        ),
+        ("--attention-output-gate", "--command has --attention-output-gate, unlike the model"),
         ("--qk-l2-norm", "which no field of the model"),
         ("--spec megatron.core.models.x y", "which no field of the model"),
         ("--softmax-type learnable", "--softmax-type learnable in --command contradicts .* whose value is vanilla"),
@@ -156,10 +163,32 @@ def test_a_linear_scaling_has_the_factor_of_its_model() -> None:
 
 def test_a_model_with_layers_that_no_field_expresses_may_have_their_flags() -> None:
     """Its description names such layers, and it is not exported."""
-    flags = {**arguments_of(QWEN), "--attention-output-gate": ""}
-    model = replace(hugging_face_run(QWEN).workload.model, not_understood=("attn_output_gate",))
+    flags = {**arguments_of(QWEN), "--moe-latent-size": "64"}
+    model = replace(hugging_face_run(QWEN).workload.model, not_understood=("moe_latent_size",))
     MEGATRON_LM.check(flags, model)
-    MEGATRON_LM.check({"--attention-output-gate": ""}, replace(model, not_understood=()))  # a script sets the sizes
+    MEGATRON_LM.check({"--moe-latent-size": "64"}, replace(model, not_understood=()))  # a script sets the sizes
+
+
+@pytest.mark.parametrize(
+    ("text", "refused"),
+    [
+        ("--experimental-attention-variant gdn", ""),
+        ("--linear-attention-freq ([1]*3+[0])*12", ""),
+        (
+            "--experimental-attention-variant gdn2",
+            "gdn2 in --command .*, whose value is gated_delta_net",
+        ),
+        ("--linear-attention-freq 3", "which has Gated DeltaNet in other layers"),
+        ("--linear-attention-freq ([0]*3+[1])*12", "which has Gated DeltaNet in other layers"),
+        (
+            "--linear-num-key-heads 32",
+            "--linear-num-key-heads 32 in --command .* value is 16",
+        ),
+    ],
+)
+def test_a_command_has_the_gated_delta_net_of_its_model(text: str, refused: str) -> None:
+    with pytest.raises(InputError, match=refused) if refused else nullcontext():
+        check("qwen3-next-80b-a3b", text)
 
 
 def test_a_study_trains_with_the_losses_and_capacity_of_the_command() -> None:

@@ -18,6 +18,7 @@ from tests.mixtures import DEEPSEEK, TINY_EXPERTS
 from tests.workers import ONE, WORKLOAD, tiny
 from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
+from tuner.core.delta_net import DeltaNet
 from tuner.core.domain import Ramp, Workload
 from tuner.core.frameworks import RECORDS
 from tuner.core.recompute import RECOMPUTE
@@ -74,6 +75,11 @@ def workloads() -> Iterator[tuple[str, Workload]]:
     yield "grouped queries", replace(gpt, model=grouped, attention="flash1")
     yield "experts", replace(gpt, model=TINY_EXPERTS, attention="flash2")
     yield "latent", replace(gpt, model=DEEPSEEK, attention="flash2")
+    hybrid = replace(tiny(), delta_net=DeltaNet(key_heads=4, value_heads=8))
+    yield "Gated DeltaNet", replace(gpt, model=hybrid, attention="flash2")
+    yield "Gated DeltaNet in torchtitan", replace(gpt, model=hybrid, attention="flash2", framework="torchtitan")
+    fp8 = replace(gpt, precision="fp8", precision_recipe="mxfp8", attention="flash2", framework="megatron-core")
+    yield "Gated DeltaNet in fp8", replace(fp8, model=hybrid)
     sinks = tiny(kv_heads=4, seq=128, sliding_window=32, attention_sinks=True)
     yield "sinks", replace(gpt, model=sinks, attention="flash2", framework="megatron-core")
     yield "a window", replace(gpt, model=tiny(seq=128, sliding_window=32), attention="flash2", framework="fsdp2")

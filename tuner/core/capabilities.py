@@ -92,6 +92,13 @@ class FrameworkRecord:
         """Whether it has both a pipeline and ZeRO 2 and 3, but not together."""
         return self.pp.value and not self.sharding_with_pp.value
 
+    @property
+    def splits_delta_net(self) -> bool:
+        """Whether ranks share the heads of Gated DeltaNet: Megatron-Core's do. transformers gathers each projection
+        (5.23, models/qwen3_5/configuration_qwen3_5.py: base_model_tp_plan), and PyTorch's context parallelism shards
+        attention alone."""
+        return self.name == "megatron-core"
+
     def pipelines(self, model: Model) -> bool:
         """Return whether it runs the model in a pipeline."""
         return self.pp.value and (self.tied_embeddings_with_pp.value or not model.tied_embeddings)
@@ -129,6 +136,9 @@ class FrameworkRecord:
             "tp": topology.tp > 1 and not self.tp.value,
             "pp": topology.pp > 1 and not self.pipelines(workload.model),
             "cp": topology.cp > 1 and not self.cp.value,
+            "delta-net": (
+                topology.tp * topology.cp > 1 and workload.model.delta_net is not None and not self.splits_delta_net
+            ),
             "vpp": topology.vpp > 1 and not self.vpp.value,
             "partition": topology.partition == "layout" and "layout" not in self.partition.value,
             "sequence-parallel": topology.sequence_parallel and not self.sequence_parallel.value,

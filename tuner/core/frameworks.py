@@ -41,11 +41,13 @@ _TITAN_CONFIG: Final = _TITAN + "config/configs.py: "
 
 
 def _deepspeedai_lacks(model: Model) -> bool:
-    return model.positions == "alibi" or model.embedding_norm or model.latent is not None or model.experts is not None
+    parts = (model.latent, model.experts, model.delta_net)
+    return model.positions == "alibi" or model.embedding_norm or any(part is not None for part in parts)
 
 
 def _bigscience_lacks(model: Model) -> bool:
-    return model.kv_heads != model.heads or model.norm != "layernorm" or not model.tied_embeddings
+    other = model.kv_heads != model.heads or model.norm != "layernorm" or model.delta_net is not None
+    return other or not model.tied_embeddings
 
 
 MEGATRON_DEEPSPEED_FORKS: Final = (

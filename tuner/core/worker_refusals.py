@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
-from tuner.core.model import Model
+from tuner.core.model import PARTS, Model
 from tuner.core.offload import OFFLOAD_WHOLE, OFFLOAD_ZERO
 from tuner.core.recompute import GRANULARITIES
 from tuner.core.text import counted, either, listed, shown
@@ -127,10 +127,12 @@ def _identity(workload: Workload, topology: Topology) -> Named:
         )
     if model.latent:
         yield "latent", "the worker has no latent attention."
+    if model.delta_net:
+        yield "delta_net", "the worker has no Gated DeltaNet."
     for field in fields(model):
         value = getattr(model, field.name)
         default = field.default_factory() if field.default_factory is not MISSING else field.default
-        if field.name not in {*BUILT, "experts", "latent", "not_understood"} and value != default:
+        if field.name not in {*BUILT, *PARTS, "not_understood"} and value != default:
             yield field.name, f"the worker has no {field.name}, which the model sets to {shown(value)}."
     if model.mlp_activation not in ACTIVATIONS:
         yield "activation", f"the worker's activation is {either(ACTIVATIONS)}, not {model.mlp_activation}."

@@ -31,7 +31,7 @@ from tuner.export.megatron_common import (
     position_type,
 )
 from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
-from tuner.export.megatron_experts import LIKE_LATENT, is_latent_yarn, unlike_latent
+from tuner.export.megatron_experts import LIKE_LATENT, is_latent_yarn, unlike_delta_net, unlike_latent
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import core_exchange, overlaps_gradients, stage_layout
@@ -310,13 +310,26 @@ def _accepted_as_in_core(name: str) -> Treatment:
     return replace(_CORE[name], by=_FIELDS[name].by, settings=_FIELDS[name].settings)
 
 
-_EXPERTS: Final = ("experts", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher")
+_EXPERTS: Final = ("experts", "mtp_layers", "attention_sinks", "glu_clamp", "ep", "etp", "dispatcher", "attention_gate")
+
+
+def _unlike_delta_net(run: ProductionRun) -> str:
+    """Return the properties of a run with Gated DeltaNet that the named release does not support."""
+    split = "context parallelism" if run.workload.model.delta_net and run.topology.cp > 1 else ""
+    return "; ".join(filter(None, (unlike_delta_net(run), split)))
+
 
 _OF_RECIPE: Final[Mapping[str, Treatment]] = {
     **BASE_TREATMENTS,
     **_FIELDS,
     **{name: _from_flags(name) for name in _EXPERTS},
     **{name: _accepted_as_in_core(name) for name in _SAME},
+    "delta_net": replace(
+        _from_flags("delta_net"),
+        only=f"{_CORE['delta_net'].only}, cp 1",
+        accepts=lambda run: not _unlike_delta_net(run),
+        because=_unlike_delta_net,
+    ),
     "latent": replace(
         _from_flags("latent"),
         only=LIKE_LATENT,

@@ -211,9 +211,16 @@ WITHOUT_EXPERT_PARALLELISM: Final[Mapping[str, Treatment]] = {
 }
 """The treatments of a format that has no expert parallelism."""
 
+ONLY_ATTENTION: Final[Mapping[str, Treatment]] = {
+    "delta_net": trains_only("none", lambda run: run.workload.model.delta_net is None),
+    "attention_gate": trains_only("none", lambda run: not run.workload.model.attention_gate),
+}
+"""The treatments of a format without Gated DeltaNet and the gate that comes with it."""
+
 WITHOUT_EXPERTS: Final[Mapping[str, Treatment]] = {
     "experts": trains_only("none", lambda run: run.workload.model.experts is None),
     "latent": trains_only("none", lambda run: run.workload.model.latent is None),
+    **ONLY_ATTENTION,
     "mtp_layers": trains_only("0", lambda run: run.workload.model.mtp_layers == 0),
     "attention_sinks": trains_only("none", lambda run: not run.workload.model.attention_sinks),
     "glu_clamp": trains_only("none", lambda run: not (run.workload.model.glu_clamp or run.workload.model.glu_offset)),

@@ -146,6 +146,13 @@ def _precision(workload: Workload) -> str:
     return f"{workload.precision} precision{with_parts and f' with {with_parts}'}"
 
 
+def _delta_net(model: Model) -> str:
+    delta = model.delta_net
+    if delta is None:
+        return "no Gated DeltaNet"
+    return f"Gated DeltaNet in {counted(model.delta_layers, 'layer')}"
+
+
 _MODEL: Final = (
     _described("layers", "layers", lambda m: counted(m.layers, "layer")),
     _numeric("hidden", "hidden size"),
@@ -165,6 +172,8 @@ _MODEL: Final = (
     _numeric("ffn", "MLP width"),
     _described("experts", "mixture of experts", _experts),
     _switched("latent", "latent attention"),
+    _described("delta_net", "Gated DeltaNet", _delta_net),
+    _switched("attention_gate", "gate of the attention output"),
     _described(
         "mtp_layers",
         "multi-token prediction layers",

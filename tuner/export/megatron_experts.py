@@ -1,4 +1,4 @@
-"""Flags of Megatron-LM for experts, latent attention and multi-token prediction.
+"""Flags of Megatron-LM for experts, latent attention, Gated DeltaNet and multi-token prediction.
 
 Read from megatron-core at the commit of the recorded flag table, where a name alone would mislead:
 
@@ -15,6 +15,9 @@ Read from megatron-core at the commit of the recorded flag table, where a name a
   `--rope-type`, `--rotary-scaling-factor` and the two scales; the original length is 4096 and the betas are 32 and 1.
 - Without `--q-lora-rank`, `--qk-layernorm` also puts a norm of its own before the projection of the queries, whose
   input the layer has normalised already (mla_qk_norm_config.py, since megatron-core 0.19).
+- Gated DeltaNet is `gated_delta_net` in all releases since 0.16, though the recorded commit prefers `gdn`. Its
+  layers need flash-linear-attention and Transformer Engine, and have no biases; a layer of multi-token prediction is
+  like the last layer.
 - `--expert-tensor-parallel-size` defaults to the tensor parallel degree, so that it is always written.
 """
 
@@ -209,6 +212,41 @@ def _unlike_latent_of_core(run: ProductionRun) -> str:
     return "; ".join(filter(None, (unlike_latent(run), twice if latent and latent.direct_queries else "")))
 
 
+def _delta_net(run: ProductionRun) -> Settings:
+    delta = run.workload.model.delta_net
+    if delta is None:
+        return []
+    layers = str(delta.period) if delta.period else f"([1]*{run.workload.model.layers})"
+    return [
+        ("--experimental-attention-variant", "gated_delta_net"),
+        ("--linear-attention-freq", layers),
+        ("--linear-conv-kernel-dim", str(delta.kernel)),
+        ("--linear-key-head-dim", str(delta.key_size)),
+        ("--linear-value-head-dim", str(delta.value_size)),
+        ("--linear-num-key-heads", str(delta.key_heads)),
+        ("--linear-num-value-heads", str(delta.value_heads)),
+    ]
+
+
+def unlike_delta_net(run: ProductionRun) -> str:
+    """Return the properties of a run with Gated DeltaNet that Megatron does not support (NVIDIA/Megatron-LM at
+    d98e8a64, megatron/core/ssm/gated_delta_net/common.py)."""
+    model = run.workload.model
+    if model.delta_net is None:
+        return ""
+    refused = {
+        "eager attention": run.workload.attention == "eager",
+        "norms other than RMSNorm": model.norm != "rmsnorm",
+        f"{model.mlp_activation} activation": model.mlp_activation != "silu",
+        "latent attention": model.latent,
+        "biases": model.qkv_bias or model.attention_bias or model.mlp_bias,
+        "multi-token prediction behind a layer without attention": (
+            model.mtp_layers and not model.delta_net.has_attention(model.layers - 1)
+        ),
+    }
+    return listed(name for name, found in refused.items() if found)
+
+
 def _axis(flag: str, axis: str) -> Treatment:
     return expressed(
         flag,
@@ -270,6 +308,20 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
         only=f"a latent vector of queries, {LIKE_LATENT}",
         accepts=lambda run: not _unlike_latent_of_core(run),
         because=_unlike_latent_of_core,
+    ),
+    "delta_net": expressed(
+        "--experimental-attention-variant, --linear-attention-freq, --linear-conv-kernel-dim, --linear-key-head-dim, "
+        "--linear-value-head-dim, --linear-num-key-heads, --linear-num-value-heads",
+        _delta_net,
+        only="RMSNorm, SiLU, no biases, Transformer Engine",
+        accepts=lambda run: not unlike_delta_net(run),
+        because=unlike_delta_net,
+    ),
+    "attention_gate": expressed(
+        "--attention-output-gate",
+        lambda run: [("--attention-output-gate",)] * run.workload.model.attention_gate,
+        only="without latent attention",
+        accepts=lambda run: not (run.workload.model.attention_gate and run.workload.model.latent),
     ),
     "mtp_layers": expressed(
         "--mtp-num-layers, --mtp-loss-scaling-factor",

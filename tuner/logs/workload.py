@@ -92,6 +92,8 @@ def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:
 def _lacks(arguments: _Arguments) -> str:
     if not arguments.number("num_layers"):
         return "the log does not print the arguments of its model"
+    if variant := arguments.word("experimental_attention_variant"):
+        return f"the log is of a model with {variant}, whose operations are not counted"
     if arguments.number("num_experts") > 1 and (unclear := _unclear_experts(arguments)):
         return f"the log is of a mixture of experts {unclear}"
     needs = {

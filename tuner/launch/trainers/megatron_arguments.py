@@ -17,8 +17,7 @@ from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
 
 OTHER_LAYERS: Final = (
-    *("--apply-residual-connection-post-layernorm", "--attention-output-gate", "--enable-mhc-connections"),
-    *("--experimental-attention-variant", "--linear-attention-freq", "--mrope-section", "--qk-l2-norm"),
+    *("--apply-residual-connection-post-layernorm", "--enable-mhc-connections", "--mrope-section", "--qk-l2-norm"),
     *("--moe-latent-size", "--mtp-use-repeated-layer", "--spec", "--is-hybrid-model", "--mamba-num-heads"),
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path"),
     "--heterogeneous-layers-config-encoded-json",

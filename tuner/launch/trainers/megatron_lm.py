@@ -67,6 +67,7 @@ _REPLACED: Final = (
 _CHANGES_MODEL: Final = (
     *("--num-experts", "--multi-latent-attention", "--mtp-num-layers", "--spec", "--window-size", "--moe-layer-freq"),
     *("--hybrid-layer-pattern", "--hybrid-override-pattern", "--heterogeneous-layers-config-path", "--mamba-num-heads"),
+    *("--experimental-attention-variant", "--attention-output-gate"),
 )
 """Flags of models that the arguments describe only in part."""
 

@@ -28,6 +28,8 @@ _LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
 rotary_pos_embedding.py; megatron/training/argument_utils.py passes no factor)."""
 _BALANCED: Final = ("aux_loss", "seq_aux_loss")
 """Values of `--moe-router-load-balancing-type` with a loss that a field of the experts expresses."""
+_DELTA_NETS: Final = ("gated_delta_net", "gdn")
+"""Values of `--experimental-attention-variant` for Gated DeltaNet, the second in recent releases."""
 _LONGEST_PATTERN: Final = 10_000
 
 Value = float | str | bool
@@ -57,7 +59,8 @@ def check_special_parts(flags: Flags, model: Model) -> None:
             f"--command has {listed(others)}, which no field of the model {shown(model.name)} expresses; remove it, or "
             "write a template with fields in --command, without --trainer."
         )
-    values = (*_experts(flags, model), *_latent(flags, model), *_positions(flags, model), *_other(model))
+    values = (*_experts(flags, model), *_latent(flags, model), *_delta_net(flags, model), *_positions(flags, model))
+    values = (*values, *_other(model))
     for flag, own, default in values:
         _compare(flags, model, flag, own, default)
     _check_layers(flags, model)
@@ -140,6 +143,20 @@ def _latent(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
         yield "--rotary-scaling-factor", model.rotary_scaling.factor if model.rotary_scaling else 1.0, 1.0
 
 
+def _delta_net(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
+    delta, variant = model.delta_net, flags.get("--experimental-attention-variant")
+    own = variant if variant in _DELTA_NETS else _DELTA_NETS[0]
+    yield "--experimental-attention-variant", own if delta else "none", "none"
+    yield "--attention-output-gate", model.attention_gate, False
+    if delta is None:
+        return
+    yield "--linear-conv-kernel-dim", delta.kernel, 4
+    yield "--linear-key-head-dim", delta.key_size, 128
+    yield "--linear-value-head-dim", delta.value_size, 128
+    yield "--linear-num-key-heads", delta.key_heads, 16
+    yield "--linear-num-value-heads", delta.value_heads, 32
+
+
 def _positions(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
     scaling = model.rotary_scaling
     if model.latent or model.positions != "rotary":
@@ -200,6 +217,17 @@ def _check_layers(flags: Flags, model: Model) -> None:
 
     if model.experts:
         compare("--moe-layer-freq", "experts", model.is_moe_layer, lambda layer, every: layer % every == 0)
+    if delta := model.delta_net:
+        if "--linear-attention-freq" not in flags:
+            raise InputError(
+                "--command lacks --linear-attention-freq, without which Megatron-LM does not start; add it."
+            )
+        compare(
+            "--linear-attention-freq",
+            "Gated DeltaNet",
+            lambda layer: not delta.has_attention(layer),
+            lambda layer, n: (layer + 1) % n != 0,
+        )
     if skip := model.rotary_skip:
         turned = "rotary embeddings"
         compare("--no-rope-freq", turned, lambda layer: not (layer + 1) % skip, lambda layer, n: not (layer + 1) % n)

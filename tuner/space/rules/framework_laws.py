@@ -304,6 +304,17 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
         binding=lambda workload: workload.precision == "fp8" and any(bf16_layers(workload)),
     ),
     _law(
+        "delta-net",
+        "tp and cp are 1 with Gated DeltaNet where the framework computes all its heads on every rank",
+        reads=("tp", "cp"),
+        vary=("tp", "cp"),
+        lacks=lambda record, workload: workload.model.delta_net is not None and not record.splits_delta_net,
+        broken=lambda c, record: (c.tp * c.cp > 1) & (not record.splits_delta_net),
+        numbers=lambda c, record: (
+            f"{record.name} computes all heads of Gated DeltaNet on every rank, but tp x cp is {c.tp} x {c.cp}"
+        ),
+    ),
+    _law(
         "fork",
         "one of the framework's forks supports the partition, recompute, ZeRO stage, attention kernel and model",
         reads=("partition", "pp", "zero", "recompute"),
@@ -333,6 +344,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-recompute": lambda record: record.recompute.value,
     "framework-hsdp": lambda record: record.hsdp.value,
     "framework-offload": lambda record: record.offload.value,
+    "framework-delta-net": lambda record: record.splits_delta_net,
     "framework-fork": lambda record: not record.forks,
     "zero-without-pipeline": lambda record: record.sharding_with_pp.value,
 }

@@ -16,6 +16,7 @@ from tuner.core.errors import InputError, UnknownName
 from tuner.core.outcomes import Violation
 from tuner.space.rules import policies
 from tuner.space.rules.advice import ADVICE
+from tuner.space.rules.delta_laws import DELTA_LAWS
 from tuner.space.rules.expert_laws import EXPERT_LAWS
 from tuner.space.rules.framework_laws import FRAMEWORK_LAWS
 from tuner.space.rules.laws import GENERAL_LAWS
@@ -67,7 +68,7 @@ class RuleSet:
         return [violation for violation in results if violation]
 
 
-LAWS: Final[tuple[Rule, ...]] = (*GENERAL_LAWS, *EXPERT_LAWS, *RECOMPUTE_LAWS, *FRAMEWORK_LAWS)
+LAWS: Final[tuple[Rule, ...]] = (*GENERAL_LAWS, *EXPERT_LAWS, *DELTA_LAWS, *RECOMPUTE_LAWS, *FRAMEWORK_LAWS)
 RULES: Final[tuple[Rule, ...]] = (*LAWS, *policies.POLICIES, *ADVICE)
 BY_NAME: Final = {rule.name: rule for rule in RULES}
 POLICIES: Final = tuple(rule.name for rule in policies.POLICIES)
