@@ -28,7 +28,7 @@ from tuner.study.setup import open_loop
 
 LAWS = {
     "framework-" + lack: lack
-    for lack in ("pp", "cp", "vpp", "partition", "sequence-parallel", "zero", "recompute", "fork")
+    for lack in ("pp", "cp", "vpp", "partition", "sequence-parallel", "zero", "recompute", "delta-net", "fork")
 }
 
 

@@ -11,6 +11,7 @@ from benchmarks.blind import OTHER_TIMES
 from tests.conftest import ROOT
 from tests.costmodel.test_closed_forms import headless
 from tests.costmodel.test_framework_terms import node_of, under
+from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Framework, Topology
 from tuner.costmodel.backing import MEASURED_FRAMEWORKS, MEASURED_GPUS, calibrated_on, mismatch, unmeasured
@@ -32,6 +33,14 @@ def test_what_is_measured_is_what_the_corpus_has() -> None:
     stated = {run.workload.framework for run in runs} - {None}
     assert stated <= set(MEASURED_FRAMEWORKS)
     assert set(MEASURED_FRAMEWORKS) - stated == {"megatron-deepspeed"}, "BLOOM's table, whose cells do not state it"
+
+
+def test_no_table_is_behind_gated_delta_net() -> None:
+    workload = replace(under("megatron-core", headless(1)), model=catalog.model("qwen3.8-27b"))
+    found = unmeasured(workload, node_of("H100-80GB-SXM"))
+    assert (
+        found == "not validated: tuner has no measurements of several GPUs for Gated DeltaNet, so intervals are wider"
+    )
 
 
 @pytest.mark.parametrize(

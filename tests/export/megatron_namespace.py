@@ -189,6 +189,13 @@ def _experts_trained(ns: Namespace) -> dict[str, Any]:
             ns.qk_layernorm and not ns.q_lora_rank,  # normalizes the input of the queries again
         ),
         "latent_scale": ns.multi_latent_attention and growth**2,
+        "delta_net": ns.experimental_attention_variant
+        and (
+            *(ns.experimental_attention_variant in ("gdn", "gated_delta_net"), _linear(ns), ns.linear_conv_kernel_dim),
+            *(ns.linear_num_key_heads, ns.linear_num_value_heads),
+            *(ns.linear_key_head_dim, ns.linear_value_head_dim, ns.transformer_impl),
+        ),
+        "attention_gate": ns.attention_output_gate,
         "predicted": ns.mtp_num_layers and (ns.mtp_num_layers, ns.mtp_loss_scaling_factor),
         "sinks": ns.softmax_type,
         "glu": (ns.activation_func_clamp_value or 0.0, ns.glu_linear_offset),
@@ -224,11 +231,28 @@ def _experts_asked(run: ProductionRun) -> dict[str, Any]:
         sizes = (latent.query_rank, latent.kv_rank, latent.nope_size, latent.rope_size, latent.value_size)
         found["latent"] = (*sizes, True, latent.norm_epsilon, False)
         found["latent_scale"] = pytest.approx((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
+    delta = model.delta_net
     return found | {
+        "delta_net": delta
+        and (
+            *(True, [(layer + 1) % (delta.period or layer + 2) != 0 for layer in range(model.layers)], delta.kernel),
+            *(delta.key_heads, delta.value_heads, delta.key_size, delta.value_size, "transformer_engine"),
+        ),
+        "attention_gate": model.attention_gate,
         "predicted": (model.mtp_layers, model.mtp_loss) if model.mtp_layers else None,
         "sinks": "learnable" if model.attention_sinks else "vanilla",
         "glu": (model.glu_clamp, model.glu_offset),
     }
+
+
+def _linear(ns: Namespace) -> list[bool]:
+    """Return the layers without attention (experimental_attention_variant_module_specs.py:
+    get_linear_attention_pattern; arguments.py: la_freq_type)."""
+    frequency = str(ns.linear_attention_freq)
+    if "[" in frequency:
+        assert not re.search(r"[^,\d\[\]()+* ]", frequency)
+        return [layer == 1 for layer in eval(frequency)]  # noqa: S307
+    return [(layer + 1) % int(frequency) != 0 for layer in range(ns.num_layers)]
 
 
 def _windowed(ns: Namespace) -> list[bool]:

@@ -199,6 +199,7 @@ def test_pipelines_free_their_outputs_as_under_megatron_lm() -> None:
 NAMED = {
     "qwen3-30b-a3b": "qwen.qwen_provider:Qwen3MoEModelProvider30B_A3B",
     "qwen3-235b-a22b": "qwen.qwen_provider:Qwen3MoEModelProvider235B_A22B",
+    "qwen3-next-80b-a3b": "qwen.qwen_provider:Qwen3NextModelProvider80B_A3B",
     "deepseek-v2-lite": "deepseek.deepseek_provider:DeepSeekV2LiteModelProvider",
     "deepseek-v3": "deepseek.deepseek_provider:DeepSeekV3ModelProvider",
     "kimi-k2": "kimi.kimi_provider:KimiK2Provider",
@@ -214,8 +215,22 @@ NAMED = {
 }
 """Models that Bridge provides by name, independent of any config; they check the configs of these tests as well."""
 
+DELTA_NET = (
+    *("experimental_attention_variant", "linear_attention_freq", "linear_conv_kernel_dim", "linear_key_head_dim"),
+    *("linear_value_head_dim", "linear_num_key_heads", "linear_num_value_heads", "attention_output_gate"),
+    *("transformer_layer_spec", "hetereogenous_dist_checkpoint"),
+)
+
 STATED = (
-    *(*COMPARED, *EXPERTS, *LATENT, "moe_layer_freq", "moe_aux_loss_coeff", "moe_router_load_balancing_type"),
+    *(
+        *COMPARED,
+        *EXPERTS,
+        *LATENT,
+        *DELTA_NET,
+        "moe_layer_freq",
+        "moe_aux_loss_coeff",
+        "moe_router_load_balancing_type",
+    ),
     *("moe_router_bias_update_rate", "mscale", "mscale_all_dim", "beta_fast", "beta_slow", "mtp_num_layers"),
     *("original_max_position_embeddings", "mtp_loss_scaling_factor", "seq_len_interpolation_factor"),
     *("kv_channels", "window_attn_skip_freq", "softmax_type", "glu_linear_offset", "activation_func_clamp_value"),
@@ -224,7 +239,8 @@ STATED = (
 OTHERWISE = {
     "init_method_std": "Llama 3's and Kimi's recipes start smaller than their configs say",
     "moe_aux_loss_coeff": "DeepSeek-V3's is the paper's; V2-Lite's and GLM-4.5's are Bridge's",
-    "moe_router_load_balancing_type": "GLM-4.5's config has no loss; gpt-oss's has, and its provider has not",
+    "moe_router_load_balancing_type": "GLM-4.5's config has no loss; gpt-oss's has, and its provider has not; that of "
+    "Qwen3-Next balances the global batch",
     "moe_router_bias_update_rate": "GLM-4.5's provider is for fine-tuning",
     "mtp_loss_scaling_factor": "GLM-4.5's first 15T tokens; Kimi K2 predicts one token",
 }

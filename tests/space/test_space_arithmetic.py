@@ -281,7 +281,7 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
         (
             "deepspeed",
             "megatron-core",
-            "pp cp vpp ep etp dispatcher moe-overlap partition sequence-parallel recompute offload fork",
+            "pp cp vpp ep etp dispatcher moe-overlap partition sequence-parallel recompute offload delta-net fork",
         ),
         (
             "fsdp2",

@@ -18,9 +18,9 @@ Megatron-DeepSpeed's."""
 
 
 def unmeasured(workload: Workload, cluster: Cluster) -> str:
-    """Return a sentence about the GPU or framework without measurements; empty if both have some."""
+    """Return a sentence about the GPU, kind of layers or framework without measurements; empty if all have some."""
     family = cluster.gpu.name.split("-", maxsplit=1)[0]
-    missing = [family] * (family not in MEASURED_GPUS)
+    missing = [family] * (family not in MEASURED_GPUS) + ["Gated DeltaNet"] * (workload.model.delta_net is not None)
     if workload.framework is not None and workload.framework not in MEASURED_FRAMEWORKS:
         missing.append(workload.framework)
     if not missing:

@@ -38,10 +38,10 @@ DELTA_REFERENCES: Final = _constant(
 
 DELTA_TENSOR_SHARE: Final = _constant(
     "DELTA_TENSOR_SHARE",
-    0.34,
+    0.14,
     "share",
-    "MoonshotAI/FlashKDA at 1ce47ea3, BENCHMARK_H20.md: fla_chunk_gdn takes 4.3 ns per token and head on an H20, with "
-    "78 multiprocessors of a sixth of an H200's tensor rate, less its norm's traffic",
+    "MoonshotAI/FlashKDA at 1ce47ea3, BENCHMARK_H20.md: fla_chunk_gdn takes 2.01 ms for 64 heads on an H20, with 78 "
+    "multiprocessors of a quarter of an H200's tensor rate each, 0.13 ms of it for a norm; an H200 takes 0.81 ms",
 )
 """Share of their time on an H200 that follows the rate of products; the rest follows the multiprocessors."""
 

@@ -140,6 +140,8 @@ def _from_flags(name: str) -> Treatment:
         values.pop("qk_layernorm", None)  # the property qk_norm sets it
         if "moe_layer_freq" in values:
             values["moe_layer_freq"] = [int(model.is_moe_layer(layer)) for layer in range(model.layers)]
+        if model.delta_net and "linear_attention_freq" in values:
+            values["linear_attention_freq"] = model.delta_net.period or [1] * model.layers
         for key in ("moe_router_load_balancing_type", "moe_aux_loss_coeff"):
             if key in values:
                 values[key] = values[key][0]
