@@ -33,7 +33,14 @@ from benchmarks.fit_priors import MEMORY_PRIORS, TIME_PRIORS
 from benchmarks.fit_problem import Fit, Problem, Sample, memory_samples, time_samples, value_of
 from benchmarks.recorded_accuracy import CORPUS, ROOT, cleaned
 from tuner.core.catalog import read_toml
-from tuner.costmodel import calibration_constants, constants, expert_constants, offload_constants, stack_constants
+from tuner.costmodel import (
+    calibration_constants,
+    constants,
+    delta_constants,
+    expert_constants,
+    offload_constants,
+    stack_constants,
+)
 from tuner.costmodel.constants import Constant
 from tuner.costmodel.estimate import INTERVAL
 from tuner.tables import Row, read_table
@@ -43,6 +50,7 @@ PACKAGES: Final = {
     "costmodel": constants.RECORDS,
     "stacks": stack_constants.RECORDS,
     "experts": expert_constants.RECORDS,
+    "delta": delta_constants.RECORDS,
     "offload": offload_constants.RECORDS,
     "calibration": calibration_constants.RECORDS,
     "search": tuner.search.constants.RECORDS,

@@ -9,7 +9,14 @@ from types import ModuleType
 
 import pytest
 
-from tuner.costmodel import calibration_constants, constants, expert_constants, offload_constants, stack_constants
+from tuner.costmodel import (
+    calibration_constants,
+    constants,
+    delta_constants,
+    expert_constants,
+    offload_constants,
+    stack_constants,
+)
 from tuner.costmodel.constants import ConstantRecords
 
 UNIT = re.compile(
@@ -33,8 +40,8 @@ MODULES = (
 
 @pytest.mark.parametrize(
     "package",
-    [constants, stack_constants, expert_constants, offload_constants, calibration_constants],
-    ids=["costmodel", "stacks", "experts", "offload", "calibration"],
+    [constants, stack_constants, expert_constants, delta_constants, offload_constants, calibration_constants],
+    ids=["costmodel", "stacks", "experts", "delta net", "offload", "calibration"],
 )
 def test_every_constant_has_a_unit_and_a_source(package: ModuleType) -> None:
     check(package)

@@ -4,8 +4,8 @@
 
 Five comparisons: the parameters of every config in this folder, those of random variants at a tiny size (on the meta
 device), at a tiny size the constants in transformers' modules: rotary frequencies, norm epsilons, activations,
-attention scales, windows, soft caps, dropouts and factors; every config with itself as transformers saves it; and all
-of these with the language model inside each model with a vision tower.
+attention scales, windows, Gated DeltaNet, soft caps, dropouts and factors; every config with itself as transformers
+saves it; and all of these with the language model inside each model with a vision tower.
 """
 
 from __future__ import annotations
@@ -50,6 +50,11 @@ SIZES: Final[dict[str, tuple[Any, ...]]] = {
     "interleave_moe_layer_step": (1, 2),
     "moe_layer_start_index": (0, 1),
     "num_ln_in_parallel_attn": (None, 1, 2),
+    "linear_num_value_heads": (4, 8),
+    "linear_key_head_dim": (16, 24),
+    "linear_value_head_dim": (16, 40),
+    "linear_conv_kernel_dim": (2, 4),
+    "full_attention_interval": (1, 3, 4, 9),
 }
 TINY: Final[dict[str, int]] = {
     **dict.fromkeys(("hidden_size", "n_embed", "n_embd", "d_model"), 64),
@@ -66,6 +71,8 @@ TINY: Final[dict[str, int]] = {
     **dict.fromkeys(("moe_intermediate_size", "shared_expert_intermediate_size", "intermediate_size_mlp"), 48),
     **dict.fromkeys(("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "v_head_dim"), 24),
     "qk_rope_head_dim": 8,
+    "linear_num_key_heads": 4,
+    **dict.fromkeys(("linear_num_value_heads", "linear_key_head_dim", "linear_value_head_dim"), 8),
     "topk_group": 1,
     "moe_layer_end_index": 7,
 }
@@ -76,6 +83,8 @@ TINY_TOWERS: Final[dict[str, dict[str, Any]]] = {
     "llama4": {**_TINY_VIT, "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32},
     "qwen3_vl": {**_TINY_QWEN, "deepstack_visual_indexes": [0]},
     "qwen3_vl_moe": {**_TINY_QWEN, "deepstack_visual_indexes": [0]},
+    "qwen3_5": _TINY_QWEN,
+    "qwen3_5_moe": _TINY_QWEN,
     "glm4v_moe": _TINY_QWEN,
     "kimi_k25": _TINY_VIT,
     "mistral3": {"model_type": "pixtral", **_TINY_VIT, "head_dim": 16},
@@ -268,6 +277,8 @@ def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
             )
             if dropout is not None:
                 yield f"{name} dropout", model.attention_dropout, getattr(dropout, "p", dropout)
+        if kind.endswith("GatedDeltaNet"):
+            yield from _delta_net_facts(model, name, module)
         if hasattr(module, "sliding_window") and (layer := next(filter(str.isdigit, name.split(".")), None)):
             index = int(layer) - model.window_start
             inside = index >= 0 and (not model.window_skip or (index + 1) % model.window_skip != 0)
@@ -277,9 +288,20 @@ def _module_facts(model: Model, built: Any) -> Iterator[tuple[str, Any, Any]]:
             yield f"{name} scale", model.embedding_scale, module.scalar_embed_scale
     if model.norm_weight:
         yield "norms in a layer", model.norms_per_layer, norms
+    linear = sum(type(module).__name__.endswith("GatedDeltaNet") for module in built.modules())
+    yield "layers with Gated DeltaNet", model.delta_layers, linear
     for name, buffer in built.named_buffers():
         if name.endswith("inv_freq") and "original" not in name:
             yield name, _frequencies(model, head, local="sliding" in name), buffer.tolist()
+
+
+def _delta_net_facts(model: Model, name: str, module: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield the sizes of a layer's Gated DeltaNet, all 0 where the model has attention in that layer."""
+    delta, layer = model.delta_net, next(filter(str.isdigit, name.split(".")))
+    linear = delta is not None and not delta.has_attention(int(layer))
+    sizes = [delta.key_heads, delta.value_heads, delta.key_size, delta.value_size, delta.kernel] if delta else []
+    keys = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_kernel_size")
+    yield f"{name} sizes", [size * linear for size in sizes], [getattr(module, key) for key in keys]
 
 
 def _config_facts(model: Model, config: Any) -> Iterator[tuple[str, Any, Any]]:
