@@ -20,7 +20,7 @@ from tuner.costmodel import (
 from tuner.costmodel.constants import ConstantRecords
 
 UNIT = re.compile(
-    r"(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|ranks|GPUs?|SMs|FLOP/s"
+    r"(?:share|bytes|seconds|elements|passes|rows|copies|doublings|streams|candidates|runs|ranks|heads|GPUs?|SMs|FLOP/s"
     r"|FLOP per joule|watts|(?:mean and |relative )?standard deviations?|probability|logarithm|ratio|relative to)\b"
 )
 """Matches the start of a unit, and of no source."""

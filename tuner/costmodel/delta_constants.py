@@ -12,7 +12,7 @@ from tuner.costmodel.constants import ConstantRecords
 RECORDS: Final = ConstantRecords()
 _constant: Final = RECORDS.add
 
-_DELTA_SOURCE: Final = (
+_kernels: Final = (
     "QwenLM/FlashQLA at c18a4860, benchmark/benchmark_results_H200.txt and benchmark_results_GB200.txt: FLA 0.5, heads "
     "of 128, sequences of 2,048 to 32,768; straight lines through one sequence of 8,192 with 4 to 64 heads"
 )
@@ -21,17 +21,20 @@ DELTA_RULE_SECONDS: Final = _constant(
     "DELTA_RULE_SECONDS",
     {"hopper": ((1.27e-9, 18.3e-9), (3.65e-9, 59e-9)), "blackwell": ((1.06e-9, 25.4e-9), (3.68e-9, 71.8e-9))},
     "seconds per token and head, and per token of a scan, by pass",
-    _DELTA_SOURCE,
+    _kernels,
 )
 """Kernels of the gated delta rule, forward and backward, on an H200 and a GB200."""
 
-DELTA_HEADS: Final = _constant("DELTA_HEADS", 64.0, "heads", _DELTA_SOURCE)
+DELTA_HEADS: Final = _constant("DELTA_HEADS", 64.0, "heads", _kernels)
 """Heads of all sequences up to which the scan over chunks takes as long as one."""
+
+DELTA_WIDTH: Final = _constant("DELTA_WIDTH", 128.0, "elements", _kernels)
+"""Width of the benchmarks' heads."""
 
 DELTA_REFERENCES: Final = _constant(
     "DELTA_REFERENCES",
     {"hopper": (132, 989e12), "blackwell": (148, 2500e12)},
-    "multiprocessors, and FLOP/s in bf16",
+    "SMs, and FLOP/s in bf16",
     "vendors' data sheets: H200, GB200",
 )
 """The GPUs of these figures."""

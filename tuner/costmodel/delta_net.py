@@ -11,7 +11,13 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.delta_net import CHUNK, DeltaNet
-from tuner.costmodel.delta_constants import DELTA_HEADS, DELTA_REFERENCES, DELTA_RULE_SECONDS, DELTA_TENSOR_SHARE
+from tuner.costmodel.delta_constants import (
+    DELTA_HEADS,
+    DELTA_REFERENCES,
+    DELTA_RULE_SECONDS,
+    DELTA_TENSOR_SHARE,
+    DELTA_WIDTH,
+)
 from tuner.costmodel.kernels import generation
 from tuner.costmodel.site_factors import SiteFactors
 
@@ -31,7 +37,8 @@ def delta_rule(columns: Columns, delta: DeltaNet, tokens: Any, site: SiteFactors
 
     Most work on all chunks of all heads at once; those that pass the state on go from chunk to chunk, each of a few
     heads of a sequence on its own, so that a rank with few heads takes as long as one with `DELTA_HEADS`. Context
-    parallel ranks have whole sequences of a share of the heads.
+    parallel ranks have whole sequences of a share of the heads. Heads of another width than that of the benchmarks are
+    taken to have their share of the work.
     """
     gpu, seq = columns.cluster.gpu, columns.workload.model.seq
     known = "blackwell" if generation(gpu).startswith("blackwell") else "hopper"
@@ -40,6 +47,7 @@ def delta_rule(columns: Columns, delta: DeltaNet, tokens: Any, site: SiteFactors
     pace = pace / site.attention
     heads = tokens * delta.value_heads / columns.tp
     scanned = np.maximum(seq, heads / DELTA_HEADS)
+    heads = heads * (delta.key_size + delta.value_size) / (2 * DELTA_WIDTH)
     (each, scan), (each_back, scan_back) = DELTA_RULE_SECONDS[known]
     return pace * (each * heads + scan * scanned), pace * (each_back * heads + scan_back * scanned)
 
