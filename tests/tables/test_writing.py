@@ -100,3 +100,20 @@ def test_every_model_of_the_catalog_is_read_back(name: str) -> None:
     topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1)
     cluster = space_for(model="gpt-1.3b", gpu="H100-80GB-SXM", nodes=1, global_batch=8).cluster
     assert written(workload, cluster, topology).workload.model == model
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [("deepseek-v3", "latent attention"), ("qwen3.8-27b", "Gated DeltaNet and gated attention")],
+)
+def test_layers_that_no_column_describes_are_named_and_not_read_as_attention(name: str, layers: str) -> None:
+    """A row of the same model under a name that is not in the catalog would be read as another model."""
+    space = space_for(model=name, gpu="H100-80GB-SXM", nodes=2, global_batch=64)
+    workload = replace(space.workload, model=replace(space.workload.model, name="my-model"))
+    cells = run_cells(
+        workload, space.cluster, parse_key("tp2-pp1-dp8-mbs1-z1", workload=workload, cluster=space.cluster)
+    )
+    assert cells["other_layers"] == layers
+    (row,) = table_of(write_csv((*COLUMNS, *OPTIONAL_COLUMNS), [cells]), "one.csv").rows
+    assert row.run is None
+    assert row.skipped == f"its model has {layers}, which no column describes, and is not in the catalog."

@@ -45,6 +45,8 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     The catalog's model that `model` names provides what no column describes (tied embeddings, latent attention, the
     router), if its sizes are those of the row.
     """
+    if others := cells.get("other_layers"):
+        raise InputError(f"its model has {others}, which no column describes, and is not in the catalog.")
     hidden = whole(cells, "hidden")
     heads = whole(cells, "heads") if "heads" in cells else usual_heads(hidden, tp)
     experts = _experts(cells) if whole(cells, "experts", 0) else None

@@ -40,7 +40,8 @@ A placeholder (`-`, `xxxx`, `n/a`) is an empty cell. The column `audit` excludes
 
 A model with a gated MLP is assumed to be a LLaMA (untied output matrix, RMSNorm, rotary positions, no biases), any
 other a GPT. Where `model` names a model of the catalog with the same sizes, what has no column (tied embeddings,
-latent attention, the router) is the catalog's.
+latent attention, Gated DeltaNet, the router) is the catalog's. `other_layers` names such layers of a model that is not
+in the catalog, whose rows are skipped.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ OPTIONAL_COLUMNS: Final = (
     *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers", "cudnn"),
-    *("model", "head_dim"),
+    *("model", "head_dim", "other_layers"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
     *("routing", "mtp", "release"),
 )

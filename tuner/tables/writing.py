@@ -37,6 +37,8 @@ def model_cells(model: Model) -> dict[str, str]:
     experts, known = model.experts, known_model(model.name) is not None
     if known or experts:
         cells["model"] = model.name
+    if others := _not_described(model):
+        cells["other_layers"] = " and ".join(others)
     if model.latent or model.head_size:
         cells["head_dim"] = model.latent.key_size if model.latent else model.head_size
     if model.mtp_layers or (experts and known):
@@ -50,6 +52,17 @@ def model_cells(model: Model) -> dict[str, str]:
             "dense_layers": model.dense_mlp_layers,
         }
     return {column: str(value) for column, value in cells.items()}
+
+
+def _not_described(model: Model) -> list[str]:
+    """Return the layers that no column describes, unless the catalog's model of this name has them."""
+    layers = {"latent attention": "latent", "Gated DeltaNet": "delta_net", "gated attention": "attention_gate"}
+    known = known_model(model.name)
+    return [
+        words
+        for words, field in layers.items()
+        if (own := getattr(model, field)) and (known is None or getattr(known, field) != own)
+    ]
 
 
 def _cluster_cells(cluster: Cluster, topology: Topology) -> dict[str, str]:
