@@ -49,7 +49,7 @@ def test_the_error_for_an_unusable_log_names_the_log(tmp_path: Path) -> None:
 def test_a_file_that_no_job_wrote_is_left_alone(tmp_path: Path) -> None:
     """The name may be that of the trainer's script, or of a file of the system."""
     (tmp_path / "train.py").write_text("the user's")
-    with pytest.raises(LaunchError, match=r"/train\.py exists, and no job wrote it; move it away, or name "):
+    with pytest.raises(LaunchError, match=r"/train\.py exists, and no job of a study in .* wrote it; move it away"):
         writing_to("train.py", tmp_path).submit(job(tmp_path / "runs" / "study"))
     assert {path.name for path in tmp_path.iterdir()} == {"train.py", "runs"}
     assert (tmp_path / "train.py").read_text() == "the user's"

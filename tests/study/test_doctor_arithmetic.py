@@ -91,7 +91,7 @@ def test_the_storage_check_reads_back_a_study() -> None:
             JobResult(outcome=Outcome.UNREADABLE, failure=Failure(kind="", evidence="e" * 201, meaning="none")),
             "missing",
             f"k UNREADABLE: none ({'e' * 201})",
-            "read stderr.log and stdout.log in {folder}",
+            "its logs are in {folder}",
         ),
         (
             JobResult(outcome=Outcome.HUNG, failure=Failure(kind="", evidence="same", meaning="same")),

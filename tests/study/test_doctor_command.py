@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -21,6 +22,21 @@ def test_a_measurable_trainer_passes(run: Run) -> None:
     (job,) = [finding for finding in json.loads(said.out)["findings"] if finding["name"] == "job"]
     assert job["verdict"] == "ok"
     assert "0.05 s per iteration" in job["evidence"]
+
+
+@pytest.mark.parametrize("writes", ["step {}, loss: 4.0, time: 50.0 ms", "hello"])
+def test_the_log_of_the_check_is_not_in_the_way_of_a_study(writes: str, run: Run, tmp_path: Path) -> None:
+    """A study's job does not start if its log exists, unless a job of a study beside it wrote it."""
+    log = tmp_path / "train.log"
+    lines = f"[f.write({writes!r}.format(i) + chr(10)) for i in range(1, 5)]"
+    code = f"with open({str(log)!r}, 'w') as f: {lines}"
+    words = ("--command", shlex.join([sys.executable, "-c", code.replace("{", "{{").replace("}", "}}")]))
+    first, second = (run("doctor", *words, "--log", str(log), *SMALL) for _ in range(2))
+    assert (first.code, second.code) == ((0, 0) if "step" in writes else (1, 1))
+    assert not log.exists()
+    if "step" not in writes:
+        folder = Path(second.err.strip().rsplit(" in ", 1)[1].rstrip("."))
+        assert (folder / "trainer.log").read_text() == "hello\n" * 4
 
 
 BROKEN = {
@@ -69,6 +85,14 @@ def test_a_broken_trainer_costs_a_study_three_jobs(name: str, run: Run, tmp_path
     assert len(trials) == (6 if name == "an error of its own" else 3)
     assert remedy in said.err
     assert reason in said.err or reason in said.out
+
+
+def test_a_program_that_does_not_exist_has_a_remedy_beside_its_empty_logs(run: Run, tmp_path: Path) -> None:
+    missing = str(tmp_path / "torchrunx")
+    remedy = r"No such file or directory: '/.*/torchrunx'\); correct what the message names; --command begins with "
+    assert re.search(remedy, run("doctor", "--command", f"{missing} train.py", *SMALL).err)
+    words = ("--launcher", "local", "--budget", "8", "--study", "s", "--runs", str(tmp_path))
+    assert re.search(remedy, run("optimize", "--command", f"{missing} {{key}}", *words, *SMALL).err)
 
 
 def test_a_model_without_a_command_is_refused(run: Run) -> None:

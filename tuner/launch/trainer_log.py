@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from itertools import count
 from pathlib import Path
 
@@ -22,7 +23,10 @@ def link_log(folder: Path, log: Path) -> None:
             written = log.resolve()
             earlier = [link for link in _links_beside(folder) if link.resolve() == written]
             if not earlier:
-                raise LaunchError(f"--log {log} exists, and no job wrote it; move it away, or name another file.")
+                raise LaunchError(
+                    f"--log {log} exists, and no job of a study in {folder.parents[2]} wrote it; move it away, or name "
+                    "another file."
+                )
             backups = (log.with_name(f"{log.name}.before-{number:04d}") for number in count())
             kept = log.rename(next(backup for backup in backups if not backup.exists())).resolve()
             for link in earlier:
@@ -31,6 +35,14 @@ def link_log(folder: Path, log: Path) -> None:
     except OSError as error:
         raise LaunchError(f"--log {log} cannot be used: {error.strerror or error}.") from None
     _point(folder / TRAINER_LOG, log.resolve())
+
+
+def take_logs(study: Path) -> None:
+    """Move the logs of a study's jobs into their folders, in place of the links, so that no other study finds them."""
+    for link in study.glob(f"jobs/*/{TRAINER_LOG}"):
+        if (log := link.resolve()).is_file():
+            link.unlink()
+            shutil.move(log, link)
 
 
 def _links_beside(folder: Path) -> set[Path]:

@@ -385,6 +385,7 @@ NOT_TOPOLOGICAL: Final = frozenset(
 
 REMEDIES: Final = {one.meaning: one.remedy for one in SIGNATURES if one.remedy} | {
     "a dependency is missing": "install it for the Python that --command runs",
+    "it could not start": "correct what the message names; --command begins with a program that is executable here",
     "a file is missing": "correct the path; jobs run in the directory in which tuner was started",
 }
 """The remedy for a failure, by its meaning."""

@@ -32,6 +32,7 @@ from tuner.launch.preflight import (
     python,
     slurm,
 )
+from tuner.launch.trainer_log import take_logs
 from tuner.logs.signatures import REMEDIES, SEE_LOGS
 from tuner.study.api import study_settings
 from tuner.study.setup import open_loop
@@ -90,9 +91,12 @@ def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
         runs = _new_folder(locks)
         files.callback(shutil.rmtree, runs, ignore_errors=True)
         settings = study_settings(launcher=launcher, study="doctor", runs=runs, budget=1, **given)
-        with open_loop(settings) as loop:
-            loop.run()
-            trial = loop.state.trials[0] if loop.state.trials else None
+        try:
+            with open_loop(settings) as loop:
+                loop.run()
+                trial = loop.state.trials[0] if loop.state.trials else None
+        finally:
+            take_logs(settings.folder)
         result = trial.result if trial is not None else None
         if result is None or result.outcome is not Outcome.MEASURED:
             files.pop_all()
@@ -133,14 +137,16 @@ def _lock(folder: Path, locks: ExitStack, operation: int) -> bool:
 def _failed(key: str, result: JobResult, folder: Path) -> CheckResult:
     """Return the check of a job that was not measured, whose logs are in a folder."""
     # What tuner says itself of an unreadable log ends with the remedy.
-    evidence = result.evidence if result.outcome is Outcome.UNREADABLE else result.evidence[:200]
+    unreadable = result.outcome is Outcome.UNREADABLE
+    evidence = result.evidence if unreadable else result.evidence[:200]
     said = f"{result.reason} ({evidence})" if result.evidence != result.reason else result.reason
     remedy = REMEDIES.get(result.reason)
+    logs = f"its logs are in {folder}" if remedy or unreadable else f"read stderr.log and stdout.log in {folder}"
     return CheckResult(
         name="job",
         verdict="missing",
         evidence=f"{key} {result.outcome.value}: {said}",
-        remedy=f"{remedy}; its logs are in {folder}" if remedy else f"read stderr.log and stdout.log in {folder}",
+        remedy=f"{remedy}; {logs}" if remedy else logs,
     )
 
 
