@@ -49,6 +49,7 @@ def test_rows_without_a_topology_are_reported_once() -> None:
         ("no-topology", "advice", 3, (1, 3), "add columns such as TP, PP and DP", [])
     ]
     assert messages(row_laws.unnamed, *rows) == ["2 rows from line 3 on without any parallel degree are skipped"]
+    assert messages(row_laws.unnamed, NO_DEGREES) == ["1 row from line 2 on without any parallel degree is skipped"]
     assert findings(row_laws.unnamed, NO_DEGREES | {"dp": "1"}) == []
 
 

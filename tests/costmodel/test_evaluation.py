@@ -19,7 +19,7 @@ from tests.conftest import ROOT, Run
 from tests.strategies import few, measured_rows
 from tuner.core.errors import NothingUsable
 from tuner.core.text import interval
-from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate, kendall_tau, ordered_pairs, regret
+from tuner.costmodel.evaluation import Evaluation, RowEstimate, evaluate, kendall_tau, learn, ordered_pairs, regret
 from tuner.tables import Table, table_of, write_csv
 
 TABLES = ROOT / "corpus"
@@ -180,8 +180,12 @@ def test_rows_of_a_group_are_ranked_by_seconds_per_token() -> None:
 
 
 def test_a_table_of_which_nothing_can_be_estimated_says_why() -> None:
-    with pytest.raises(NothingUsable, match=r"no row of drawn\.csv can be estimated: .*hidden"):
-        evaluate(table([{"tp": "2", "layers": "8", "hidden": "wide"}]))
+    wide = table([{"tp": "2", "layers": "8", "hidden": "wide"}])
+    reason = "line 2: hidden must be a whole number of at least 1, not 'wide'"
+    with pytest.raises(NothingUsable, match=rf"^no row of drawn\.csv can be estimated: {reason}"):
+        evaluate(wide)
+    with pytest.raises(NothingUsable, match=rf"^cannot calibrate on drawn\.csv: {reason}"):
+        learn(wide, [""])
 
 
 ROW = {

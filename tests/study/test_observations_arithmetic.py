@@ -130,10 +130,14 @@ def test_a_replayed_row_is_replayed_in_full(
     assert (made.topology, made.workload, made.cluster) == (row.run.topology, row.run.workload, row.run.cluster)
 
 
-def test_a_group_whose_rows_cannot_be_read_says_why() -> None:
+def test_rows_that_cannot_be_replayed_are_named_with_the_reason() -> None:
     table = table_of("group,layers,hidden,tp,sec_per_iter\na,4,1024,1,2.5\nb,4,1024,1,fast\n", "t.csv")
-    with pytest.raises(NothingUsable, match=r"^group 'b' of t.csv has no row that can be replayed: .*not 'fast'"):
+    with pytest.raises(NothingUsable, match=r"^no row of group 'b' of t.csv can be replayed: line 3: .*not 'fast'"):
         replayed(table, "b")
+    with pytest.raises(NothingUsable, match=r"^no row of u.csv can be replayed: line 2: layers is missing"):
+        replayed(table_of("layers,hidden,tp,sec_per_iter\n,1024,1,2.5\n", "u.csv"))
+    with pytest.raises(NothingUsable, match=r"^no row of v.csv can be replayed: none says what was run and how "):
+        replayed(table_of("layers,hidden,tp,sec_per_iter\n4,1024,1,\n", "v.csv"))
     with pytest.raises(InputError, match=r"t.csv has no group 'c'; it has a"):
         replayed(table, "c")
 

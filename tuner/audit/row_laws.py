@@ -47,7 +47,8 @@ def unnamed(evidence: Evidence) -> Iterator[Finding]:
     """A row names a topology; tables of a report that compare something else are reported once and skipped."""
     rows = [row for row in evidence.table.rows if row.run is None and _without_degrees(row)]
     if rows:
-        message = f"{counted(len(rows), 'row')} from line {rows[0].line} on without any parallel degree are skipped"
+        are = "is" if len(rows) == 1 else "are"
+        message = f"{counted(len(rows), 'row')} from line {rows[0].line} on without any parallel degree {are} skipped"
         yield Finding(
             row=None,
             line=rows[0].line,

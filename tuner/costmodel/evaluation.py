@@ -99,7 +99,7 @@ def evaluate(
     """
     usable = [row for row in table.rows if row.run is not None and row.skipped is None]
     if not usable:
-        reason = next((row.skipped for row in table.rows if row.skipped), "it has no rows")
+        reason = table.first_skipped() or "it has no rows"
         raise NothingUsable(f"no row of {table.name} can be estimated: {reason}")
     drawn = _drawn(usable, calibrate_rows, seed)
     if drawn:
@@ -149,8 +149,7 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     ]
     timed = [row for row in usable if row.timed]
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
-        skips = [] if usable else [row.skipped for row in table.rows if row.skipped]
-        reason = skips[0] if skips else "no row has seconds or memory"
+        reason = ("" if usable else table.first_skipped()) or "no row has seconds or memory"
         raise NothingUsable(f"cannot calibrate on {table.name}: {reason}")
     kept = {row.index for row in spaced(timed, MOST_FITTED)}
     fitted = calibrate_on(row for row in usable if not row.timed or row.index in kept)

@@ -24,13 +24,14 @@ def replayed(table: Table, group: str | None = None) -> tuple[CandidatePool, lis
     """
     usable = [row for row in table.rows if _answers(row)]
     if not usable:
-        raise NothingUsable(f"{table.name} has no row that says what was run and how it ended.")
+        reason = table.first_skipped() or "none says what was run and how it ended."
+        raise NothingUsable(f"no row of {table.name} can be replayed: {reason}")
     groups = list(dict.fromkeys(row.group for row in usable))
     if group is None and len(groups) > 1:
         raise InputError(f"{table.name} has {len(groups)} groups; choose one with --group: {either(groups, limit=12)}.")
     if group is not None and group not in groups:
-        if reasons := [row.skipped for row in table.rows if row.group == group and row.skipped]:
-            raise NothingUsable(f"group {group!r} of {table.name} has no row that can be replayed: {reasons[0]}")
+        if reason := table.first_skipped(group):
+            raise NothingUsable(f"no row of group {group!r} of {table.name} can be replayed: {reason}")
         raise InputError(f"{table.name} has no group {group!r}; it has {listed(groups, limit=12)}.")
     rows = [row for row in usable if group is None or row.group == group]
     if not any(row.timed for row in rows):

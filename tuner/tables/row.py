@@ -128,6 +128,11 @@ class Table:
         """Whether some rows are from the simulated cluster, as their column `source` says."""
         return any(row.cells.get("source", "").startswith("SIMULATED") for row in self.rows)
 
+    def first_skipped(self, group: str | None = None) -> str:
+        """Return the line of the first skipped row, of a group if given, with the reason; empty if none is skipped."""
+        rows = (row for row in self.rows if row.skipped and group in (None, row.group))
+        return next((f"line {row.line}: {row.skipped}" for row in rows), "")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Defaults:
