@@ -112,7 +112,7 @@ def test_steps_use_disjoint_nodes_and_start_in_order(inside: Callable[[], Steps]
 
 def test_a_job_larger_than_the_allocation_is_refused(inside: Callable[[], Steps]) -> None:
     made = inside()
-    with pytest.raises(LaunchError, match="needs 5 nodes; 4 are available"):
+    with pytest.raises(LaunchError, match="needs 5 nodes, but only 4 nodes can be used"):
         made.launcher.submit(made.job(5))
     made.launcher.excluded["n2"] = "down"
     assert made.launcher.nodes == 3
@@ -128,7 +128,7 @@ def test_a_waiting_job_that_can_never_start_is_cancelled(inside: Callable[[], St
     made.launcher.poll([waiting])
     result = made.launcher.collect(waiting)
     assert (result.outcome, result.reason) == (Outcome.CANCELLED, "Slurm would never start it")
-    assert result.evidence == "it needs 4 nodes, but 3 are left"
+    assert result.evidence == "it needs 4 nodes, but the allocation has 3 nodes left"
 
 
 def test_a_script_that_cannot_start_fails_only_its_submission(inside: Callable[[], Steps]) -> None:

@@ -323,7 +323,7 @@ def test_a_note_has_the_nodes_and_sizes_of_a_job(tmp_path: Path) -> None:
     assert read_object(tmp_path / "job" / NOTE)["nodes"] == 2
     plain = job_of(tmp_path)
     assert (plain.iterations, plain.node_count) == ((2,), 1)
-    with pytest.raises(LaunchError, match=r"needs 3 nodes; 2 are available"):
+    with pytest.raises(LaunchError, match=r"needs 3 nodes, but only 2 nodes can be used"):
         made.submit(job(tmp_path / "large", nodes=3))
     made._unstartable = (2, "why")
     with pytest.raises(LaunchError, match=r"would never start, like an earlier job: why"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from tests.workers import ONE, WORKLOAD
 from tuner.core.atomic_write import write_object
 from tuner.core.catalog import cluster
 from tuner.core.domain import Topology
-from tuner.core.errors import InputError, NothingUsable
+from tuner.core.errors import InputError, LaunchError, NothingUsable
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.costmodel.site_file import cost_model
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
@@ -134,6 +135,12 @@ def test_two_searches_in_one_folder_share_no_job(probed: Callable[..., Any]) -> 
     """Another search, or a later one, with the same folder of runs leaves the files of earlier jobs as they are."""
     folders = [probed([RUNNING, ENDED], GOOD)[1].jobs[0].folder for _ in range(2)]
     assert [folder.name for folder in folders] == ["0001-mbs3", "0002-mbs3"]
+    for folder in folders:
+        shutil.rmtree(folder)
+    folders[0].parent.rmdir()
+    folders[0].parent.touch()
+    with pytest.raises(LaunchError, match=r"/0001-mbs3 cannot be created: .*; choose a folder with --runs\.$"):
+        probed([RUNNING, ENDED], GOOD)
 
 
 @pytest.mark.parametrize(

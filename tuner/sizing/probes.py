@@ -221,7 +221,8 @@ class JobProbe:
             except FileExistsError:
                 continue
             except OSError as error:
-                raise LaunchError(f"{folder} cannot be created: {error.strerror or error}.") from None
+                reason = error.strerror or error
+                raise LaunchError(f"{folder} cannot be created: {reason}; choose a folder with --runs.") from None
             return folder
 
     def _run(self, job: Job, micro_batch: int) -> BatchResult:

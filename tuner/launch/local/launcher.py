@@ -150,9 +150,8 @@ class LocalLauncher:
         """Start a job under a supervisor of its own, once earlier jobs leave enough nodes."""
         capacity = self._ranks_per_node * self.nodes
         if job.topology.gpus > capacity:
-            raise LaunchError(
-                f"{job.topology.key} needs {counted(job.topology.gpus, 'rank')}; {capacity} are available."
-            )
+            needs, usable = counted(job.topology.gpus, "rank"), counted(capacity, "rank")
+            raise LaunchError(f"{job.topology.key} needs {needs}, but only {usable} can be used.")
         folder = job.folder.resolve()
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -71,6 +71,5 @@ class BaseSlurmLauncher(ABC):
     def _check_size(self, job: Job) -> None:
         """Raise if a job needs more nodes than there are."""
         if job.topology.nodes > self.nodes:
-            raise LaunchError(
-                f"{job.topology.key} needs {counted(job.topology.nodes, 'node')}; {self.nodes} are available."
-            )
+            needs, usable = counted(job.topology.nodes, "node"), counted(self.nodes, "node")
+            raise LaunchError(f"{job.topology.key} needs {needs}, but only {usable} can be used.")

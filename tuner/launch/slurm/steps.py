@@ -134,9 +134,8 @@ class SlurmStepLauncher(BaseSlurmLauncher):
             if job.id != self._allocation.number or not self._unstarted(tracked):
                 continue
             if job.node_count > self.nodes:
-                self._cancel(
-                    tracked, f"{NEVER_STARTS}it needs {counted(job.node_count, 'node')}, but {self.nodes} are left"
-                )
+                needs, left = counted(job.node_count, "node"), counted(self.nodes, "node")
+                self._cancel(tracked, f"{NEVER_STARTS}it needs {needs}, but the allocation has {left} left")
                 continue
             busy = self._busy_nodes()
             free = [name for name in self._healthy_nodes() if name not in busy]
