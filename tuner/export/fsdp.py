@@ -42,6 +42,9 @@ _LAYER_CLASSES: Final = (
     (r"mixtral-.*", "MixtralDecoderLayer"),
     (r"olmoe-.*", "OlmoeDecoderLayer"),
     (r"qwen2\.5-.*", "Qwen2DecoderLayer"),
+    (r"qwen3-next-.*", "Qwen3NextDecoderLayer"),
+    (r"qwen3\.[5-8]-.*-a.*", "Qwen3_5MoeDecoderLayer"),
+    (r"qwen3\.[5-8]-.*", "Qwen3_5DecoderLayer"),
     (r"qwen3-.*-a.*", "Qwen3MoeDecoderLayer"),
     (r"qwen3-.*", "Qwen3DecoderLayer"),
 )
