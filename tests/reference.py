@@ -222,9 +222,15 @@ def ignored_advice(topology: Topology, space: Space) -> set[str]:
         found.add("wave-quantisation")
 
     if pp > 1:
-        matrices = 2 * model.hidden * head_size * (model.heads + model.kv_heads)
-        matrices += (3 if model.gated_mlp else 2) * model.hidden * model.ffn
-        head = Fraction(model.hidden * model.vocab) / (matrices + 2 * model.seq * model.heads * head_size)
+        attention = model.hidden * head_size * ((2 + model.attention_gate) * model.heads + 2 * model.kv_heads)
+        work = attention + 2 * model.seq * model.heads * head_size
+        if delta := model.delta_net:
+            keys, values = delta.key_heads * delta.key_size, delta.value_heads * delta.value_size
+            linear = model.hidden * (2 * keys + 3 * values + 2 * delta.value_heads)
+            attended = Fraction(model.layers // delta.period if delta.period else 0, model.layers)
+            work = attended * work + (1 - attended) * linear
+        work += (3 if model.gated_mlp else 2) * model.hidden * model.ffn
+        head = Fraction(model.hidden * model.vocab) / work
         ends = 1 if topology.partition == "embedding" else 0
         share = Fraction(model.layers + 2 * ends, pp)
         last = share - ends

@@ -15,9 +15,13 @@ from tuner.core.delta_net import DeltaNet
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.model import Model
+from tuner.core.shape import Shape
 from tuner.costmodel.activations import layer_activations
 from tuner.costmodel.delta_net import delta_rule, kept_values, moved_values
+from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import forward_terms, megatron_core_count
+from tuner.costmodel.fully_sharded import fully_sharded_terms
+from tuner.costmodel.kernels import linear
 from tuner.costmodel.layer import layer_seconds
 from tuner.costmodel.layer_exchanges import context_exchanges
 from tuner.costmodel.links import Links
@@ -114,6 +118,65 @@ def test_a_model_averages_its_kinds_of_layers() -> None:
     assert kept == pytest.approx(0.25 * with_attention + 0.75 * without)
 
 
+@pytest.mark.parametrize("recompute", ["none", "selective", "full"])
+def test_selective_recompute_repeats_attention_alone(recompute: Any) -> None:
+    """Megatron checkpoints the core of attention, not the delta rule; with full recompute a layer is computed again."""
+    linear, attention = (
+        layer_seconds(columns, SITE, Links(columns, SITE)).terms()["recompute"]
+        for columns in (columns_of(uniform(DENSE, linear=kind), recompute=recompute) for kind in (True, False))
+    )
+    assert (float(linear[0]) > 0) == (recompute == "full")
+    assert (float(attention[0]) > 0) == (recompute != "none")
+
+
+def test_torchtitans_selective_checkpoints_repeat_the_rule_and_the_output() -> None:
+    """Of the two products the first is saved; no kernel of flash-linear-attention is among the saved operations."""
+    model = uniform(DENSE, linear=True)
+    space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, framework="torchtitan", global_batch=8)
+    rows = [
+        Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=3, recompute=kind) for kind in ("none", "selective")
+    ]
+    columns = Columns.of(rows, space.workload, space.cluster)
+    seconds = layer_seconds(columns, SITE, Links(columns, SITE)).terms()
+    assert model.delta_net is not None
+    rule = delta_rule(columns, model.delta_net, columns.tokens, SITE)[0]
+    tokens, width = columns.tokens, model.delta_net.value_width
+    output = linear(space.cluster.gpu, space.workload, SITE, tokens, 5120, width)[0]
+    up = linear(space.cluster.gpu, space.workload, SITE, tokens, 17408, 5120)[0]
+    assert seconds["recompute"][0] == 0
+    assert float(seconds["recompute"][1]) >= float((rule + output + up)[1])
+    kept = fully_sharded_terms(Stages.first(columns), SITE)["activations"]
+    saved = 5120 + model.delta_net.projected + 17408 + 5120  # a sum's input, both first products, the gated product
+    assert float(kept[1]) == pytest.approx(64 * 4096 * 2 * saved, rel=0.25)
+    assert kept[1] < kept[0]
+
+
+def test_each_depth_has_its_own_share_of_attention() -> None:
+    """Rows of several depths are estimated as each alone, together or not."""
+    depths = (2, 3, 6, 64)
+    shapes = [Shape(hidden=5120, layers=layers) for layers in depths]
+    rows = [Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1, shape=shape) for shape in shapes]
+    space = space_for(model=DENSE, gpu="H100-80GB-SXM", nodes=1, framework="megatron-core", global_batch=8)
+    together = CostModel().score(Columns.of(rows, space.workload, space.cluster))
+    assert Columns.of(rows, space.workload, space.cluster).attention_layers.tolist() == [0, 0, 1, 16]
+    for index, row in enumerate(rows):
+        one = space.workload.as_in(row)
+        alone = CostModel().score(Columns.of([replace(row, shape=None)], one, space.cluster))
+        assert float(alone.seconds[0]) == pytest.approx(float(together.seconds[index]), rel=1e-12)
+        assert float(alone.memory[0]) == pytest.approx(float(together.memory[index]), rel=1e-12)
+
+
+def test_a_layer_of_multi_token_prediction_takes_as_long_as_one_with_attention() -> None:
+    model = replace(DENSE, seq=131072, max_positions=262144)
+    columns = columns_of(model, tp=4, sequence_parallel=True)
+    times = MicrobatchTimes.of(columns, SITE)
+    part = columns_of(uniform(model, linear=False), tp=4, sequence_parallel=True)
+    attended = layer_seconds(part, SITE, Links(part, SITE)).total
+    average = times.layer(columns)
+    assert float(times.predictor(average)[0]) == pytest.approx(float(attended[0]))
+    assert float(attended[0]) > 1.5 * float(average.total[0])
+
+
 def test_a_rank_stores_its_share_of_both_kinds_of_layers() -> None:
     """The 27B: attention of 24 heads of 256 with a gate, and 4 key/value heads; three layers in four have Gated
     DeltaNet with 16 key and 48 value heads of 128."""
@@ -202,9 +265,11 @@ def test_impossible_sizes_are_refused(fields: dict[str, int], message: str) -> N
         DeltaNet(**fields)
 
 
-def test_windows_and_gated_delta_net_do_not_mix() -> None:
+def test_what_no_layer_has_together_is_refused() -> None:
     with pytest.raises(InputError, match="sliding_window must be 0 with delta_net"):
         replace(QWEN35, sliding_window=128)
+    with pytest.raises(InputError, match="attention_gate must be false with latent"):
+        replace(catalog.model("deepseek-v3"), attention_gate=True)
 
 
 def test_muon_updates_the_projections_of_both_kinds() -> None:

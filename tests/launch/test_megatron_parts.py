@@ -64,6 +64,8 @@ def check(name: str, text: str, *without: str) -> None:
             "--experimental-attention-variant dsa",
             "--experimental-attention-variant dsa in --command contradicts the model",
         ),
+        ("--linear-attention-type gated_delta_net", "gated_delta_net in --command contradicts the model"),
+        ("--linear-attention-freq 4", "--command has --linear-attention-freq, unlike the model"),
         ("--attention-output-gate", "--command has --attention-output-gate, unlike the model"),
         ("--qk-l2-norm", "which no field of the model"),
         ("--spec megatron.core.models.x y", "which no field of the model"),

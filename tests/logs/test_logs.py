@@ -205,6 +205,9 @@ def test_arguments_describe_the_model_and_the_topology() -> None:
 LACKING = {
     "the log does not print the arguments of its model": {"num_layers": "None"},
     "the log is of a mixture of experts and does not print how many": {"num_experts": "8"},
+    "the log is of a model with gdn, whose operations are not counted": {"experimental_attention_variant": "gdn"},
+    "the log is of a model with gated_delta_net, whose operations": {"linear_attention_type": "gated_delta_net"},
+    "the log is of a model with gated attention, whose operations": {"attention_output_gate": "True"},
     "the log is of a mixture of experts with latent attention": {
         "num_experts": "8",
         "moe_router_topk": "2",

@@ -18,6 +18,7 @@ from tuner.core.stack import Stack
 from tuner.costmodel.estimate import CostModel
 from tuner.space.build import space_for
 from tuner.tables import COLUMNS, OPTIONAL_COLUMNS, MeasuredRun, run_cells, table_of, write_csv
+from tuner.tables.row import blocks
 
 STACK = Stack(
     overlap_grad=0.5,
@@ -117,3 +118,43 @@ def test_layers_that_no_column_describes_are_named_and_not_read_as_attention(nam
     (row,) = table_of(write_csv((*COLUMNS, *OPTIONAL_COLUMNS), [cells]), "one.csv").rows
     assert row.run is None
     assert row.skipped == f"its model has {layers}, which no column describes, and is not in the catalog."
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"heads": 40}, {"hidden": 4096}, {"delta_net": None}, {"attention_gate": False}],
+    ids=lambda one: str([*one]),
+)
+def test_a_hybrid_that_is_not_the_catalogs_is_not_read_as_it(change: dict[str, Any]) -> None:
+    """Searched heads and shapes change the widths of the catalog's model."""
+    space = space_for(model="qwen3.8-27b", gpu="H100-80GB-SXM", nodes=2, global_batch=64)
+    workload = replace(space.workload, model=replace(space.workload.model, **change))
+    topology = parse_key("tp2-pp1-dp8-mbs1-z1", workload=workload, cluster=space.cluster)
+    cells = run_cells(workload, space.cluster, topology)
+    (row,) = table_of(write_csv((*COLUMNS, *OPTIONAL_COLUMNS), [cells]), "one.csv").rows
+    assert row.run is None
+    named = {**cells, "model": "qwen3.8-27b", "other_layers": ""}
+    (row,) = table_of(write_csv((*COLUMNS, *OPTIONAL_COLUMNS), [named]), "one.csv").rows
+    if "delta_net" not in change and "attention_gate" not in change:
+        assert row.run is None
+        assert "qwen3.8-27b has Gated DeltaNet, which no column describes, and other widths" in str(row.skipped)
+
+
+def test_rows_of_a_hybrid_are_estimated_alike_in_any_order() -> None:
+    """Depths that share a block have their own layers with attention."""
+    space = space_for(model="qwen3.8-27b", gpu="H100-80GB-SXM", nodes=2, global_batch=64, seq=131072)
+    rows = []
+    for layers in (64, 2):
+        workload = replace(space.workload, model=replace(space.workload.model, layers=layers))
+        key = parse_key("tp2-pp1-dp8-mbs1-z1", workload=workload, cluster=space.cluster)
+        rows.append({**run_cells(workload, space.cluster, key), "sec_per_iter": "1.0"})
+    found = []
+    for order in (rows, rows[::-1]):
+        table = table_of(write_csv((*COLUMNS, *OPTIONAL_COLUMNS), order), "two.csv")
+        scored = {
+            row.cells["layers"]: float(seconds)
+            for block in blocks(table.rows)
+            for row, seconds in zip(block.rows, CostModel().score(block.columns).seconds, strict=True)
+        }
+        found.append(scored)
+    assert found[0] == pytest.approx(found[1], rel=1e-12)

@@ -57,7 +57,8 @@ def _part(kind: type[Any], table: Any, where: str) -> Any:
         if known.default is MISSING:
             need(table, known.name, where)
     only_known(table, {known.name for known in fields(kind)}, where)
-    return kind(**table)
+    with naming(where):
+        return kind(**table)
 
 
 def _rotary_scaling(table: Any, where: str) -> RotaryScaling | None:

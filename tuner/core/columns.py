@@ -133,17 +133,26 @@ class Columns:
         return Columns(workload, self.cluster, self.arrays)
 
     @cached_property
-    def kinds(self) -> list[tuple[float, Columns]]:
+    def attention_layers(self) -> FloatArray:
+        """Layers with attention, all but those with Gated DeltaNet."""
+        delta = self.workload.model.delta_net
+        layers = self.layers
+        if delta is not None:
+            layers = self.layers // delta.period if delta.period else 0 * self.layers
+        found: FloatArray = layers / 1.0
+        return found
+
+    @cached_property
+    def kinds(self) -> list[tuple[FloatArray | float, Columns]]:
         """The kinds of layers, those with attention and those with Gated DeltaNet: the share of each, and the same
         topologies of a model with no other layers."""
         model, delta = self.workload.model, self.workload.model.delta_net
         if delta is None or delta.period == 0:
             return [(1.0, self)]
-        shares = (1 - model.delta_share, model.delta_share)
+        share = self.attention_layers / self.layers
         models = (replace(model, delta_net=None), replace(model, delta_net=replace(delta, period=0)))
-        return [
-            (share, self.under(replace(self.workload, model=one))) for share, one in zip(shares, models, strict=True)
-        ]
+        parts = [self.under(replace(self.workload, model=one)) for one in models]
+        return [(share, parts[0]), (1 - share, parts[1])]
 
     def rows(self, rows: IntArray | slice) -> Columns:
         """Return the selected rows of every column; a slice copies nothing."""
@@ -257,8 +266,8 @@ class Columns:
         model = self.workload.model
         if model.delta_net is None:
             return self.attention_matrices
-        delta = self.hidden * (model.delta_net.projected + model.delta_net.value_width)
-        matrices: FloatArray = (1 - model.delta_share) * self.attention_matrices + model.delta_share * delta
+        delta, share = model.delta_net.projected + model.delta_net.value_width, self.attention_layers / self.layers
+        matrices: FloatArray = share * self.attention_matrices + (1 - share) * self.hidden * delta
         return matrices
 
     @cached_property

@@ -156,6 +156,8 @@ class Model:
                 object.__setattr__(self, name, value)
         if self.delta_net and self.sliding_window:
             raise InputError("model field sliding_window must be 0 with delta_net.")
+        if self.attention_gate and self.latent:
+            raise InputError("model field attention_gate must be false with latent.")
         if self.experts and not self.moe_layers:
             raise InputError(
                 f"model field experts leaves none of the {self.layers} layers with experts "
@@ -196,11 +198,6 @@ class Model:
         """Layers with Gated DeltaNet instead of attention."""
         delta = self.delta_net
         return sum(not delta.has_attention(layer) for layer in range(self.layers)) if delta else 0
-
-    @property
-    def delta_share(self) -> float:
-        """Share of the layers with Gated DeltaNet."""
-        return self.delta_layers / self.layers
 
     @property
     def moe_layers(self) -> int:

@@ -34,23 +34,17 @@ def forward_terms(columns: Columns) -> dict[str, FloatArray]:
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = {
         "layers": 2 * tokens * columns.layers * columns.layer_matrices,
-        "scores": 4 * tokens * _attention_layers(columns) * (model.scored_tokens * columns.heads * columns.head_size),
+        "scores": 4 * tokens * columns.attention_layers * (model.scored_tokens * columns.heads * columns.head_size),
         "logits": 2 * tokens * columns.hidden * columns.padded_vocab,
     }
     if model.experts or model.mtp_layers or model.delta_net:
         terms["layers"] = 2 * tokens * _token_matrices(columns, router=True, mlp=1.0)
     if model.latent or model.mtp_layers:
         sizes = model.latent.key_size + model.latent.value_size if model.latent else 2 * columns.head_size
-        depth = _attention_layers(columns) + model.mtp_layers
+        depth = columns.attention_layers + model.mtp_layers
         terms["scores"] = 2 * tokens * depth * (model.scored_tokens * columns.heads * sizes)
         terms["logits"] = terms["logits"] * (1 + model.mtp_layers)
     return terms
-
-
-def _attention_layers(columns: Columns) -> FloatArray:
-    """Return the layers with attention, without those of multi-token prediction."""
-    layers: FloatArray = columns.layers.astype(np.float64)
-    return layers * (1 - columns.workload.model.delta_share)
 
 
 def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray:
@@ -65,8 +59,9 @@ def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray
         moe = narrow * width + router * hidden * (experts.count + experts.shared_gate)
         number, last = experts.moe_layers_before(columns.layers), model.is_moe_layer(model.layers - 1)
     predictor = columns.attention_matrices + (moe if last else dense) + 2 * hidden**2
-    mixing = columns.mixing_matrices + (model.delta_share * model.delta_net.products if model.delta_net else 0)
-    layers = columns.layers * mixing + (columns.layers - number) * dense + number * moe
+    layers = columns.layers * columns.mixing_matrices + (columns.layers - number) * dense + number * moe
+    if model.delta_net:
+        layers = layers + (columns.layers - columns.attention_layers) * model.delta_net.products
     total: FloatArray = layers + model.mtp_layers * predictor
     return total
 

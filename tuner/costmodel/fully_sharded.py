@@ -154,7 +154,8 @@ def _saved_products(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
     """
     gated, scatters = columns.workload.model.gated_mlp, (columns.tp > 1) & (columns.sequence_parallel == 1)
     queries, keys, output = attention_widths(columns)
-    cut = queries + keys / 2 + output + ffn
+    delta = columns.workload.model.delta_net
+    cut = ffn + (delta.projected if delta else queries + keys / 2 + output)
     some = np.asarray(ffn > 0)
     whole = columns.hidden * (1 / columns.sequence_shards + (some if gated else 0))
     scattered = np.where(scatters, (1 + some) * columns.hidden / columns.tp, 0.0)

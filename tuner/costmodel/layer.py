@@ -142,9 +142,11 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
             gathers = collectives - np.where(columns.sequence_parallel == 1, number * each_sum, 0.0)
-            again = _unsaved(columns, tokens, site, ffn, moved + gathers, beside)
+            rule = scores if columns.workload.model.delta_net else 0.0
+            again = _unsaved(columns, tokens, site, ffn, moved + gathers + rule, beside)
         else:
-            again = _again(columns, tokens, site, ffn, scores + exposed, beside)
+            attention = np.zeros_like(scores) if columns.workload.model.delta_net else scores + exposed
+            again = _again(columns, tokens, site, ffn, attention, beside)
     return Layer(
         products=forward + backward,
         attention=scores + scores_back,
@@ -230,8 +232,8 @@ def _unsaved(
     """Estimate what torchtitan's selective checkpointing computes again: every second product, of keys, attention's
     output and a gated MLP's second input, the given seconds between them, and routed experts.
 
-    Outputs of reduce-scatters and of exchanges are saved; gathers and all-reduces are repeated (pytorch/torchtitan at
-    b5bcd76, torchtitan/distributed/activation_checkpoint.py: SelectiveAC, _get_default_save_ops).
+    Outputs of reduce-scatters and of exchanges are saved; gathers, all-reduces and the delta rule are repeated
+    (SelectiveAC in torchtitan/distributed/activation_checkpoint.py of pytorch/torchtitan at b5bcd76).
     """
     workload, gpu = columns.workload, columns.cluster.gpu
     gated = workload.model.gated_mlp

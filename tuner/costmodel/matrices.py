@@ -52,12 +52,11 @@ def gate_width(columns: Columns) -> Any:
 
 
 def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
-    """Return the widths of queries, of keys and values together, and of attention's output; those of Gated DeltaNet's
-    gate, decays and strengths count as queries'."""
+    """Return the widths of queries, of keys and values together, and of attention's output; with Gated DeltaNet, all
+    that is projected counts as queries."""
     queries, latent = columns.query_width, columns.workload.model.latent
     if delta := delta_net_of(columns):
-        keys = delta.convolved - delta.key_width
-        return delta.projected - keys, keys, delta.value_width
+        return delta.projected, 0, delta.value_width
     if latent is None:
         return queries, 2 * columns.kv_width, queries
     output = columns.heads * latent.value_size

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -73,6 +73,10 @@ class MicrobatchTimes:
         """The output layer and the loss of each row."""
         return self.ends["head"][self.distinct]
 
+    def predictor(self, layer: Layer) -> FloatArray:
+        """Return a layer of multi-token prediction, which has attention, given an average layer of each row."""
+        return self.ends["predictor"][self.distinct] if "predictor" in self.ends else layer.total
+
     @property
     def embedding(self) -> FloatArray:
         """The lookup and the update of the embedding of each row."""
@@ -88,6 +92,8 @@ def _inputs(columns: Columns) -> tuple[IntArray, ...]:
         *(columns.tp, columns.cp, columns.micro_batch, columns.sequence_parallel),
         *(columns.recompute, columns.heads, columns.hidden, (columns.microbatches > 1).astype(np.int64)),
     )
+    if columns.workload.model.delta_net:
+        parts = (*parts, columns.layers)
     if columns.workload.model.experts:
         parts = (*parts, columns.ep, columns.etp, columns.dispatcher)
         if columns.moe_overlap.any():
@@ -97,26 +103,22 @@ def _inputs(columns: Columns) -> tuple[IntArray, ...]:
 
 def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Terms, _Terms, _Terms]:
     links = Links(columns, site)
-    layers = expert_layer_seconds if columns.workload.model.experts else layer_seconds
-    return (
-        _average(layers, columns, site, links),
-        _average(layer_seconds, columns, site, links) if mixed else {},
-        {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)},
-    )
+    model, parts = columns.workload.model, [part for _, part in columns.kinds]
+    layers = expert_layer_seconds if model.experts else layer_seconds
+    kinds = [layers(part, site, links).terms() for part in parts]
+    dense = [layer_seconds(part, site, links).terms() for part in parts] if mixed else []
+    ends = {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)}
+    if model.mtp_layers and len(parts) > 1:
+        ends["predictor"] = np.sum(list(kinds[0].values()), axis=0)
+    return _average(columns, kinds), _average(columns, dense) if mixed else {}, ends
 
 
-def _average(
-    estimate: Callable[[Columns, SiteFactors, Links], Layer | ExpertLayer],
-    columns: Columns,
-    site: SiteFactors,
-    links: Links,
-) -> _Terms:
-    """Return the terms of an average layer, whether with attention or with Gated DeltaNet."""
-    (first, *others) = [(share, estimate(part, site, links).terms()) for share, part in columns.kinds]
-    found = first[1]
-    for share, terms in others:
-        found = {name: first[0] * found[name] + share * terms[name] for name in found}
-    return found
+def _average(columns: Columns, kinds: Sequence[_Terms]) -> _Terms:
+    """Return the terms of an average layer, given those of each kind."""
+    if len(kinds) == 1:
+        return kinds[0]
+    (one, _), (other, _) = columns.kinds
+    return {name: one * seconds + other * kinds[1][name] for name, seconds in kinds[0].items()}
 
 
 def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:

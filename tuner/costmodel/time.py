@@ -54,7 +54,7 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     times = times or MicrobatchTimes.of(columns, site)
     layer, head, embedding = times.layer(columns), times.head, times.embedding
     if mtp := columns.workload.model.mtp_layers:  # each a layer and a head of its own, on the last stage
-        head = head + mtp * (layer.total + head)
+        head = head + mtp * (times.predictor(layer) + head)
     microbatches = columns.microbatches
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)

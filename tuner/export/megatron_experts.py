@@ -320,8 +320,6 @@ EXPERT_TREATMENTS: Final[Mapping[str, Treatment]] = {
     "attention_gate": expressed(
         "--attention-output-gate",
         lambda run: [("--attention-output-gate",)] * run.workload.model.attention_gate,
-        only="without latent attention",
-        accepts=lambda run: not (run.workload.model.attention_gate and run.workload.model.latent),
     ),
     "mtp_layers": expressed(
         "--mtp-num-layers, --mtp-loss-scaling-factor",

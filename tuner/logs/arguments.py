@@ -37,7 +37,7 @@ _MEGATRON_ARGUMENTS: Final = frozenset(
         *("moe_router_topk", "moe_ffn_hidden_size", "moe_layer_freq", "moe_shared_expert_intermediate_size"),
         *("moe_shared_expert_gate", "moe_router_force_load_balancing", "expert_model_parallel_size"),
         "expert_tensor_parallel_size",
-        "experimental_attention_variant",
+        *("experimental_attention_variant", "linear_attention_type", "attention_output_gate"),
         *("multi_latent_attention", "mtp_num_layers", "overlap_moe_expert_parallel_comm"),
         *("untie_embeddings_and_output_weights", "recompute_granularity", "recompute_modules"),
         *("recompute_method", "recompute_num_layers"),

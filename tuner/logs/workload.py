@@ -92,8 +92,9 @@ def described(printed: Mapping[str, str], gpus_per_node: int) -> LoggedWorkload:
 def _lacks(arguments: _Arguments) -> str:
     if not arguments.number("num_layers"):
         return "the log does not print the arguments of its model"
-    if variant := arguments.word("experimental_attention_variant"):
-        return f"the log is of a model with {variant}, whose operations are not counted"
+    other = arguments.word("experimental_attention_variant") or arguments.word("linear_attention_type")
+    if other or arguments.on("attention_output_gate"):
+        return f"the log is of a model with {other or 'gated attention'}, whose operations are not counted"
     if arguments.number("num_experts") > 1 and (unclear := _unclear_experts(arguments)):
         return f"the log is of a mixture of experts {unclear}"
     needs = {

@@ -62,6 +62,10 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     proxied = _proxied(cells.get("model", ""))
     if experts and proxied and proxied.experts and (proxied.hidden, proxied.heads) == (hidden, heads):
         return _as_in_row(proxied, replace(proxied.experts, count=experts.count), cells)
+    if known and known.delta_net:
+        raise InputError(
+            f"{known.name} has Gated DeltaNet, which no column describes, and other widths in the catalog than here."
+        )
     head_size = whole(cells, "head_dim", 0)
     return Model(
         layers=whole(cells, "layers"),

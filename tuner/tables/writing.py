@@ -34,10 +34,11 @@ def model_cells(model: Model) -> dict[str, str]:
         "seq": model.seq,
         "vocab": model.vocab,
     }
-    experts, known = model.experts, known_model(model.name) is not None
-    if known or experts:
+    experts, others = model.experts, _not_described(model)
+    known = known_model(model.name) is not None and not others
+    if known or (experts and not others):
         cells["model"] = model.name
-    if others := _not_described(model):
+    if others:
         cells["other_layers"] = " and ".join(others)
     if model.latent or model.head_size:
         cells["head_dim"] = model.latent.key_size if model.latent else model.head_size
@@ -55,14 +56,18 @@ def model_cells(model: Model) -> dict[str, str]:
 
 
 def _not_described(model: Model) -> list[str]:
-    """Return the layers that no column describes, unless the catalog's model of this name has them."""
+    """Return the layers that no column describes, unless the catalog's model of this name and these widths has them."""
     layers = {"latent attention": "latent", "Gated DeltaNet": "delta_net", "gated attention": "attention_gate"}
     known = known_model(model.name)
-    return [
-        words
-        for words, field in layers.items()
-        if (own := getattr(model, field)) and (known is None or getattr(known, field) != own)
-    ]
+    if known is None or not _same_widths(model, known):
+        return [words for words, field in layers.items() if getattr(model, field)]
+    return [words for words, field in layers.items() if getattr(known, field) != getattr(model, field)]
+
+
+def _same_widths(model: Model, known: Model) -> bool:
+    """Return whether a table's row of the model is read as the known one."""
+    own, theirs = ((one.hidden, one.heads, one.kv_heads, one.experts or one.ffn) for one in (model, known))
+    return own == theirs
 
 
 def _cluster_cells(cluster: Cluster, topology: Topology) -> dict[str, str]:

@@ -5,12 +5,17 @@ Defaults for missing keys are those of transformers 5.23, and so is everything t
 
 from __future__ import annotations
 
+from typing import Final
+
 from tuner.core.delta_net import DeltaNet
+from tuner.core.errors import InputError
 from tuner.core.huggingface.keys import Fields, Keys
 from tuner.core.huggingface.llama import common
 from tuner.core.huggingface.moe import qwen_experts
 from tuner.core.huggingface.parts import biases
+from tuner.core.text import shown
 
+_HEADS: Final = {"key": 16, "value": 32}
 _LINEAR, _FULL = "linear_attention", "full_attention"
 
 
@@ -64,9 +69,15 @@ def _delta_net(keys: Keys) -> DeltaNet | None:
     keys.expects("output_gate_type", "swish", "silu")
     keys.expects("mamba_ssm_dtype", "float32")
     period = _period(keys)
+    heads = {name: keys.size(f"linear_num_{name}_heads", default=usual, least=1) for name, usual in _HEADS.items()}
+    if heads["value"] % heads["key"]:
+        raise InputError(
+            f"{keys.name}: linear_num_value_heads must be a multiple of linear_num_key_heads={heads['key']}, "
+            f"not {heads['value']}."
+        )
     sizes = DeltaNet(
-        key_heads=keys.size("linear_num_key_heads", default=16, least=1),
-        value_heads=keys.size("linear_num_value_heads", default=32, least=1),
+        key_heads=heads["key"],
+        value_heads=heads["value"],
         key_size=keys.size("linear_key_head_dim", default=128, least=1),
         value_size=keys.size("linear_value_head_dim", default=128, least=1),
         kernel=keys.size("linear_conv_kernel_dim", default=4, least=1),
@@ -76,15 +87,23 @@ def _delta_net(keys: Keys) -> DeltaNet | None:
 
 
 def _period(keys: Keys) -> int:
-    """Return every how manieth layer has attention; 0: none."""
+    """Return of how many layers one has attention; 0: none has.
+
+    A list of layers counts before the interval. If it follows no interval, the one with as many layers with attention
+    stands for it.
+    """
     listed, layers = keys.get("layer_types"), keys.sizes["layers"]
+    interval = keys.size("full_attention_interval", default=4, least=1)
     if listed is None:
-        return keys.size("full_attention_interval", default=4, least=1)
-    kinds = [_LINEAR] * layers if not isinstance(listed, list) else listed
-    period = kinds.index(_FULL) + 1 if _FULL in kinds else 0
+        return interval
+    if not isinstance(listed, list) or len(listed) != layers or any(kind not in (_LINEAR, _FULL) for kind in listed):
+        raise InputError(
+            f"{keys.name}: layer_types must list {_LINEAR} or {_FULL} for each of {layers} layers, not {shown(listed)}."
+        )
+    full = listed.count(_FULL)
+    period = max(1, round(layers / full)) if full else 0
     if listed != [_FULL if period and (layer + 1) % period == 0 else _LINEAR for layer in range(layers)]:
         keys.not_expressed["layer_types"] = None
-    keys.expects("full_attention_interval", period)
     return period
 
 

@@ -28,6 +28,8 @@ _LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
 rotary_pos_embedding.py; megatron/training/argument_utils.py passes no factor)."""
 _BALANCED: Final = ("aux_loss", "seq_aux_loss")
 """Values of `--moe-router-load-balancing-type` with a loss that a field of the experts expresses."""
+_VARIANTS: Final = ("--experimental-attention-variant", "--linear-attention-type")
+"""The flag of another attention, and its name before megatron-core 0.16."""
 _DELTA_NETS: Final = ("gated_delta_net", "gdn")
 """Values of `--experimental-attention-variant` for Gated DeltaNet, the second in recent releases."""
 _LONGEST_PATTERN: Final = 10_000
@@ -144,9 +146,10 @@ def _latent(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
 
 
 def _delta_net(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
-    delta, variant = model.delta_net, flags.get("--experimental-attention-variant")
-    own = variant if variant in _DELTA_NETS else _DELTA_NETS[0]
-    yield "--experimental-attention-variant", own if delta else "none", "none"
+    delta, (name, former) = model.delta_net, _VARIANTS
+    flag = former if former in flags else name
+    own = flags[flag] if flags.get(flag) in _DELTA_NETS else _DELTA_NETS[0]
+    yield flag, own if delta else "none", "none"
     yield "--attention-output-gate", model.attention_gate, False
     if delta is None:
         return
@@ -217,11 +220,8 @@ def _check_layers(flags: Flags, model: Model) -> None:
 
     if model.experts:
         compare("--moe-layer-freq", "experts", model.is_moe_layer, lambda layer, every: layer % every == 0)
+    check_parts(flags, model, {"--linear-attention-freq": model.delta_net is not None})
     if delta := model.delta_net:
-        if "--linear-attention-freq" not in flags:
-            raise InputError(
-                "--command lacks --linear-attention-freq, without which Megatron-LM does not start; add it."
-            )
         compare(
             "--linear-attention-freq",
             "Gated DeltaNet",

@@ -102,7 +102,7 @@ def attention_mask(workload: Workload) -> str:
 def head_weight(columns: Columns) -> Any:
     """Return the output layer's matrix-product work relative to that of a transformer layer."""
     model = columns.workload.model
-    scores = 2 * model.seq * columns.heads * columns.head_size * (1 - model.delta_share)
+    scores = 2 * model.seq * columns.heads * columns.head_size * columns.attention_layers / columns.layers
     return columns.hidden * model.vocab / (columns.layer_matrices + scores)
 
 
