@@ -301,6 +301,15 @@ def test_the_output_layer_of_the_default_model_costs_nearly_1_5_layers(default_s
     assert float(stage_excess(columns)[0]) == pytest.approx((6 + expected) / ((72 + expected) / 12) - 1)
 
 
+def test_a_layer_of_a_mixture_works_as_much_as_the_experts_of_a_token() -> None:
+    """DeepSeek-V3's first 3 of 61 layers have an MLP, the others eight experts and a shared one of 2,048 columns."""
+    space = space_for(model="deepseek-v3", gpu="H100-80GB-SXM", nodes=32, global_batch=1024)
+    attention = 7168 * 1536 + 1536 * 128 * 192 + 7168 * 576 + 512 * 128 * 256 + 128 * 128 * 7168
+    mlp = 3 * 7168 * (3 * 18432 + 58 * 9 * 2048) / 61
+    expected = 7168 * 129280 / (attention + mlp + 2 * 4096 * 128 * 192)
+    assert float(head_weight(Columns.of([plain()], space.workload, space.cluster))[0]) == pytest.approx(expected)
+
+
 CARDS = [("A100-80GB-SXM", 108, 5), ("H100-80GB-SXM", 132, 4), ("L40S-48GB", 142, 4)]
 
 

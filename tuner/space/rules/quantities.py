@@ -100,10 +100,15 @@ def attention_mask(workload: Workload) -> str:
 
 
 def head_weight(columns: Columns) -> Any:
-    """Return the output layer's matrix-product work relative to that of a transformer layer."""
-    model = columns.workload.model
+    """Return the output layer's matrix-product work relative to that of an average layer, of which a token passes
+    through the shared experts and those that it is routed to."""
+    model, layer = columns.workload.model, columns.layer_matrices
+    if experts := model.experts:
+        width = (experts.top_k * experts.ffn + experts.shared_ffn) * columns.hidden / model.hidden
+        share = experts.moe_layers_before(columns.layers) / columns.layers
+        layer = layer + share * (3 if model.gated_mlp else 2) * columns.hidden * (width - columns.ffn)
     scores = 2 * model.seq * columns.heads * columns.head_size * columns.attention_layers / columns.layers
-    return columns.hidden * model.vocab / (columns.layer_matrices + scores)
+    return columns.hidden * model.vocab / (layer + scores)
 
 
 def stage_excess(columns: Columns) -> Any:
