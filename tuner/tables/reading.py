@@ -139,6 +139,7 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield line number and cells of each row; every row has all columns."""
     first = text.partition("\n")[0]
     separator = max(",;\t", key=first.count)
+    missing = 0
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=False)
     try:
         header = headers_of([text_of_cell(name).strip() for name in next(reader, [])])
@@ -152,11 +153,17 @@ def _csv_rows(text: str, name: str) -> Iterator[tuple[int, dict[str, str]]]:
             if len(values) > len(header):
                 cells, under = counted(len(values), "cell"), counted(len(header), "column")
                 raise InputError(f"{name}, line {reader.line_num}: {cells} under {under}.")
-            values += [""] * (len(header) - len(values))
+            missing = len(header) - len(values)
+            values += [""] * missing
             texts = [text_of_cell(cell).strip() for cell in values]
             if separator == ";":
                 texts = [with_point(one.column, text) for one, text in zip(header, texts, strict=True)]
             yield reader.line_num, {one.column: one.cell(text) for one, text in zip(header, texts, strict=True)}
+        if missing and not text.endswith(("\n", "\r")):
+            cells, under = counted(len(header) - missing, "cell"), counted(len(header), "column")
+            raise InputError(
+                f"{name}, line {reader.line_num}: the file seems to be cut off: {cells} under {under}, and no line end."
+            )
     except csv.Error as error:
         raise InputError(f"{name}, line {reader.line_num}: not valid CSV: {error}.") from None
 
