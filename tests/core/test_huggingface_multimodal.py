@@ -216,6 +216,12 @@ def test_a_text_config_without_sizes_is_refused(text: object) -> None:
         read({"model_type": "mistral3", "text_config": text})
 
 
+@pytest.mark.parametrize("text", [[], "", 0, [1], False])
+def test_a_text_config_must_be_an_object(text: object) -> None:
+    with pytest.raises(InputError, match="text_config must be an object, not "):
+        read({"model_type": "mistral3", "text_config": text})
+
+
 @pytest.mark.parametrize(
     ("model_type", "reason"),
     [

@@ -145,7 +145,8 @@ def text_model(whole: Config, name: str) -> TextModel:
     The sizes that some classes give a model without any text_config (Mistral3Config: Mistral Small 3.1) do not complete
     a text_config that lacks them, and without one there is nothing to read.
     """
-    text = {**table_of(whole.get("text_config") or {}, f"{name}: text_config")}
+    given = whole.get("text_config")
+    text = {**table_of({} if given is None else given, f"{name}: text_config")}
     model_type, kind = whole.get("model_type"), multimodal(whole)
     notes: list[str] = []
     if kind is None:
