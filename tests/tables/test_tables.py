@@ -269,12 +269,6 @@ def test_a_file_that_is_no_table_says_so(text: str, sentence: str, tmp_path: Pat
         read_table(path)
 
 
-def test_a_row_may_leave_its_last_cells_out() -> None:
-    (row, last) = table_of("tp,pp,mbs,sec_per_iter,note\n1,2,3,4.5\n1,2,3,4.5,as usual", "t.csv").rows
-    assert row.cells.get("note", "") == ""
-    assert [one.cells["sec_per_iter"] for one in (row, last)] == ["4.5", "4.5"]
-
-
 # ------------------------------------------------------------------------------------------------------ Markdown
 
 
