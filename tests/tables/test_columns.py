@@ -397,9 +397,3 @@ def test_a_fused_attention_kernel_of_any_name_is_the_frameworks(name: str) -> No
     assert read.skipped is None
     assert read.run is not None
     assert read.run.workload.attention == "flash2"
-
-
-def test_a_row_may_leave_its_last_cells_out() -> None:
-    (row, last) = table_of("tp,pp,mbs,sec_per_iter,note\n1,2,3,4.5\n1,2,3,4.5,as usual", "t.csv").rows
-    assert row.cells.get("note", "") == ""
-    assert [one.cells["sec_per_iter"] for one in (row, last)] == ["4.5", "4.5"]
