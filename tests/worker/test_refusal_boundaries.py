@@ -9,6 +9,7 @@ import pytest
 
 import tests.worker.test_worker_arithmetic  # noqa: F401 - skips without torch, and imports DeepSpeed for a CPU
 from tests.workers import WORKLOAD, mixture, tiny, topology
+from tuner.core.delta_net import DeltaNet
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.experts import Latent
@@ -90,6 +91,7 @@ def test_a_supported_job_is_accepted(job: Workload, axes: dict[str, Any]) -> Non
 
 
 LATENT = Latent(kv_rank=8, nope_size=8, rope_size=8, value_size=16)
+DELTA_NET = DeltaNet(key_heads=2, value_heads=4, period=2)
 REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (WORKLOAD, {"cp": 2}, "no context parallelism, but cp is 2"),
     (WORKLOAD, {"vpp": 2, "pp": 2}, "does not interleave, but vpp is 2"),
@@ -152,6 +154,7 @@ REFUSED: list[tuple[Workload, dict[str, Any], str]] = [
     (with_experts(expert_bias=True), {}, "have no expert_bias"),
     (replace(MIXTURE, model=replace(MIXTURE.model, mtp_layers=1)), {}, "no mtp_layers, which the model sets to 1"),
     (replace(MIXTURE, model=replace(MIXTURE.model, latent=LATENT)), {}, "has no latent attention."),
+    (replace(WORKLOAD, model=replace(WORKLOAD.model, delta_net=DELTA_NET)), {}, "has no Gated DeltaNet."),
     (WORKLOAD, {"micro_batch": 3}, "8 is not divisible by micro_batch x dp = 3 x 1 = 3"),
     (WORKLOAD, {"dp": 4, "micro_batch": 4}, "8 is not divisible by micro_batch x dp = 4 x 4 = 16"),
     (WORKLOAD, {"pp": 3}, "4 layers, counted by layers, are not divisible by pp=3"),

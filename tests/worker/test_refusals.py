@@ -111,6 +111,9 @@ ELSEWHERE = {
     "fp8-weights-need-zero": "of Megatron-LM, and the worker has no fp8",
     "fp8-weights-without-offload": "likewise",
     "bf16-moments-need-zero": "of Megatron-LM, and the worker refuses the optimizer: test_refusal_boundaries.py",
+    **dict.fromkeys(
+        ("delta-net-heads", "framework-delta-net"), "the worker refuses Gated DeltaNet: test_refusal_boundaries.py"
+    ),
     "muon-without-offload": "of Megatron-LM, and the worker refuses the optimizer: test_refusal_boundaries.py",
     "bf16-layers-in-stage": "of Megatron-LM, and the worker has no fp8",
     "framework-vpp": "likewise",

@@ -379,8 +379,8 @@ print(*sorted(name for name in sys.modules if name.startswith("tuner.") and ".wo
         *(
             f"tuner.core.{name}"
             for name in (
-                *("assignment", "documents", "domain", "errors", "experts", "model", "offload", "recompute"),
-                *("rotary_scaling", "stack", "text", "validation"),
+                *("assignment", "delta_net", "documents", "domain", "errors", "experts", "model", "offload"),
+                *("recompute", "rotary_scaling", "shape", "stack", "text", "validation"),
             )
         ),
     ]
