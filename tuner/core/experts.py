@@ -82,6 +82,11 @@ class Experts:
                 f"not {self.router_top_groups}."
             )
 
+    @property
+    def token_ffn(self) -> int:
+        """Width of all the experts that one token passes through: those that it is routed to and the shared ones."""
+        return self.top_k * self.ffn + self.shared_ffn
+
     @overload
     def moe_layers_before(self, layer: int) -> int: ...
 

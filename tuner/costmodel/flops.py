@@ -55,7 +55,7 @@ def _token_matrices(columns: Columns, *, router: bool, mlp: float) -> FloatArray
     moe, number, last = dense, 0 * columns.layers, False
     if model.experts:
         experts = model.experts
-        width: FloatArray = (experts.top_k * experts.ffn + experts.shared_ffn) / model.hidden * hidden
+        width: FloatArray = experts.token_ffn / model.hidden * hidden
         moe = narrow * width + router * hidden * (experts.count + experts.shared_gate)
         number, last = experts.moe_layers_before(columns.layers), model.is_moe_layer(model.layers - 1)
     predictor = columns.attention_matrices + (moe if last else dense) + 2 * hidden**2

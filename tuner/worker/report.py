@@ -112,7 +112,7 @@ def hardware_flops(workload: Workload, tp: int, recompute: str) -> float:
     widths = model.dense_mlp_layers * model.ffn
     routers = 0
     if experts := model.experts:
-        widths += model.moe_layers * (experts.top_k * experts.ffn + experts.shared_ffn)
+        widths += model.moe_layers * experts.token_ffn
         routers = model.moe_layers * model.hidden * (experts.count + experts.shared_gate)
     matrices = 2 * model.hidden * (model.query_width + model.kv_width) * model.layers
     matrices += (3 if model.gated_mlp else 2) * model.hidden * widths + routers

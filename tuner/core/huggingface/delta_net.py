@@ -21,13 +21,7 @@ _LINEAR, _FULL = "linear_attention", "full_attention"
 
 def qwen3_next(keys: Keys) -> Fields:
     """Qwen3-Next: 512 experts, with a shared one behind a gate."""
-    shared = keys.size("shared_expert_intermediate_size", default=512)
-    return {
-        **_hybrid(keys, kv_heads=2),
-        **qwen_experts(
-            keys, count=512, top_k=10, width=512, normalized=True, shared_ffn=shared, shared_gate=bool(shared)
-        ),
-    }
+    return {**_hybrid(keys, kv_heads=2), **_experts(keys, count=512, top_k=10)}
 
 
 def qwen3_5(keys: Keys) -> Fields:
@@ -37,16 +31,9 @@ def qwen3_5(keys: Keys) -> Fields:
 
 def qwen3_5_moe(keys: Keys) -> Fields:
     """The same with experts in every layer, whose weights always add up to one."""
-    shared = keys.size("shared_expert_intermediate_size", default=512)
     for key, only in (("norm_topk_prob", True), ("decoder_sparse_step", 1), ("mlp_only_layers", [])):
         keys.expects(key, only)
-    return {
-        **_hybrid(keys, kv_heads=2),
-        "mtp_layers": _predictors(keys),
-        **qwen_experts(
-            keys, count=256, top_k=8, width=512, normalized=True, shared_ffn=shared, shared_gate=bool(shared)
-        ),
-    }
+    return {**_hybrid(keys, kv_heads=2), "mtp_layers": _predictors(keys), **_experts(keys, count=256, top_k=8)}
 
 
 def _hybrid(keys: Keys, *, kv_heads: int) -> Fields:
@@ -62,6 +49,13 @@ def _hybrid(keys: Keys, *, kv_heads: int) -> Fields:
         "norm_offset": True,
         "delta_net": _delta_net(keys),
     }
+
+
+def _experts(keys: Keys, *, count: int, top_k: int) -> Fields:
+    """Return Qwen's experts with a shared one behind a gate; the numbers are the family's defaults."""
+    shared = keys.size("shared_expert_intermediate_size", default=512)
+    gate = bool(shared)
+    return qwen_experts(keys, count=count, top_k=top_k, width=512, normalized=True, shared_ffn=shared, shared_gate=gate)
 
 
 def _delta_net(keys: Keys) -> DeltaNet | None:

@@ -104,7 +104,7 @@ def head_weight(columns: Columns) -> Any:
     through the shared experts and those that it is routed to."""
     model, layer = columns.workload.model, columns.layer_matrices
     if experts := model.experts:
-        width = (experts.top_k * experts.ffn + experts.shared_ffn) * columns.hidden / model.hidden
+        width = experts.token_ffn * columns.hidden / model.hidden
         share = experts.moe_layers_before(columns.layers) / columns.layers
         layer = layer + share * (3 if model.gated_mlp else 2) * columns.hidden * (width - columns.ffn)
     scores = 2 * model.seq * columns.heads * columns.head_size * columns.attention_layers / columns.layers
