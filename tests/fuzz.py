@@ -61,7 +61,7 @@ _MARKDOWN: Final = b"""
 """
 
 MOST_BYTES: Final = 20_000
-"""Maximum number of bytes used of a valid file."""
+"""Maximum number of bytes used of a valid file; a longer one ends with a whole line."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,11 @@ def damaged(sound: bytes, chance: random.Random) -> bytes:
 
 
 def _files(pattern: str) -> Callable[[], list[bytes]]:
-    return lambda: [path.read_bytes()[:MOST_BYTES] for path in sorted(ROOT.glob(pattern)) if path.is_file()]
+    return lambda: [_first_lines(path.read_bytes()) for path in sorted(ROOT.glob(pattern)) if path.is_file()]
+
+
+def _first_lines(content: bytes) -> bytes:
+    return content if len(content) <= MOST_BYTES else content[: content.rindex(b"\n", 0, MOST_BYTES) + 1]
 
 
 def _written(read: Callable[[Path], Any], name: str) -> Callable[[Path, bytes], Any]:
