@@ -266,9 +266,15 @@ class Columns:
         model = self.workload.model
         if model.delta_net is None:
             return self.attention_matrices
-        delta, share = model.delta_net.projected + model.delta_net.value_width, self.attention_layers / self.layers
-        matrices: FloatArray = share * self.attention_matrices + (1 - share) * self.hidden * delta
+        share = self.attention_layers / self.layers
+        matrices: FloatArray = share * self.attention_matrices + (1 - share) * self.delta_net_matrices
         return matrices
+
+    @cached_property
+    def delta_net_matrices(self) -> IntArray:
+        """Weights in the matrices of Gated DeltaNet of one layer that has it; 0 in a model without."""
+        delta = self.workload.model.delta_net
+        return self.hidden * (delta.projected + delta.value_width if delta else 0)
 
     @cached_property
     def layer_matrices(self) -> FloatArray:

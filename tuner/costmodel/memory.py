@@ -106,8 +106,8 @@ class Need:
 
 
 def worst_need(columns: Columns, site: SiteFactors) -> Need:
-    """The stage that needs most: the first, one of the middle, or the last."""
-    stages = Stages.ends_and_middle(columns)
+    """The stage that needs most: the first, an inner one, or the last."""
+    stages = Stages.ends_and_inner(columns)
     needs = needed_bytes(stages, site)
     worst, rows = np.argmax(needs, axis=0), np.arange(len(columns.tp))
     return Need(total=needs[worst, rows], stage=stages.at[worst, rows])

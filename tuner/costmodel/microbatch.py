@@ -35,6 +35,8 @@ class MicrobatchTimes:
     """Terms of a layer, by the computation; in a mixture, of one with experts."""
     dense: _Terms
     """Those of a layer without experts, in a mixture that has both."""
+    attended: _Terms
+    """In a hybrid model, by how much those of a layer with attention differ from those of one with Gated DeltaNet."""
     ends: _Terms
     in_16_bits: MicrobatchTimes | None
     """The same in 16 bits, where some layers are beside fp8 or fp4 ones."""
@@ -46,14 +48,14 @@ class MicrobatchTimes:
         first, distinct = distinct_rows(_inputs(columns))
         mixed = workload.model.experts is not None and bool((moe_share(columns) < 1).any())
         computed = [_computed(columns.rows(first[rows]), site, mixed=mixed) for rows in chunks(len(first))]
-        layers, dense, ends = (
+        layers, dense, attended, ends = (
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             for parts in zip(*computed, strict=True)
         )
         halves = None
         if any(bf16_layers(workload)):
             halves = cls.of(columns.under(beside_layers(columns.cluster.gpu, workload)), site)
-        return cls(distinct=distinct, layers=layers, dense=dense, ends=ends, in_16_bits=halves)
+        return cls(distinct=distinct, layers=layers, dense=dense, attended=attended, ends=ends, in_16_bits=halves)
 
     def rows(self, rows: slice) -> MicrobatchTimes:
         """Return those of some rows."""
@@ -67,6 +69,10 @@ class MicrobatchTimes:
             return Layer(**found)
         mixture = ExpertLayer(**found)
         return averaged(columns, mixture, Layer(**self._spread(self.dense))) if self.dense else mixture
+
+    def more_with_attention(self) -> _Terms:
+        """Return by how much a layer with attention differs from one with Gated DeltaNet; none without both."""
+        return self._spread(self.attended)
 
     @property
     def head(self) -> FloatArray:
@@ -101,16 +107,19 @@ def _inputs(columns: Columns) -> tuple[IntArray, ...]:
     return parts
 
 
-def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Terms, _Terms, _Terms]:
+def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Terms, _Terms, _Terms, _Terms]:
     links = Links(columns, site)
     model, parts = columns.workload.model, [part for _, part in columns.kinds]
     layers = expert_layer_seconds if model.experts else layer_seconds
     kinds = [layers(part, site, links).terms() for part in parts]
     dense = [layer_seconds(part, site, links).terms() for part in parts] if mixed else []
     ends = {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)}
-    if model.mtp_layers and len(parts) > 1:
-        ends["predictor"] = np.sum(list(kinds[0].values()), axis=0)
-    return _average(columns, kinds), _average(columns, dense) if mixed else {}, ends
+    more: _Terms = {}
+    if len(parts) > 1:
+        more = {name: seconds - kinds[1][name] for name, seconds in kinds[0].items()}
+        if model.mtp_layers:
+            ends["predictor"] = np.sum(list(kinds[0].values()), axis=0)
+    return _average(columns, kinds), _average(columns, dense) if mixed else {}, more, ends
 
 
 def _average(columns: Columns, kinds: Sequence[_Terms]) -> _Terms:

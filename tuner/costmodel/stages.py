@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray
+from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, distinct_rows
 from tuner.core.domain import COUNTED, LAYOUT, layout_chunks
 from tuner.core.precision import bf16_layers
 from tuner.costmodel.framework_terms import terms_of
@@ -41,16 +41,34 @@ class Stages:
         return cls(columns, columns.pp - 1)
 
     @classmethod
-    def ends_and_middle(cls, columns: Columns) -> Stages:
-        """Return the first, a middle and the last stage as three lines; one of them is the maximum of any quantity."""
-        return cls(columns, np.stack([stage(columns).at for stage in (cls.first, cls.middle, cls.last)]))
+    def inner(cls, columns: Columns) -> Stages:
+        """Return stages between the first and the last as lines, one of which is the maximum of any quantity: a middle
+        one, or of a hybrid model the first one with most layers of each kind."""
+        if len(columns.kinds) == 1:
+            return cls(columns, cls.middle(columns).at[np.newaxis])
+        first, distinct = distinct_rows((columns.layers, columns.pp, columns.vpp, columns.partition))
+        some = columns.rows(first)
+        at = np.arange(1, max(2, int(some.pp.max(initial=1)) - 1))[:, np.newaxis]
+        every = cls(some, np.clip(at, np.minimum(1, some.pp - 1), np.maximum(0, some.pp - 2)))
+        layers, attended = every.layers, every._attention_layers
+        more = 1 + layers.max(initial=0)
+        most = [np.argmax(more * kind + layers, axis=0) for kind in (attended, layers - attended)]
+        found = np.stack([every.at[line, np.arange(len(first))] for line in most])
+        return cls(columns, found[:, distinct])
+
+    @classmethod
+    def ends_and_inner(cls, columns: Columns) -> Stages:
+        """Return the first, the inner and the last stage as lines; one of them is the maximum of any quantity."""
+        ends = (cls.first(columns).at[np.newaxis], cls.last(columns).at[np.newaxis])
+        return cls(columns, np.concatenate([ends[0], cls.inner(columns).at, ends[1]]))
 
     def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:
-        """Return the average over kinds of layers of an estimate for a stage with layers of one kind."""
+        """Return the average over the stage's layers of an estimate for a stage with layers of one kind."""
         if len(self.columns.kinds) == 1:
             return estimate(self)
-        parts = [share * estimate(Stages(columns, self.at)) for share, columns in self.columns.kinds]
-        return sum(parts, start=np.zeros_like(parts[0]))
+        (_, attended), (_, linear) = self.columns.kinds
+        share = self.attention_layers / np.maximum(1, self.layers)
+        return share * estimate(Stages(attended, self.at)) + (1 - share) * estimate(Stages(linear, self.at))
 
     @cached_property
     def is_first(self) -> BoolArray:
@@ -81,6 +99,44 @@ class Stages:
         return np.where(columns.partition == LAYOUT, most * columns.vpp - self.is_last * (most - last), layers)
 
     @cached_property
+    def attention_layers(self) -> IntArray:
+        """Layers of the stage with attention: all, or of a hybrid model the last one of each period.
+
+        Rows that agree in their pipelines share one computation.
+        """
+        columns = self.columns
+        pipelines = (columns.layers, columns.pp, columns.vpp, columns.partition)
+        first, distinct = distinct_rows((*pipelines, *np.atleast_2d(self.at)))
+        return Stages(columns.rows(first), self.at[..., first])._attention_layers[..., distinct]
+
+    @property
+    def _attention_layers(self) -> IntArray:
+        columns, delta = self.columns, self.columns.workload.model.delta_net
+        period = delta.period if delta else 1
+        found = np.zeros(np.shape(self.layers), dtype=np.int64)
+        for chunk in range(int(columns.vpp.max(initial=1)) if period else 0):
+            start, end = (self._layers_before(chunk * columns.pp + self.at + further) for further in (0, 1))
+            found += (chunk < columns.vpp) * (end // period - start // period)
+        return found
+
+    def _layers_before(self, chunk: IntArray) -> IntArray:
+        """Return the layers before a chunk, counted from the first one of the pipeline."""
+        columns = self.columns
+        chunks = columns.pp * columns.vpp
+        before = chunk * (columns.units // chunks) + np.minimum(chunk, columns.units % chunks)
+        before = before - (columns.partition == COUNTED) * (chunk > 0)
+        if (columns.partition == LAYOUT).any():
+            before = np.where(columns.partition == LAYOUT, chunk * layout_chunks(columns.layers, chunks)[0], before)
+        limited: IntArray = np.minimum(before, columns.layers)
+        return limited
+
+    @cached_property
+    def attention_surplus(self) -> FloatArray:
+        """Layers with attention beyond the share that all layers of the model have; negative on stages with fewer."""
+        columns = self.columns
+        return self.attention_layers - self.layers * (columns.attention_layers / columns.layers)
+
+    @cached_property
     def layers_in_flight(self) -> FloatArray:
         """Layers times microbatches whose activations the stage stores at the peak of the schedule.
 
@@ -98,10 +154,13 @@ class Stages:
     @cached_property
     def parameters(self) -> FloatArray:
         """Trained parameters on one GPU of the stage, without routed experts."""
-        model = self.columns.workload.model
-        if model.experts or model.latent:
-            return self.layers * self._sized_layer + self.table_parameters
-        return self.layers * layer_parameters(self.columns) + self.table_parameters
+        columns, model = self.columns, self.columns.workload.model
+        layer = self._sized_layer if model.experts or model.latent else layer_parameters(columns)
+        found: FloatArray = self.layers * layer + self.table_parameters
+        if len(columns.kinds) > 1:
+            difference = columns.attention_matrices - columns.delta_net_matrices
+            found = found + self.attention_surplus * difference / columns.tp
+        return found
 
     @cached_property
     def moe_layers(self) -> FloatArray:

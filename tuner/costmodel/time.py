@@ -6,7 +6,8 @@ M t_slowest + (t_1 + ... + t_pp - t_slowest) / vpp (Narayanan et al. 2021, arXiv
 
 from __future__ import annotations
 
-from dataclasses import fields
+from collections.abc import Callable
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -59,19 +60,19 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
     fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
-    more = _more_in_16_bits(columns, times, layer)
-    more_time = sum(more.values(), start=np.zeros_like(layer_time)) if more else None
+    others = _others(columns, times, layer)
     waits = sends
     if terms_of(columns.workload).overlap_sends:
         waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
-    slowest, halves = _slowest(columns, layer_time, more_time, embedding, head, waits)
-    layers_time = fullest * layer_time
+    slowest, at = _slowest(columns, layer_time, others, embedding, head, waits)
+    layers = at.layers if others else fullest
+    layers_time = layers * layer_time
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
-    terms = {name: seconds * (fullest * microbatches) for name, seconds in layer.terms().items()}
-    if more_time is not None:
-        layers_time = layers_time + halves * more_time
-        pipeline_pass = pipeline_pass + sum(bf16_layers(columns.workload)) * more_time
-        terms |= {name: terms[name] + seconds * (halves * microbatches) for name, seconds in more.items()}
+    terms = {name: seconds * (layers * microbatches) for name, seconds in layer.terms().items()}
+    for other in others:
+        count = other.count(at)
+        layers_time, pipeline_pass = layers_time + count * other.total, pipeline_pass + other.layers * other.total
+        terms |= {name: terms[name] + seconds * (count * microbatches) for name, seconds in other.terms.items()}
     extra = np.maximum(0, slowest - layers_time)
     terms["head"] = np.maximum(0, extra - waits) * microbatches
     terms["pipeline"] = np.minimum(waits, extra) * microbatches
@@ -117,38 +118,65 @@ def _sends(columns: Columns, links: Links) -> FloatArray:
     return np.where(columns.pp > 1, 2 * way * columns.vpp, 0.0)
 
 
-def _more_in_16_bits(columns: Columns, times: MicrobatchTimes, layer: Layer) -> dict[str, FloatArray]:
-    """Return by how much the terms of a layer in 16 bits differ from those in fp8 or fp4; none if no layer is."""
-    if times.in_16_bits is None:
-        return {}
-    own = layer.terms()
-    return {name: seconds - own[name] for name, seconds in times.in_16_bits.layer(columns).terms().items()}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Others:
+    """Layers that differ from the one that a stage's layers are taken to be."""
+
+    terms: dict[str, FloatArray]
+    """By how much the terms of one of them differ."""
+    count: Callable[[Stages], FloatArray]
+    """Their number on a stage."""
+    layers: int
+    """Their number in the model."""
+
+    @property
+    def total(self) -> FloatArray:
+        """By how many seconds one of them differs."""
+        return np.asarray(sum(self.terms.values()), dtype=np.float64)
+
+
+def _others(columns: Columns, times: MicrobatchTimes, layer: Layer) -> list[_Others]:
+    """Return the layers in 16 bits beside fp8 or fp4, and those with attention beyond the average of a hybrid model."""
+    found = []
+    if times.in_16_bits is not None:
+        own = layer.terms()
+        terms = {name: seconds - own[name] for name, seconds in times.in_16_bits.layer(columns).terms().items()}
+        found += [
+            _Others(terms=terms, count=lambda stage: stage.bf16_layers, layers=sum(bf16_layers(columns.workload)))
+        ]
+    if more := times.more_with_attention():
+        found += [_Others(terms=more, count=lambda stage: stage.attention_surplus, layers=0)]
+    return found
 
 
 def _slowest(
     columns: Columns,
     layer_time: FloatArray,
-    more_time: FloatArray | None,
+    others: list[_Others],
     embedding: FloatArray,
     head: FloatArray,
     sends: FloatArray,
-) -> tuple[FloatArray, FloatArray | float]:
-    """Return the seconds of one microbatch on the slowest stage, and the stage's layers in 16 bits beside fp8 or fp4.
+) -> tuple[FloatArray, Stages]:
+    """Return the seconds of one microbatch on the slowest stage, and that stage.
 
     Without a pipeline, one stage has both ends.
     """
-    stages = [stage(columns) for stage in (Stages.first, Stages.middle, Stages.last)]
-    first, middle, last = (
-        stage.layers * layer_time + (0.0 if more_time is None else stage.bf16_layers * more_time) for stage in stages
-    )
-    outer = np.maximum(first + embedding, last + head) + END_STAGE_SEND_SHARE * sends
-    inside, alone = (columns.pp > 2) & (middle + sends > outer), columns.pp == 1
-    longest = np.where(alone, first + embedding + head, np.where(inside, middle + sends, outer))
-    if more_time is None:
-        return longest, 0.0
-    at_first, at_middle, at_last = (stage.bf16_layers for stage in stages)
-    halves = np.where(inside, at_middle, np.where(first + embedding > last + head, at_first, at_last))
-    return longest, np.where(alone, at_first, halves)
+
+    def passes(stage: Stages) -> FloatArray:
+        more = [other.count(stage) * other.total for other in others]
+        return sum(more, start=stage.layers * layer_time)
+
+    ends = Stages.first(columns), Stages.last(columns)
+    first, last = passes(ends[0]) + embedding, passes(ends[1]) + head
+    inner = Stages.inner(columns)
+    middles = passes(inner)
+    middle, rows = np.argmax(middles, axis=0), np.arange(len(columns.tp))
+    slowest_inner = middles[middle, rows] + sends
+    outer = np.maximum(first, last) + END_STAGE_SEND_SHARE * sends
+    inside, alone = (columns.pp > 2) & (slowest_inner > outer), columns.pp == 1
+    longest = np.where(alone, first + head, np.where(inside, slowest_inner, outer))
+    at = np.where(inside, inner.at[middle, rows], np.where((first > last) | alone, ends[0].at, ends[1].at))
+    return longest, Stages(columns, at)
 
 
 def _data_parallel(

@@ -1,0 +1,145 @@
+"""Pipeline stages of hybrid models: their own kinds of layers, and the slowest and the fullest of all of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.costmodel.test_delta_net import DENSE, QWEN35, SITE, uniform
+from tuner.core.columns import Columns
+from tuner.core.domain import Topology
+from tuner.core.model import Model
+from tuner.core.shape import Shape
+from tuner.costmodel.layer import layer_seconds
+from tuner.costmodel.links import Links
+from tuner.costmodel.memory import needed_bytes, worst_need
+from tuner.costmodel.stages import Stages
+from tuner.costmodel.time import time_terms
+from tuner.space.build import space_for
+
+MIXTURE = replace(QWEN35, mtp_layers=0)
+LONG = replace(DENSE, seq=131072, max_positions=262144, vocab=1024, mtp_layers=0)
+"""Attention takes over twice as long as Gated DeltaNet. The last stage has little beside its layers, so that an inner
+one is slowest."""
+SHORT = replace(DENSE, seq=4096, vocab=1024, mtp_layers=0)
+"""Gated DeltaNet takes longer than attention."""
+
+
+def columns_of(model: Model, layers: int, **fields: Any) -> Columns:
+    topology = Topology(**{"tp": 1, "dp": 1, "nodes": 1, "micro_batch": 1, **fields})
+    space = space_for(model=model, gpu="H200-141GB-SXM", nodes=1, framework="megatron-core", global_batch=32)
+    return Columns.of(
+        [replace(topology, shape=Shape(hidden=model.hidden, layers=layers))], space.workload, space.cluster
+    )
+
+
+def stages_of(columns: Columns) -> list[Stages]:
+    return [Stages(columns, np.array([at])) for at in range(int(columns.pp[0]))]
+
+
+def chunk_sizes(layers: int, chunks: int, partition: str) -> list[int]:
+    """Return the layers of each chunk of a pipeline, the first ones of the first stage first."""
+    if partition == "layout":
+        most = -(-layers // chunks)
+        return [most] * (chunks - 1) + [layers - most * (chunks - 1)]
+    units = layers + 2 * (partition == "embedding")
+    sizes = [units // chunks + (chunk < units % chunks) for chunk in range(chunks)]
+    if partition == "embedding":
+        sizes[0] -= 1
+        sizes[-1] -= 1
+    return sizes
+
+
+@given(
+    st.integers(1, 7),
+    st.integers(1, 3),
+    st.integers(2, 6),
+    st.integers(1, 70),
+    st.sampled_from(["layers", "embedding", "layout"]),
+)
+def test_a_stage_has_the_attention_of_its_own_chunks(
+    pp: int, vpp: int, period: int, layers: int, partition: Any
+) -> None:
+    assert DENSE.delta_net is not None
+    sizes = chunk_sizes(layers, pp * vpp, partition)
+    if min(sizes) < 0 or (pp == 1 and vpp > 1):
+        return
+    model = replace(DENSE, delta_net=replace(DENSE.delta_net, period=period))
+    columns = columns_of(model, layers, pp=pp, vpp=vpp, partition=partition)
+    attended = [layer % period == period - 1 for layer in range(layers)]
+    expected = [0] * pp
+    for chunk, size in enumerate(sizes):
+        start = sum(sizes[:chunk])
+        expected[chunk % pp] += sum(attended[start : start + size])
+    stages = stages_of(columns)
+    assert [int(stage.attention_layers[0]) for stage in stages] == expected
+    assert sum(float(stage.attention_surplus[0]) for stage in stages) == pytest.approx(0, abs=1e-9)
+    alone = columns_of(uniform(DENSE, linear=False), layers, pp=pp, vpp=vpp, partition=partition)
+    assert [int(stage.attention_layers[0]) for stage in stages_of(alone)] == [
+        int(stage.layers[0]) for stage in stages_of(alone)
+    ]
+
+
+SLOWEST = [
+    ({"layers": 64, "pp": 16}, 4, (1, 3)),
+    ({"layers": 64, "pp": 32}, 4, (1, 1)),
+    ({"layers": 68, "pp": 34}, 8, (1, 1)),
+    ({"layers": 22, "pp": 4}, 16, (1, 4)),
+    ({"layers": 64, "pp": 16, "vpp": 2}, 4, (2, 2)),
+    ({"layers": 64, "pp": 1}, 4, (16, 48)),
+    ({"layers": 24, "pp": 8}, 4, (1, 2)),
+    ({"layers": 26, "pp": 4}, 4, (2, 5)),
+    ({"layers": 61, "pp": 8, "vpp": 2, "partition": "layout"}, 4, (2, 6)),
+    ({"layers": 62, "pp": 16, "partition": "embedding"}, 4, (1, 3)),
+    ({"layers": 38, "pp": 8, "partition": "embedding"}, 4, (2, 3)),
+]
+
+
+@pytest.mark.parametrize(
+    ("model", "pipeline", "period", "slowest"),
+    [(LONG, *case) for case in SLOWEST] + [(SHORT, {"layers": 38, "pp": 8, "partition": "embedding"}, 4, (1, 4))],
+)
+def test_the_slowest_stage_is_the_one_whose_own_layers_take_longest(
+    model: Model, pipeline: dict[str, Any], period: int, slowest: tuple[int, int]
+) -> None:
+    assert model.delta_net is not None
+    columns = columns_of(replace(model, delta_net=replace(model.delta_net, period=period)), **pipeline)
+    attended, linear = (
+        layer_seconds(part, SITE, Links(part, SITE)).terms()
+        for part in (columns_of(uniform(model, linear=linear), **pipeline) for linear in (False, True))
+    )
+    ratio = sum(float(each[0]) for each in attended.values()) / sum(float(each[0]) for each in linear.values())
+    assert ratio > 2 if model is LONG else ratio < 1
+    terms = time_terms(columns, SITE)
+    for name in linear:
+        expected = slowest[0] * attended[name] + slowest[1] * linear[name]
+        assert float(terms[name][0]) == pytest.approx(float((columns.microbatches * expected)[0]), rel=1e-9), name
+
+
+@pytest.mark.parametrize(("pipeline", "period", "_"), SLOWEST)
+@pytest.mark.parametrize("model", [DENSE, MIXTURE], ids=["dense", "mixture"])
+def test_the_worst_need_of_memory_is_that_of_the_fullest_of_all_stages(
+    pipeline: dict[str, Any], period: int, _: Any, model: Model
+) -> None:
+    assert model.delta_net is not None
+    columns = columns_of(replace(model, delta_net=replace(model.delta_net, period=period)), **pipeline)
+    every = [float(needed_bytes(stage, SITE)[0]) for stage in stages_of(columns)]
+    found = worst_need(columns, SITE)
+    assert float(found.total[0]) == pytest.approx(max(every))
+    assert every[int(found.stage[0])] == pytest.approx(max(every))
+
+
+@pytest.mark.parametrize("model", [DENSE, MIXTURE], ids=["dense", "mixture"])
+def test_the_stages_have_the_parameters_of_the_model(model: Model) -> None:
+    """A stage without attention stores the matrices of Gated DeltaNet alone."""
+    columns = columns_of(model, model.layers, pp=model.layers // 2)
+    first, second = (float(stage.parameters[0] - stage.table_parameters[0]) for stage in stages_of(columns)[:2])
+    assert first - second == pytest.approx(float((columns.delta_net_matrices - columns.attention_matrices)[0]))
+    whole = columns_of(model, model.layers, pp=1)
+    together = sum(float(stage.parameters[0]) for stage in stages_of(columns))
+    assert together == pytest.approx(float(stages_of(whole)[0].parameters[0]))
