@@ -39,12 +39,14 @@ UNUSED: Final[dict[str, tuple[str, ...]]] = {
     "original_max_position_embeddings": ("phi-3.5-moe",),
     # overridden by rope_type, and without effect unless mscale_all_dim is given
     "rope_scaling.type": ("afm-4.5b", "apertus-8b"),
+    "text_config.rope_parameters.type": ("ministral-3-8b",),
     "rope_scaling.mscale": ("afm-4.5b",),
     # always on in Falcon's newer architecture
     "parallel_attn": ("falcon-40b",),
     # parts of a property that is named
     "text_config.attn_scale": _LLAMA4,
     "text_config.floor_scale": _LLAMA4,
+    "text_config.rope_parameters.llama_4_scaling_beta": ("ministral-3-8b",),
     # overridden by ALiBi; a kernel
     "learned_pos_emb": ("mpt-7b",),
     "attn_config.attn_impl": ("mpt-7b",),
@@ -64,6 +66,9 @@ UNUSED: Final[dict[str, tuple[str, ...]]] = {
     "text_config.rope_scaling.mrope_section": ("glm-4.5v", *_QWEN_VL),
     "text_config.rope_parameters.mrope_interleaved": _QWEN3_5,
     "text_config.rope_parameters.mrope_section": _QWEN3_5,
+    # kernels, and the precision of one product
+    "use_grouped_mm": ("hy3-preview", "trinity-mini"),
+    "enable_lm_head_fp32": ("hy3-preview",),
     # classes of other tasks
     "auto_map.unknown": ("kimi-k2.5",),
     "text_config.auto_map.unknown": ("kimi-k2.5",),

@@ -54,7 +54,11 @@ def test_a_vision_tower_is_left_out_with_a_warning(path: Path) -> None:
     assert found.layers == config["text_config"]["num_hidden_layers"]
 
 
-@pytest.mark.parametrize("path", TOWERS, ids=lambda path: path.stem)
+USUAL = [path for path in TOWERS if path.stem != "ministral-3-8b"]
+"""Without the one whose language model is of the second family that mistral3 may have."""
+
+
+@pytest.mark.parametrize("path", USUAL, ids=lambda path: path.stem)
 def test_a_text_config_that_names_no_family_is_of_the_usual_one(path: Path) -> None:
     config = json.loads(path.read_text())
     text = {key: value for key, value in config["text_config"].items() if key != "model_type"}

@@ -13,7 +13,7 @@ from tuner.core.experts import Latent
 from tuner.core.huggingface.keys import Fields, Keys, number_of
 from tuner.core.huggingface.llama import common, skipping_windows
 from tuner.core.huggingface.moe import experts_of
-from tuner.core.huggingface.parts import biases, layer_types, window
+from tuner.core.huggingface.parts import alternating, biases, layer_types, window
 from tuner.core.text import shown, shown_name
 
 
@@ -113,6 +113,36 @@ def dots1(keys: Keys) -> Fields:
     }
 
 
+def hy_v3(keys: Keys) -> Fields:
+    """Hy3: DeepSeek-V3's router without groups, a norm on each head of queries and keys."""
+    keys.get("enable_moe_fp32_combine", "enable_lm_head_fp32", "use_grouped_mm")  # precision of a sum, and kernels
+    for key in ("qk_norm", "route_norm", "moe_router_use_sigmoid", "moe_router_enable_expert_bias"):
+        keys.expects(key, True)
+    width = keys.size("moe_intermediate_size", default=1536)
+    keys.expects("expert_hidden_dim", width)
+    return {
+        **common(keys, epsilon=1e-5, kv_heads=8, theta=11_158_840.0),
+        "head_size": keys.size("head_dim", default=128, least=1),
+        **biases(keys, "attention_bias", default=False, mlp=False),
+        "mlp_bias": keys.flag("mlp_bias", default=False),
+        "qk_norm": True,
+        "init_std": keys.number("initializer_range", default=0.006),
+        "mtp_layers": keys.size("num_nextn_predict_layers"),
+        **experts_of(
+            keys,
+            _sparse(keys, [layer > 0 for layer in range(keys.sizes["layers"])]),
+            count=192,
+            top_k=8,
+            width=width,
+            shared_ffn=keys.size("num_shared_experts", default=1) * width,
+            router="sigmoid",
+            router_bias=True,
+            scale=keys.number("router_scaling_factor", default=2.826),
+            aux_loss=0.0,
+        ),
+    }
+
+
 def exaone_moe(keys: Keys) -> Fields:
     """K-EXAONE: DeepSeek-V3's router, windows in all but every fourth layer, which has no rotary embedding."""
     keys.expects("scoring_func", "sigmoid")
@@ -124,6 +154,51 @@ def exaone_moe(keys: Keys) -> Fields:
         **skipping_windows(keys),
         "mtp_layers": keys.size("num_nextn_predict_layers"),
         **_grouped_experts(keys, moe, count=64, width=1024, scale=2.5, shared="num_shared_experts"),
+    }
+
+
+def afmoe(keys: Keys) -> Fields:
+    """Trinity: DeepSeek-V3's router without groups, norms around attention and MLP, a gate of attention's output, and
+    rotary embeddings in the layers with a window alone."""
+    keys.expects("attention_bias", False)
+    keys.get("use_grouped_mm")  # kernels
+    for key in ("n_group", "topk_group", "num_expert_groups", "num_limited_groups"):
+        keys.expects(key, 1)
+    for key, value in {"score_func": "sigmoid", "route_norm": True}.items():
+        keys.expects(key, value)
+    layers = keys.sizes["layers"]
+    size = keys.size("sliding_window", default=1024, null=0)
+    windowed = layer_types(keys, alternating(layers, keys.size("global_attn_every_n_layers", default=4, least=1)))
+    pattern = window(keys, 1, windowed)
+    if pattern.get("window_start"):
+        keys.not_expressed["layer_types"] = None
+    dense = keys.size("num_dense_layers", default=1, null=0)
+    width = keys.size("moe_intermediate_size", default=1408)
+    experts = experts_of(
+        keys,
+        [layer >= dense for layer in range(layers)],
+        count=64,
+        top_k=6,
+        width=width,
+        shared_ffn=keys.size("num_shared_experts", default=2, null=0) * width,
+        router="sigmoid",
+        router_bias=True,
+        scale=keys.number("route_scale", default=1.0),
+        aux_loss=0.0,
+    )
+    return {
+        **common(keys, epsilon=1e-5),
+        "head_size": keys.size("head_dim", default=128, null=0, least=1),
+        "qk_norm": True,
+        "attention_gate": True,
+        "norms_per_layer": 4,
+        "norm_placement": "around",
+        "embedding_scale": math.sqrt(keys.sizes["hidden"]) if keys.flag("mup_enabled", default=False) else 1.0,
+        **window(keys, size, windowed),
+        **({"rotary_skip": pattern["window_skip"]} if pattern else {"positions": "none"}),
+        # The router's bias is among transformers' parameters, without a gradient.
+        "frozen_params": (layers - dense) * experts["experts"].count,
+        **experts,
     }
 
 

@@ -68,6 +68,23 @@ def mistral(keys: Keys) -> Fields:
     return {**common(keys, kv_heads=8), **window(keys, size, [True] * keys.sizes["layers"])}
 
 
+def ministral3(keys: Keys) -> Fields:
+    """Ministral 3: Mistral with yarn, and queries that grow with the distance from the sequence's start."""
+    fields = common(keys, epsilon=1e-5, kv_heads=8)
+    table = keys.table("rope_parameters") or keys.table("rope_scaling")
+    if not table:
+        original = {"original_max_position_embeddings": 16384, "llama_4_scaling_beta": 0.1}
+        usual = {"rope_type": "yarn", "factor": 16.0, "mscale": 1.0, "mscale_all_dim": 1.0, **original}
+        fields.update(rotary_base=1_000_000.0, rotary_scaling=rotary_scaling(keys, usual))
+    if table.get("max_position_embeddings") == keys.sizes["max_positions"]:
+        keys.not_expressed.pop("rope_scaling.max_position_embeddings", None)
+    return {
+        **fields,
+        "head_size": keys.size("head_dim", default=128, null=0, least=1),
+        **window(keys, keys.size("sliding_window"), [True] * keys.sizes["layers"]),
+    }
+
+
 def qwen2(keys: Keys) -> Fields:
     """Qwen 1.5, 2 and 2.5: biases of queries, keys and values alone."""
     keys.expects("use_mrope", False)
