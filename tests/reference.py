@@ -107,7 +107,8 @@ def broken(topology: Topology, space: Space) -> set[str]:
 
     if model.delta_net:
         need("delta-net-heads", model.delta_net.key_heads % (tp * cp) == 0)
-        need("framework-delta-net", tp * cp == 1 or workload.framework in (None, "megatron-core"))
+        shared = {"megatron-core": tp * cp, "torchtitan": tp}.get(workload.framework or "megatron-core", 1)
+        need("framework-delta-net", tp * cp == shared)
 
     words = set() if topology.recompute in ("none", "selective", "full") else set(topology.recompute.split("+"))
     if workload.framework in (None, "megatron-core"):

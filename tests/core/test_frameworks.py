@@ -18,7 +18,8 @@ from tuner.core.capabilities import FrameworkRecord
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster, Framework, Topology, Workload
 from tuner.core.errors import InputError, StudyError
-from tuner.core.frameworks import FRAMEWORKS, MEGATRON_DEEPSPEED_FORKS, RECORDS
+from tuner.core.framework_records import MEGATRON_DEEPSPEED_FORKS
+from tuner.core.frameworks import FRAMEWORKS, RECORDS
 from tuner.planning.plan import plan
 from tuner.space.build import space_for
 from tuner.space.rules import BY_NAME, RULES, RuleSet, ruleset

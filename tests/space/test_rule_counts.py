@@ -77,7 +77,8 @@ def workloads() -> Iterator[tuple[str, Workload]]:
     yield "latent", replace(gpt, model=DEEPSEEK, attention="flash2")
     hybrid = replace(tiny(), delta_net=DeltaNet(key_heads=4, value_heads=8))
     yield "Gated DeltaNet", replace(gpt, model=hybrid, attention="flash2")
-    yield "Gated DeltaNet in torchtitan", replace(gpt, model=hybrid, attention="flash2", framework="torchtitan")
+    for framework in ("fsdp2", "torchtitan"):
+        yield f"Gated DeltaNet in {framework}", replace(gpt, model=hybrid, attention="flash2", framework=framework)
     fp8 = replace(gpt, precision="fp8", precision_recipe="mxfp8", attention="flash2", framework="megatron-core")
     yield "Gated DeltaNet in fp8", replace(fp8, model=hybrid)
     sinks = tiny(kv_heads=4, seq=128, sliding_window=32, attention_sinks=True)

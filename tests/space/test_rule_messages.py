@@ -73,7 +73,8 @@ MESSAGES = {
     "framework-moe-overlap": "deepspeed cannot overlap the exchange of tokens, here among ep=4 ranks; megatron-core "
     "could run it (--framework)",
     "delta-net-heads": "16 key heads of Gated DeltaNet are not divisible by tp x cp = 3 x 2 = 6",
-    "framework-delta-net": "torchtitan computes all heads of Gated DeltaNet on every rank, but tp x cp is 2 x 1",
+    "framework-delta-net": "fsdp2 computes all heads of Gated DeltaNet on each of tp=2 ranks; torchtitan could "
+    "run it (--framework)",
     "experts-by-ep": "16 experts are not divisible by ep=3",
     "ep-in-stage": "tp(1) x dp(4) = 4 ranks are not divisible by etp x ep = 1 x 8 = 8",
     "expert-ffn-by-etp": "an expert's width of 256 is not divisible by etp=5",

@@ -173,7 +173,7 @@ BREAKS = {
     "framework-offload": ("tp8-pp1-mbs1-z3-offopt", {"framework": "fsdp2"}),
     "framework-fork": ("tp1-pp74-mbs1-z1-rsel-emb", {}),
     "delta-net-heads": ("tp3-pp1-mbs1-z1-cp2", {"model": "qwen3-next-80b-a3b", "attention": "flash2"}),
-    "framework-delta-net": ("tp2-pp1-mbs1-z2", {"model": "qwen3.8-27b", "framework": "torchtitan"}),
+    "framework-delta-net": ("tp2-pp1-mbs1-z2", {"model": "qwen3.8-27b", "framework": "fsdp2"}),
     "experts-for-ep": ("tp8-pp12-mbs1-z1-ep2", {}),
     "experts-by-ep": ("tp1-pp1-mbs1-z1-ep3", EXPERTS),
     "ep-in-stage": ("tp1-pp1-dp4-mbs1-z1-ep8", EXPERTS),

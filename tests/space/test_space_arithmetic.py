@@ -286,7 +286,7 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
         (
             "fsdp2",
             "torchtitan",
-            "pp cp vpp ep zero-with-ep dispatcher partition sequence-parallel recompute hsdp fork",
+            "pp cp vpp ep zero-with-ep dispatcher partition sequence-parallel recompute hsdp delta-net fork",
         ),
         ("torchtitan", "fsdp2", "cp hsdp fork"),
         ("megatron-core", "megatron-deepspeed", "pp zero offload"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 from tuner.core.domain import (
     EXPERT_AXES,
@@ -72,6 +72,8 @@ class FrameworkRecord:
     """Recipes for fp8, the default first, and for fp4."""
     optimizer: Capability[tuple[Optimizer, ...]]
     attention: Capability[tuple[Attention, ...]]
+    delta_net: Capability[tuple[Literal["tp", "cp"], ...]]
+    """Degrees whose ranks share the heads of Gated DeltaNet instead of computing all of them."""
     alibi_attention: tuple[Attention, ...] | None = None
     """The attention kernels that take ALiBi's biases; None: all of them."""
     formats: tuple[str, ...]
@@ -92,16 +94,15 @@ class FrameworkRecord:
         """Whether it has both a pipeline and ZeRO 2 and 3, but not together."""
         return self.pp.value and not self.sharding_with_pp.value
 
-    @property
-    def splits_delta_net(self) -> bool:
-        """Whether ranks share the heads of Gated DeltaNet: Megatron-Core's do. transformers gathers each projection
-        (5.23, models/qwen3_5/configuration_qwen3_5.py: base_model_tp_plan), and PyTorch's context parallelism shards
-        attention alone."""
-        return self.name == "megatron-core"
-
     def pipelines(self, model: Model) -> bool:
         """Return whether it runs the model in a pipeline."""
         return self.pp.value and (self.tied_embeddings_with_pp.value or not model.tied_embeddings)
+
+    def whole_delta_net(self, model: Model) -> list[str]:
+        """Return the degrees whose ranks would each compute all heads of the model's Gated DeltaNet."""
+        if model.delta_net is None:
+            return []
+        return [degree for degree in ("tp", "cp") if degree not in self.delta_net.value]
 
     def document(self) -> dict[str, Any]:
         """Return the record as a JSON document."""
@@ -136,9 +137,7 @@ class FrameworkRecord:
             "tp": topology.tp > 1 and not self.tp.value,
             "pp": topology.pp > 1 and not self.pipelines(workload.model),
             "cp": topology.cp > 1 and not self.cp.value,
-            "delta-net": (
-                topology.tp * topology.cp > 1 and workload.model.delta_net is not None and not self.splits_delta_net
-            ),
+            "delta-net": any(getattr(topology, degree) > 1 for degree in self.whole_delta_net(workload.model)),
             "vpp": topology.vpp > 1 and not self.vpp.value,
             "partition": topology.partition == "layout" and "layout" not in self.partition.value,
             "sequence-parallel": topology.sequence_parallel and not self.sequence_parallel.value,

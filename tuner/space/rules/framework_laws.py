@@ -305,13 +305,21 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
     _law(
         "delta-net",
-        "tp and cp are 1 with Gated DeltaNet where the framework computes all its heads on every rank",
+        "tp and cp are 1 with Gated DeltaNet where the framework computes all its heads on each of their ranks",
         reads=("tp", "cp"),
         vary=("tp", "cp"),
-        lacks=lambda record, workload: workload.model.delta_net is not None and not record.splits_delta_net,
-        broken=lambda c, record: (c.tp * c.cp > 1) & (not record.splits_delta_net),
+        lacks=lambda record, workload: bool(record.whole_delta_net(workload.model)),
+        broken=lambda c, record: np.logical_or.reduce(
+            [getattr(c, degree) > 1 for degree in record.whole_delta_net(c.workload.model)]
+        ),
         numbers=lambda c, record: (
-            f"{record.name} computes all heads of Gated DeltaNet on every rank, but tp x cp is {c.tp} x {c.cp}"
+            f"{record.name} computes all heads of Gated DeltaNet on each of "
+            + " x ".join(
+                f"{degree}={ranks}"
+                for degree in record.whole_delta_net(c.workload.model)
+                if (ranks := getattr(c, degree)) > 1
+            )
+            + " ranks"
         ),
     ),
     _law(
@@ -344,7 +352,7 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
     "framework-recompute": lambda record: record.recompute.value,
     "framework-hsdp": lambda record: record.hsdp.value,
     "framework-offload": lambda record: record.offload.value,
-    "framework-delta-net": lambda record: record.splits_delta_net,
+    "framework-delta-net": lambda record: record.delta_net.value,
     "framework-fork": lambda record: not record.forks,
     "zero-without-pipeline": lambda record: record.sharding_with_pp.value,
 }
