@@ -98,6 +98,11 @@ def test_a_key_that_no_family_reads_is_named(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_family_is_a_mixture_if_its_models_have_experts_by_default(family: str) -> None:
+    assert (read(bare_config(family)).experts is not None) == (family in _MIXTURES)
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_another_familys_key_of_a_size_is_named_unless_it_repeats_the_models_own(family: str) -> None:
     """transformers reads a family's own keys alone."""
     own = {**SPELLINGS, **FAMILIES[family].spellings}

@@ -45,7 +45,7 @@ class Family:
     """Its keys for sizes, where they differ from the usual ones; the first one in the config counts."""
 
 
-FAMILIES: Final = {
+_DENSE: Final = {
     "gpt2": Family(gpt.gpt2, 1024, spellings=gpt.GPT2_SPELLINGS),
     "gpt_bigcode": Family(gpt.gpt_bigcode, 1024, spellings=gpt.GPT2_SPELLINGS),
     "gpt_neo": Family(gpt.gpt_neo, spellings=gpt.GPT_NEO_SPELLINGS),
@@ -82,6 +82,10 @@ FAMILIES: Final = {
     "exaone4": Family(llama.exaone4, ffn=16384),
     "seed_oss": Family(llama.seed_oss, 524288, ffn=27648),
     "ernie4_5": Family(llama.ernie4_5, 131072, ffn=3072),
+    "qwen3_5_text": Family(delta_net.qwen3_5, 32768, ffn=12288),
+}
+
+_MIXTURES: Final = {
     "mixtral": Family(moe.mixtral, 131072, ffn=14336),
     "qwen2_moe": Family(moe.qwen2_moe, 32768, ffn=5632),
     "qwen3_moe": Family(moe.qwen3_moe, 32768, ffn=6144),
@@ -102,16 +106,14 @@ FAMILIES: Final = {
     "ernie4_5_moe": Family(moe.ernie4_5_moe, 131072, ffn=12288),
     "minimax_m2": Family(moe.minimax_m2, 196608, ffn=1536),
     "qwen3_next": Family(delta_net.qwen3_next, 32768, ffn=5632),
-    "qwen3_5_text": Family(delta_net.qwen3_5, 32768, ffn=12288),
     "qwen3_5_moe_text": Family(delta_net.qwen3_5_moe, 32768, ffn=512),
 }
+
+FAMILIES: Final = {**_DENSE, **_MIXTURES}
 
 _DELTA_NETS: Final = frozenset(
     name for name, family in FAMILIES.items() if family.read.__module__ == delta_net.__name__
 )
-_MIXTURES: Final = frozenset(
-    name for name, family in FAMILIES.items() if family.read.__module__ in (moe.__name__, deepseek.__name__)
-) | {"qwen3_next", "qwen3_5_moe_text"}
 _UNLIKE: Final = {"hunyuan_v1_dense": "it normalizes queries and keys after their rotation"}
 """How an unknown family differs from the known one whose keys it has, where no field of `Model` describes that."""
 
