@@ -13,6 +13,7 @@ import pytest
 from tests.workers import ONE, WORKLOAD, tiny
 from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
+from tuner.core.delta_net import DeltaNet
 from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
 from tuner.core.recompute import RECOMPUTE
@@ -294,9 +295,33 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
 )
 def test_a_law_names_frameworks_that_support_more(own: Any, other: Any, features: str) -> None:
     """For a switch, a framework supports more if it has the feature; for a set, if it has more values."""
-    workload = replace(WORKLOAD, framework=own)
+    workload = replace(WORKLOAD, framework=own, model=replace(WORKLOAD.model, tied_embeddings=False))
     found = {law.name for law in FRAMEWORK_LAWS if other in frameworks_with_more(law.name, workload)}
     assert found == {f"framework-{feature}" for feature in features.split()}
+
+
+@pytest.mark.parametrize(
+    ("own", "part", "features"),
+    [
+        (
+            "deepspeed",
+            {"delta_net": DeltaNet(key_heads=4, value_heads=8)},
+            {"cp": ["megatron-core"], "pp": ["megatron-core", "torchtitan"]},
+        ),
+        (
+            "fsdp2",
+            {"delta_net": DeltaNet(key_heads=4, value_heads=8)},
+            {"sequence-parallel": ["megatron-core", "torchtitan"]},
+        ),
+        ("deepspeed", {"tied_embeddings": True}, {"vpp": ["megatron-core"]}),
+        ("fsdp2", {"tied_embeddings": True}, {"pp": ["megatron-core", "megatron-deepspeed", "deepspeed"]}),
+        ("deepspeed", {}, {"cp": ["megatron-core", "fsdp2", "torchtitan"]}),
+    ],
+)
+def test_a_law_names_only_frameworks_that_support_it_for_the_model(own: Any, part: Any, features: Any) -> None:
+    model = replace(WORKLOAD.model, **{"tied_embeddings": False, **part})
+    workload = replace(WORKLOAD, framework=own, model=model)
+    assert {feature: frameworks_with_more(f"framework-{feature}", workload) for feature in features} == features
 
 
 def test_a_space_has_the_described_workload_and_axes() -> None:

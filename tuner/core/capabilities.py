@@ -98,6 +98,10 @@ class FrameworkRecord:
         """Return whether it runs the model in a pipeline."""
         return self.pp.value and (self.tied_embeddings_with_pp.value or not model.tied_embeddings)
 
+    def has_fork_for(self, model: Model) -> bool:
+        """Return whether one of its forks, if it has any, can train the model."""
+        return not self.forks or any(not fork.model_lacks(model) for fork in self.forks)
+
     def whole_delta_net(self, model: Model) -> list[str]:
         """Return the degrees whose ranks would each compute all heads of the model's Gated DeltaNet."""
         if model.delta_net is None:

@@ -50,9 +50,13 @@ def record_of(workload: Workload) -> FrameworkRecord | None:
 
 
 def capable(workload: Workload, has: Callable[[FrameworkRecord], bool]) -> list[Framework]:
-    """Return the other frameworks that have something and can train in the workload's precision."""
+    """Return the other frameworks that have something and can train the model in the workload's precision."""
     others = (record for name, record in RECORDS.items() if name != workload.framework)
-    return [record.name for record in others if has(record) and workload.precision in record.precision.value]
+    return [
+        record.name
+        for record in others
+        if has(record) and workload.precision in record.precision.value and record.has_fork_for(workload.model)
+    ]
 
 
 def able(workload: Workload) -> list[Framework]:

@@ -12,6 +12,7 @@ from tuner.core.capabilities import Fork, FrameworkRecord
 from tuner.core.columns import Columns
 from tuner.core.domain import DISPATCHERS, EXPERT_AXES, LAYOUT, PARTITION, Framework, Workload
 from tuner.core.frameworks import RECORDS, capable, record_of
+from tuner.core.model import Model
 from tuner.core.offload import OFFLOAD
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.core.recompute import GRANULARITIES, MODULES, RECOMPUTE, is_among
@@ -337,26 +338,28 @@ FRAMEWORK_LAWS: Final[tuple[Rule, ...]] = (
     ),
 )
 
-_OWN: Final[dict[str, Callable[[FrameworkRecord], Any]]] = {
-    "framework-pp": lambda record: record.pp.value,
-    "framework-cp": lambda record: record.cp.value,
-    "framework-vpp": lambda record: record.vpp.value,
-    "framework-ep": lambda record: record.ep.value,
-    "framework-etp": lambda record: record.etp.value,
-    "framework-zero-with-ep": lambda record: record.zero_with_ep.value,
-    "framework-moe-overlap": lambda record: record.moe_overlap.value,
-    "framework-dispatcher": lambda record: record.dispatcher.value,
-    "framework-partition": lambda record: record.partition.value,
-    "framework-sequence-parallel": lambda record: record.sequence_parallel.value,
-    "framework-zero": lambda record: record.zero.value,
-    "framework-recompute": lambda record: record.recompute.value,
-    "framework-hsdp": lambda record: record.hsdp.value,
-    "framework-offload": lambda record: record.offload.value,
-    "framework-delta-net": lambda record: record.delta_net.value,
-    "framework-fork": lambda record: not record.forks,
-    "zero-without-pipeline": lambda record: record.sharding_with_pp.value,
+_OWN: Final[dict[str, Callable[[FrameworkRecord, Model], Any]]] = {
+    "framework-pp": lambda record, model: record.pipelines(model),
+    "framework-cp": lambda record, model: record.cp.value and "cp" not in record.whole_delta_net(model),
+    "framework-vpp": lambda record, model: record.vpp.value and record.pipelines(model),
+    "framework-ep": lambda record, _: record.ep.value,
+    "framework-etp": lambda record, _: record.etp.value,
+    "framework-zero-with-ep": lambda record, _: record.zero_with_ep.value,
+    "framework-moe-overlap": lambda record, _: record.moe_overlap.value,
+    "framework-dispatcher": lambda record, _: record.dispatcher.value,
+    "framework-partition": lambda record, _: record.partition.value,
+    "framework-sequence-parallel": lambda record, model: (
+        record.sequence_parallel.value and "tp" not in record.whole_delta_net(model)
+    ),
+    "framework-zero": lambda record, _: record.zero.value,
+    "framework-recompute": lambda record, _: record.recompute.value,
+    "framework-hsdp": lambda record, _: record.hsdp.value,
+    "framework-offload": lambda record, _: record.offload.value,
+    "framework-delta-net": lambda record, _: record.delta_net.value,
+    "framework-fork": lambda record, _: not record.forks,
+    "zero-without-pipeline": lambda record, model: record.sharding_with_pp.value and record.pipelines(model),
 }
-"""A framework's values of the property that a rule checks."""
+"""A framework's values, for a model, of the property that a rule checks."""
 
 
 def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:
@@ -364,11 +367,11 @@ def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:
     own = record_of(workload)
     if own is None or rule not in _OWN:
         return []
-    has = _OWN[rule]
+    has, model = _OWN[rule], workload.model
 
     def more(record: FrameworkRecord) -> bool:
-        value = has(record)
-        return bool(set(value) - set(has(own))) if isinstance(value, tuple) else bool(value)
+        value = has(record, model)
+        return bool(set(value) - set(has(own, model))) if isinstance(value, tuple) else bool(value)
 
     return capable(workload, more)
 
