@@ -219,14 +219,28 @@ def test_rows_that_differ_in_their_batches_alone_are_a_series() -> None:
     good, bad = made(4), made(8)
     assert (good.outcome, good.peak_memory, good.seconds, good.evidence) == ("MEASURED", 10 * GIB, 1.25 / 8, "")
     assert (bad.outcome, bad.peak_memory, bad.seconds) == ("OOM", None, None)
-    assert bad.evidence == "status OOM in the table"
+    assert bad.evidence == "status OOM in line 5 of the table"
     assert [made(batch).seconds for batch in (1, 2)] == [1.25 / 8, 1.25 / 4]  # dp 2, and the table's global batches
     others = evidence_of({}, {"zero": "2"}, {"seq": "2048"}, {"gpu": "A100-40GB-SXM"}).table
     assert len(series(others.rows)) == 4
     with pytest.raises(InputError, match=r"has 4 series of batches.*tp=2, dp=2, zero=1 or"):
         only_series(others, others.rows)
-    with pytest.raises(NothingUsable):
+    with pytest.raises(NothingUsable, match="has no row that matches the model, group and settings"):
         only_series(others, [])
+
+
+def test_without_a_usable_row_the_line_of_a_skipped_one_is_named() -> None:
+    """The first that matches, or the table's if no row of it is usable; other rows of the table do not count."""
+    usable, broken, overfull = {"tp": "2"}, {"tp": "many"}, {"mem_gib": "900"}
+    for cells, matching, message in [
+        ((usable, overfull), [1], r"can be used: line 3: mem_gib is 900"),
+        ((broken, overfull), [1], r"can be used: line 3: mem_gib is 900"),
+        ((broken,), [], r"can be used: line 2: tp must be"),
+        ((usable, broken), [], r"has no row that matches"),
+    ]:
+        table = evidence_of(*cells).table
+        with pytest.raises(NothingUsable, match=message):
+            only_series(table, [table.rows[index] for index in matching])
 
 
 def test_axes_that_are_not_pinned_are_fully_sharded_on_all_gpus() -> None:

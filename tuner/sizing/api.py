@@ -172,7 +172,7 @@ def _rows_of(table: Table, space: Space, *, group: str | None, step: int | str |
     arguments = space.arguments
     named = space.workload.model if "model" in arguments else None
     rows = asked_rows(table.rows, group=group, model=named, settings=arguments.get("settings", ()))
-    series = only_series(table, rows)
+    series = only_series(table, rows, group)
     batches: Sequence[int] = series.batches
     if step or most:
         kept = set(batch_steps(step, most or max(batches)))
@@ -242,6 +242,8 @@ def compare(
         named = space.workload.model if "model" in space.arguments else None
         rows = asked_rows(table.rows, group=None, model=named, settings=texts)
         made = by_table(rows, axes=axes, global_batch=global_batch, margin=margin)
+        if not made and (reason := table.why_none_of(rows)):
+            raise NothingUsable(f"no row of {table.name} can be used: {reason}")
         if not made:
             raise NothingUsable(f"{table.name} has no row that matches the model and settings.")
         compared = Comparison(source="table", models=by_model(made), cost_model=model, global_batch=global_batch)

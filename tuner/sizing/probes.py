@@ -120,7 +120,7 @@ class TableProbe:
             outcome=_OUTCOME_OF_STATUS[row.status],
             peak_memory=row.memory if row.status == "OK" else None,
             seconds=row.seconds / _passes(row) if row.seconds and row.status == "OK" else None,
-            evidence="" if row.status == "OK" else f"status {row.status} in the table",
+            evidence="" if row.status == "OK" else f"status {row.status} in line {row.line} of the table",
         )
 
 
@@ -140,11 +140,13 @@ def series(rows: Iterable[Row]) -> dict[tuple[Any, ...], TableProbe]:
     return {key: TableProbe(rows=tuple(members)) for key, members in found.items()}
 
 
-def only_series(table: Table, rows: Sequence[Row]) -> TableProbe:
-    """Return the one series of these rows; raise with the distinguishing options if there are several."""
+def only_series(table: Table, rows: Sequence[Row], group: str | None = None) -> TableProbe:
+    """Return the one series of these rows of a group; raise with the distinguishing options if there are several."""
     known = series(rows)
+    if not known and (reason := table.why_none_of(rows, group)):
+        raise NothingUsable(f"no row of {table.name} can be used: {reason}")
     if not known:
-        raise NothingUsable(f"{table.name} has no matching row with a complete topology.")
+        raise NothingUsable(f"{table.name} has no row that matches the model, group and settings.")
     if len(known) > 1:
         first = [one.first for one in known.values()]
         axes = distinguishing([run.topology for run in first], ("tp", "dp"))

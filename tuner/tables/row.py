@@ -130,8 +130,22 @@ class Table:
 
     def first_skipped(self, group: str | None = None) -> str:
         """Return the line of the first skipped row, of a group if given, with the reason; empty if none is skipped."""
-        rows = (row for row in self.rows if row.skipped and group in (None, row.group))
-        return next((f"line {row.line}: {row.skipped}" for row in rows), "")
+        return first_skipped(row for row in self.rows if group in (None, row.group))
+
+    def why_none_of(self, rows: Iterable[Row], group: str | None = None) -> str:
+        """Return why none of these rows is usable: the first one skipped, or else the table's if it has no usable row.
+
+        Empty if other rows, of the group if given, are usable.
+        """
+        if reason := first_skipped(rows):
+            return reason
+        usable = any(row.usable for row in self.rows if group in (None, row.group))
+        return "" if usable else self.first_skipped(group)
+
+
+def first_skipped(rows: Iterable[Row]) -> str:
+    """Return the line of the first skipped row with the reason; empty if none is skipped."""
+    return next((f"line {row.line}: {row.skipped}" for row in rows if row.skipped), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
