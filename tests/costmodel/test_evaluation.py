@@ -109,9 +109,8 @@ def test_a_row_that_cannot_be_estimated_changes_no_score(rows: Rows, others: Row
     bad = [row for row, read in zip(others, table(others).rows, strict=True) if read.skipped]
     before, after = evaluated(rows), evaluated(bad + rows)
     assert same(asdict(before.summary), asdict(after.summary))
-    skipped = {row.index for row in after.table.rows if row.skipped}
-    assert len(skipped) == len(bad)
-    assert not skipped & after.guesses.keys()
+    assert all(row.skipped for row in after.table.rows[: len(bad)])
+    assert min(after.guesses) == len(bad)
 
 
 @given(measured_rows(), st.randoms(use_true_random=False))
@@ -134,7 +133,7 @@ def test_the_rows_that_were_fitted_are_drawn_from_each_group_and_scored_nowhere(
     """The given number of rows is drawn from each group, timed ones if there are any, reproducibly for a seed."""
     made = evaluated(rows, calibrate_rows=drawn, seed=seed)
     assert made.calibrated_on == evaluated(rows, calibrate_rows=drawn, seed=seed).calibrated_on
-    usable = [row for row in made.table.rows if row.index in made.guesses]
+    usable = [row for row in made.table.rows if row.usable]
     for name in {row.group for row in usable}:
         own = [row for row in usable if row.group == name]
         timed = [row for row in own if row.timed] or own
@@ -153,6 +152,21 @@ def test_every_guess_is_finite_and_inside_its_own_interval(rows: Rows, drawn: in
         assert 0 < guess.need < np.inf
         assert 0 <= guess.out_of_memory <= 1
         assert guess.fits == (guess.out_of_memory < 0.5)
+
+
+def test_a_time_above_the_peak_of_the_gpu_is_estimated_but_neither_scored_nor_drawn() -> None:
+    """`evaluate` skips the rows that `learn` skips, for the same reasons."""
+    sound = {"tp": "1", "dp": "1", "layers": "8", "hidden": "1024", "gbs": "64", "mem_gib": "10", "sec_per_iter": "2"}
+    rows = [sound, {**sound, "mbs": "2", "sec_per_iter": "1e-4"}]
+    alone, both = evaluate(table([sound])), evaluate(table(rows))
+    assert both.summary == alone.summary
+    assert both.guesses.keys() == {0, 1}
+    report = learn(table(rows), ["", ""])
+    assert [row.skipped for row in both.table.rows] == [row.skipped for row in report.table.rows]
+    assert str(both.table.rows[1].skipped).startswith("sec_per_iter is 0.0001, which would mean ")
+    assert evaluate(table(rows), calibrate_rows=2).calibrated_on == (0,)
+    with pytest.raises(NothingUsable, match=r"^no row of drawn\.csv can be scored: line 2: sec_per_iter is 0\.0001"):
+        evaluate(table(rows[1:]))
 
 
 def test_a_slower_repeat_adds_no_regret_to_the_best_topology() -> None:

@@ -82,6 +82,7 @@ class Evaluation:
     """Estimates by row index, and their scores."""
 
     table: Table
+    """With a reason for each row that is not scored."""
     guesses: dict[int, RowEstimate] = field(repr=False)
     calibrated_on: tuple[int, ...]
     """Indices of the rows that the model was fitted to; they are not scored."""
@@ -95,27 +96,29 @@ def evaluate(
 ) -> Evaluation:
     """Estimate every row that describes a run, and score the rows that the model was not fitted to.
 
-    `calibrate_rows` rows of each group are drawn, preferably timed ones, and the model is fitted to them first.
+    `calibrate_rows` rows of each group are drawn, preferably timed ones, and the model is fitted to them first. Rows
+    whose time would exceed the peak of their GPUs are estimated, but neither drawn nor scored.
     """
-    usable = [row for row in table.rows if row.run is not None and row.skipped is None]
+    described, table = {row.index for row in table.rows if row.usable}, _within_peak(table)
+    usable = [row for row in table.rows if row.usable]
     if not usable:
         reason = table.first_skipped() or "it has no rows"
-        raise NothingUsable(f"no row of {table.name} can be estimated: {reason}")
+        raise NothingUsable(f"no row of {table.name} can be {'scored' if described else 'estimated'}: {reason}")
     drawn = _drawn(usable, calibrate_rows, seed)
     if drawn:
         calibration = calibrate_on([row for row in usable if row.index in drawn])
     known = calibration or Calibration()
     if not drawn:
         warn_of_mismatch(known, [(row.run.workload, row.run.cluster) for row in usable if row.run])
-    guesses = {guess.row.index: guess for guess in guess_rows(usable, CostModel(calibration=known))}
-    scored = [guess for index, guess in guesses.items() if index not in drawn]
-    groups = by_group(guesses.values())  # a group whose rows were all fitted has an empty summary
+    guesses = guess_rows((row for row in table.rows if row.index in described), CostModel(calibration=known))
+    counted = [guess for guess in guesses if guess.row.usable]
+    groups = by_group(counted)  # a group whose rows were all fitted has an empty summary
     return Evaluation(
         table=table,
-        guesses=guesses,
+        guesses={guess.row.index: guess for guess in guesses},
         calibrated_on=tuple(sorted(drawn)),
         calibration=known,
-        summary=summarised(scored),
+        summary=summarised([guess for guess in counted if guess.row.index not in drawn]),
         groups={name: summarised([g for g in own if g.row.index not in drawn]) for name, own in groups.items()},
     )
 
@@ -144,9 +147,7 @@ class CalibrationReport:
 def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     """Calibrate on every usable row of a table; `periods` contains the speed period of each row."""
     table = _within_peak(table)
-    usable = [
-        replace(row, group=periods[row.index]) for row in table.rows if row.run is not None and row.skipped is None
-    ]
+    usable = [replace(row, group=periods[row.index]) for row in table.rows if row.usable]
     timed = [row for row in usable if row.timed]
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         reason = ("" if usable else table.first_skipped()) or "no row has seconds or memory"

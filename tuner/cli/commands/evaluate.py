@@ -122,7 +122,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     if assumed := assumptions(made.table):
         print(assumed)
     print()
-    if made.calibrated_on and len(made.calibrated_on) == len(made.guesses):
+    if made.calibrated_on and len(made.calibrated_on) == len(made.table.rows) - len(skipped):
         print("no row is left to score: --calibrate-rows takes all rows of every group")
         print_skipped(made.table)
         return
@@ -144,7 +144,7 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
     if guess is None:
         return (str(row.line), row.group, key, *[""] * 7, "skipped")
     off = f"{100 * (guess.seconds / row.seconds - 1):+.1f}%" if row.timed and row.seconds else ""
-    note = "calibration" if row.index in made.calibrated_on else "" if row.status == "OK" else row.status
+    outcome = "skipped" if row.skipped else "" if row.status == "OK" else row.status
     return (
         *(str(row.line), row.group, key),
         four_digits(row.seconds) if row.seconds else "",
@@ -154,7 +154,7 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
         f"{row.memory / GIB:.1f}" if row.memory else "",
         f"{guess.memory / GIB:.1f}",
         f"{100 * guess.out_of_memory:.0f}%",
-        note,
+        "calibration" if row.index in made.calibrated_on else outcome,
     )
 
 
