@@ -183,3 +183,7 @@ def test_a_read_only_study_is_reported(intact: Path, tmp_path: Path, *, journal:
     assert beside.returncode == 2
     assert "cannot be written: Read-only file system" in beside.stderr
     assert "-o DIR" in beside.stderr
+    check = [*report[:3], "dashboard", *report[4:-2], "--check"]
+    noted = subprocess.run([*mount, *check], env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert noted.returncode
+    assert f"; make {runs / 's'} writable or use a copy of it" in noted.stderr

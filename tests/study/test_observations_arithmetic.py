@@ -143,9 +143,14 @@ def test_rows_that_cannot_be_replayed_are_named_with_the_reason() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cause", "remedy"), [("database or disk is full", "; make room there"), ("database is locked", "is locked.")]
+    ("cause", "remedy"),
+    [
+        ("database or disk is full", "; make room there and run"),
+        ("attempt to write a readonly database", f"; make {Path.cwd()} writable or use a copy of it and run"),
+        ("database is locked", "is locked."),
+    ],
 )
-def test_a_full_disk_has_a_remedy(cause: str, remedy: str) -> None:
+def test_a_full_or_read_only_disk_has_a_remedy(cause: str, remedy: str) -> None:
     with pytest.raises(StudyError) as caught, understood("sqlite:///x.db"):
         raise sqlite3.OperationalError(cause)
     assert str(caught.value).startswith(f"the study's storage sqlite:///x.db refused: {cause}")

@@ -15,7 +15,7 @@ from optuna.trial import TrialState
 
 from tests.workers import ONE
 from tuner.core.documents import topology_document
-from tuner.core.errors import StudyError
+from tuner.core.errors import InputError, StudyError
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.study.store import optuna_dashboard
@@ -297,3 +297,12 @@ def test_graphs_and_small_files_are_published(tmp_path: Path, monkeypatch: pytes
     assert json.loads(kept[name])["filename"] == "small"
     (copy,) = (tmp_path / "store").iterdir()
     assert (copy.read_text(), copy.name) == ("12345", name.rpartition(":")[2])
+
+
+def test_an_artifact_store_that_cannot_be_written_has_a_remedy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = published(monkeypatch)
+    (tmp_path / "small").write_text("12345")
+    (tmp_path / "store").write_text("no folder")
+    remedy = rf"store cannot be written: .*; make {tmp_path} writable or use a copy of it\.$"
+    with pytest.raises(InputError, match=remedy):
+        made.files(2, [tmp_path / "small"], tmp_path / "store")

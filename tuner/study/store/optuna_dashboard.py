@@ -17,7 +17,8 @@ from typing import Any, Final
 import optuna
 from optuna.exceptions import ExperimentalWarning
 
-from tuner.study.store.storage import understood
+from tuner.core.atomic_write import unwritten
+from tuner.study.store.storage import make_writable, understood
 from tuner.study.store.trial_store import TrialStore
 
 LONGEST: Final = 2045
@@ -69,12 +70,15 @@ class DashboardPublisher:
 
     def files(self, trial: int, paths: Sequence[Path], store: Path) -> None:
         """Copy files of a trial's job to the dashboard's artifact store."""
-        store.mkdir(parents=True, exist_ok=True)
         for path in paths:
             if not path.is_file() or path.stat().st_size > LARGEST:
                 continue
             word = hashlib.sha256(f"{trial}/{path.name}".encode()).hexdigest()[:32]
-            shutil.copyfile(path, store / word)
+            try:
+                store.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, store / word)
+            except OSError as error:
+                raise unwritten(store, error, remedy=make_writable(store.parent)) from None
             artifact = {"artifact_id": word, "filename": path.name, "mimetype": "text/plain", "encoding": None}
             self._set(f"dashboard:artifacts:{self._ids[trial]}:{word}", json.dumps(artifact))
 

@@ -296,10 +296,12 @@ def understood(url: str) -> Iterator[None]:
 
 
 def _remedy(cause: str, url: str) -> tuple[str, str]:
-    """Return what is known about the disk and what to do there; both are empty for other errors."""
+    """Return what is known about the disk, and what to do; both are empty for other errors."""
     if re.search(r"\bfull\b|No space left", cause):
         return "", "make room there"
     file = _sqlite_file(url)
+    if "readonly database" in cause and file is not None:
+        return "", make_writable(file.parent)
     if "disk I/O error" not in cause or file is None:
         return "", ""
     try:
@@ -311,6 +313,11 @@ def _remedy(cause: str, url: str) -> tuple[str, str]:
     if (limit := _limit_reached(file)) is not None:
         return f", with files limited to {limit / 1024:,.0f} KiB", RAISE_LIMIT
     return "", "check the disk, its mount and your quota there"
+
+
+def make_writable(folder: Path) -> str:
+    """Return the remedy for a folder of a study that cannot be written to."""
+    return f"make {folder} writable or use a copy of it"
 
 
 def _cause(error: BaseException, url: str) -> str:
