@@ -301,3 +301,34 @@ def test_every_signature_shares_a_keyword_with_the_lines_it_matches() -> None:
         matched = filter(re.compile(signature.pattern).search, lines)
         wordless = [line for line in matched if not any(word in line for word in signature.words)]
         assert not wordless, signature.meaning
+
+
+@pytest.mark.parametrize(
+    ("lines", "evidence"),
+    [
+        (["RuntimeError: the following:", "", "  a  mismatch", "more"], "RuntimeError: the following: a mismatch"),
+        (["RuntimeError:", "could not read shard 7"], "RuntimeError: could not read shard 7"),
+        (["RuntimeError: the following:", " " + "x" * 600], f"RuntimeError: the following: {'x' * 471}"),
+        (["RuntimeError: done", "an end"], "RuntimeError: done"),
+        (["RuntimeError: the following:", "Traceback (most recent call last):"], "RuntimeError: the following:"),
+        (["RuntimeError: the following:"], "RuntimeError: the following:"),
+    ],
+)
+@pytest.mark.parametrize("prefix", ["", "[rank0]: ", "3: "])
+def test_an_exception_that_ends_in_a_colon_is_quoted_with_the_next_line(
+    lines: list[str], evidence: str, prefix: str
+) -> None:
+    traceback = ["Traceback (most recent call last):", '  File "a.py", line 1, in <module>', *lines]
+    seen = failure_of(*[prefix + line for line in traceback])
+    assert seen
+    assert (seen.failure.evidence, seen.line) == (evidence, 3)
+
+
+def test_only_a_line_of_the_same_rank_continues_an_exception() -> None:
+    traceback = ["[rank0]: Traceback (most recent call last):", '[rank0]:   File "a.py", line 1, in <module>']
+    seen = failure_of(*traceback, "[rank0]: RuntimeError: the following:", "I0501 another program", "[rank0]: late")
+    assert seen
+    assert seen.failure.evidence == "RuntimeError: the following:"
+    seen = failure_of("worker.errors.LoadError: the following:", "layer 3")
+    assert seen
+    assert seen.failure.evidence == "worker.errors.LoadError: the following: layer 3"

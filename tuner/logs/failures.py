@@ -107,6 +107,8 @@ _FRAME: Final = "│╭╰├┃"
 _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.)?Empty)$")
 """An exception whose handler explains better what was missing."""
 _DURING: Final = "During handling of the above exception"
+_FROM: Final = "The above exception was the direct cause"
+_ANYTHING: Final = re.compile("")
 _MAX_LINES_TO_HANDLER: Final = 3
 _UNSAID: Final = re.compile(
     r"^(?:\w{1,60}\.){0,9}(?:\w{1,60}(?:Error|Exception):|BackendCompilerFailed: backend='\w{1,60}' raised:)$"
@@ -170,15 +172,32 @@ class Failures:
         """Line of the last exception of a lookup."""
         self._handled = 0
         """Line of the exception that is being handled."""
+        self._prefix = _ANYTHING
+        """The prefix of the last traceback."""
+        self._unfinished: tuple[Sighting, re.Pattern[str]] | None = None
+        """The exception of the last line, if that ends in a colon, and the prefix of its traceback."""
 
     @property
     def awaits_lines(self) -> bool:
         """Whether the next line counts even without a keyword."""
-        return bool(self._open) or self._ignored
+        return bool(self._open) or self._ignored or self._unfinished is not None
 
     def expect(self, words: frozenset[str]) -> None:
         """Restrict the signatures to those that can match lines with only these keywords."""
         self._signatures = [signature for signature in SIGNATURES if not words.isdisjoint(signature.words)]
+
+    def continued(self, text: str) -> Sighting | None:
+        """Return the exception of the last line with this one, if that line ends in a colon and this one goes on."""
+        last, self._unfinished = self._unfinished, None
+        if last is None or any(words in text for words in (_TRACEBACK, _DURING, _FROM)):
+            return None
+        seen, prefix = last
+        if not (begun := prefix.match(text)):
+            return None
+        if not (rest := text[begun.end() :].strip()):
+            self._unfinished = last
+            return None
+        return replace(seen, failure=replace(seen.failure, evidence=_cut(f"{seen.failure.evidence} {rest}")))
 
     def see(self, number: int, text: str) -> Sighting | None:
         """Return the failure that a line shows, if any."""
@@ -189,7 +208,7 @@ class Failures:
         )
         self._ignored = "Exception ignored " in text
         if raised:
-            raised = replace(raised, instead_of=self._handled if raised.is_cause else 0)
+            raised = self._kept(replace(raised, instead_of=self._handled if raised.is_cause else 0), self._prefix)
             self._unsaid = number if _UNSAID.match(raised.failure.evidence) else 0
             self._lookup, self._handled = (number if _LOOKUP.match(raised.failure.evidence) else 0), 0
         if part_of_one:  # quoted source code proves nothing
@@ -201,12 +220,19 @@ class Failures:
             is_message = signed.is_cause and 0 < number - self._unsaid <= _MAX_LINES_TO_MESSAGE
             return replace(signed, instead_of=self._unsaid) if is_message else signed
         if "AssertionError" in text and _ASSERTION.search(text):
-            return _raised(number, text.strip())
+            return self._kept(_raised(number, text.strip()))
         if found := _BARE.match(text) or (("Error: " in text or "Exception: " in text) and _LOGGED.search(text)):
             if number - 1 == self._unsaid > 0:
-                return replace(_raised(number, found[1]), instead_of=self._unsaid)
-            return _bare(number, text, found[1])
+                return self._kept(replace(_raised(number, found[1]), instead_of=self._unsaid))
+            bare = _bare(number, text, found[1])
+            return bare and self._kept(bare)
         return None
+
+    def _kept(self, raised: Sighting, prefix: re.Pattern[str] = _ANYTHING) -> Sighting:
+        """Return an exception; keep it if its message goes on in the next line, which begins with the same prefix."""
+        if raised.failure.evidence.endswith(":"):
+            self._unfinished = (raised, prefix)
+        return raised
 
     def end(self) -> list[Sighting]:
         """Return the tracebacks that are incomplete at the end of the log."""
@@ -238,6 +264,7 @@ class Failures:
                 part_of_one = True
             elif _is_raised(rest):
                 self._open.remove(one)
+                self._prefix = one.prefix
                 return True, None if one.ignored else _raised(number, rest.strip())
             elif one.headless:
                 one.read = _MAX_TRACEBACK_LINES
@@ -316,9 +343,13 @@ def _bare(number: int, text: str, evidence: str) -> Sighting | None:
 def _sighting(
     number: int, text: str, kind: Outcome, meaning: str, weight: int = CAUSE, *, passing: bool = False
 ) -> Sighting:
-    evidence = " ".join(text.split())[:_MAX_EVIDENCE_CHARS]
-    failure = Failure(kind=kind.value, evidence=evidence)
+    failure = Failure(kind=kind.value, evidence=_cut(text))
     return Sighting(failure=failure, meaning=meaning, line=number, weight=weight, passing=passing)
+
+
+def _cut(text: str) -> str:
+    """Return the beginning of a text, with single blanks."""
+    return " ".join(text.split())[:_MAX_EVIDENCE_CHARS]
 
 
 def _like(prefix: str) -> re.Pattern[str]:

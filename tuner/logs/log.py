@@ -123,6 +123,8 @@ class _Reader:
         self._streams: dict[tuple[Source, str], tuple[int, int]] = {}
         """The last iteration of each rank since the start, and how often its numbers fell back."""
         self._failures = Failures()
+        self._failed = RunPart(arguments={})
+        """The part with the last failure."""
         self._overflows = 0
         self._overflowed: int | None = None
         """The last skipped optimizer step, if a line has its number."""
@@ -203,8 +205,12 @@ class _Reader:
             self._add(record, text)
         if used := self._records.memory(text, words.readable):
             self._remember(used)
-        if (words.failures or self._failures.awaits_lines) and (seen := self._failures.see(number, untangled(text))):
-            self._fail(seen)
+        if words.failures or self._failures.awaits_lines:
+            text = untangled(text)
+            if longer := self._failures.continued(text):
+                self._failed.failures[-1] = (longer, self._failed.failures[-1][1])
+            if seen := self._failures.see(number, text):
+                self._fail(seen)
 
     def _count_batches(self, text: str) -> None:
         """Record how many batches make a step: MMEngine's setting, or Lightning's steps at the end of an epoch."""
@@ -242,7 +248,7 @@ class _Reader:
         return self._parts[place]
 
     def _fail(self, seen: Sighting) -> None:
-        part = self._part(self._latest)
+        self._failed = part = self._part(self._latest)
         part.failures.append((seen, len(part.iterations)))
 
     def _remember(self, used: PeakMemory) -> None:
