@@ -15,7 +15,8 @@ GIB: Final = 2.0**30
 LARGEST_COUNT: Final = 1e30
 """Upper limit on counts: far above any training, and low enough that products of a few counts stay finite."""
 
-_SCALES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+SCALES: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+"""Factors of counts by the letter after them."""
 _COUNT: Final = re.compile(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:e[+-]?[0-9]{1,3})?|\.[0-9]+)\s*([KMBGT]?)\s*", re.IGNORECASE)
 
 
@@ -28,7 +29,7 @@ def parse_count(text: str | float) -> float:
     Raises `InputError` for anything else.
     """
     match = _COUNT.fullmatch(str(text))
-    count = float(re.sub("[_,]", "", match[1])) * _SCALES[match[2].upper()] if match else 0.0
+    count = float(re.sub("[_,]", "", match[1])) * SCALES[match[2].upper()] if match else 0.0
     if not 0 < count < LARGEST_COUNT:
         raise InputError(
             f"tokens must be a positive number below {LARGEST_COUNT:g}, not {shown(text)}; write 1T, 366B or 3.6e12."

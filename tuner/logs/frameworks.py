@@ -29,12 +29,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from tuner.core.errors import InputError
-from tuner.core.quantity import GIB
+from tuner.core.quantity import GIB, SCALES
 from tuner.core.text import listed, shown
 from tuner.logs.lines import label, stamp_of
 from tuner.logs.records import LOSS, NUMBER, Iteration, LogRecord, PeakMemory, Source, digit_of, figure_of, loss_of
-
-_UNITS: Final = {"": 1.0, "K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 _GROUPS: Final = ("iteration", "seconds", "ms", "tokens_per_sec", "loss", "memory")
 """Named groups of a step pattern."""
@@ -258,7 +256,7 @@ def logged_memory(text: str) -> PeakMemory | None:
         return _peak(reserved=figure_of(found[1]))
     if "cuda_max_memory_reserved" in text and (found := _NANOTRON_MEMORY.search(text)):
         figure = figure_of(found[1])
-        return _peak(reserved=figure * _UNITS[found[2]] / GIB if figure else None)
+        return _peak(reserved=figure * SCALES[found[2]] / GIB if figure else None)
     if "max_memory_" in text and (of_torch := dict(_BYTES.findall(text))):
         sizes = {name: (figure_of(figure) or 0.0) / GIB for name, figure in of_torch.items()}
         return _peak(reserved=sizes.get("reserved"), allocated=sizes.get("allocated"))
@@ -285,7 +283,7 @@ def _iteration(groups: dict[str, str], line: int, text: str) -> Iteration:
     seconds, digit = None, 0.0
     for name, unit in (("seconds", 1.0), ("ms", 1e-3), ("human_ms", 1e-3)):
         if printed := groups.get(name):
-            scale = _UNITS.get(printed[-1], 1.0)
+            scale = SCALES.get(printed[-1], 1.0)
             plain = printed.rstrip("KMBGT")
             figure = figure_of(plain)
             seconds, digit = (figure * scale * unit, digit_of(plain) * scale * unit) if figure else (None, 0.0)

@@ -60,36 +60,32 @@ def _law(
     )
 
 
+def _has_no(axis: str, record: FrameworkRecord) -> bool:
+    return not getattr(record, axis).value
+
+
 def _degree_law(axis: str, sentence: str, lack: str) -> Rule:
     """Return the law that a degree is 1 in a framework that lacks this kind of parallelism."""
-
-    def lacks(record: FrameworkRecord) -> bool:
-        return not getattr(record, axis).value
-
     return _law(
         axis,
         sentence,
         reads=(axis,),
         vary=(axis,),
-        lacks=lambda record, _: lacks(record),
-        broken=lambda columns, record: (getattr(columns, axis) > 1) & lacks(record),
+        lacks=lambda record, _: _has_no(axis, record),
+        broken=lambda columns, record: (getattr(columns, axis) > 1) & _has_no(axis, record),
         numbers=lambda columns, record: f"{record.name} {lack}, but {axis} is {getattr(columns, axis)}",
     )
 
 
 def _switch_law(axis: str, sentence: str, *, over: str, lack: str) -> Rule:
     """Return the law that an axis is off in a framework that lacks it; the message ends with the ranks of a degree."""
-
-    def lacks(record: FrameworkRecord) -> bool:
-        return not getattr(record, axis).value
-
     return _law(
         axis.replace("_", "-"),
         sentence,
         reads=(axis, over),
         vary=(axis,),
-        lacks=lambda record, _: lacks(record),
-        broken=lambda columns, record: (getattr(columns, axis) == 1) & lacks(record),
+        lacks=lambda record, _: _has_no(axis, record),
+        broken=lambda columns, record: (getattr(columns, axis) == 1) & _has_no(axis, record),
         numbers=lambda columns, record: f"{record.name} {lack} {over}={getattr(columns, over)} ranks",
     )
 
