@@ -100,7 +100,7 @@ class FrameworkRecord:
 
     def has_fork_for(self, model: Model) -> bool:
         """Return whether one of its forks, if it has any, can train the model."""
-        return not self.forks or any(not fork.model_lacks(model) for fork in self.forks)
+        return not self.forks or bool(self._forks_for(model))
 
     def whole_delta_net(self, model: Model) -> list[str]:
         """Return the degrees whose ranks would each compute all heads of the model's Gated DeltaNet."""
@@ -124,12 +124,15 @@ class FrameworkRecord:
 
     def kernels(self, model: Model) -> list[Attention]:
         """Return the attention kernels with which a fork can train the model."""
-        forks = [fork for fork in self.forks if not fork.model_lacks(model)]
+        forks = self._forks_for(model)
         return [
             kernel
             for kernel in self._kernels_for(model)
-            if not self.forks or not forks or any(kernel in fork.attention for fork in forks)
+            if not forks or any(kernel in fork.attention for fork in forks)
         ]
+
+    def _forks_for(self, model: Model) -> list[Fork]:
+        return [fork for fork in self.forks if not fork.model_lacks(model)]
 
     def _kernels_for(self, model: Model) -> tuple[Attention, ...]:
         biased = model.positions == "alibi" and self.alibi_attention is not None
