@@ -1,4 +1,5 @@
-"""Pipeline stages of hybrid models: their own kinds of layers, and the slowest and the fullest of all of them."""
+"""Pipeline stages of models with linear or windowed attention: their own kinds of layers, and the slowest and the
+fullest of all of them."""
 
 from __future__ import annotations
 
@@ -28,6 +29,21 @@ LONG = replace(DENSE, seq=131072, max_positions=262144, vocab=1024, mtp_layers=0
 one is slowest."""
 SHORT = replace(DENSE, seq=4096, vocab=1024, mtp_layers=0)
 """Gated DeltaNet takes longer than attention."""
+WINDOWED = replace(LONG, delta_net=None, attention_gate=False, sliding_window=1024)
+
+
+def of_period(model: Model, period: int) -> Model:
+    """Return the model with attention to all tokens in the last layer of each period."""
+    if model.delta_net:
+        return replace(model, delta_net=replace(model.delta_net, period=period))
+    return replace(model, window_skip=period)
+
+
+def of_kind(model: Model, *, whole: bool) -> Model:
+    """Return the model with layers of one kind, those that attend to all tokens or the others."""
+    if model.delta_net:
+        return uniform(model, linear=not whole)
+    return replace(model, sliding_window=0 if whole else model.sliding_window)
 
 
 def columns_of(model: Model, layers: int, **fields: Any) -> Columns:
@@ -56,31 +72,37 @@ def chunk_sizes(layers: int, chunks: int, partition: str) -> list[int]:
 
 
 @given(
+    st.sampled_from([DENSE, WINDOWED]),
     st.integers(1, 7),
     st.integers(1, 3),
     st.integers(2, 6),
+    st.integers(0, 4),
     st.integers(1, 70),
     st.sampled_from(["layers", "embedding", "layout"]),
 )
-def test_a_stage_has_the_attention_of_its_own_chunks(
-    pp: int, vpp: int, period: int, layers: int, partition: Any
+def test_a_stage_has_the_layers_of_its_chunks(
+    model: Model, pp: int, vpp: int, period: int, start: int, layers: int, partition: Any
 ) -> None:
-    assert DENSE.delta_net is not None
     sizes = chunk_sizes(layers, pp * vpp, partition)
     if min(sizes) < 0 or (pp == 1 and vpp > 1):
         return
-    model = replace(DENSE, delta_net=replace(DENSE.delta_net, period=period))
-    columns = columns_of(model, layers, pp=pp, vpp=vpp, partition=partition)
-    attended = [layer % period == period - 1 for layer in range(layers)]
+    mixed = of_period(model, period)
+    if mixed.delta_net:
+        whole = [mixed.delta_net.has_attention(layer) for layer in range(layers)]
+    else:
+        mixed = replace(mixed, window_start=start)
+        whole = [not mixed.is_windowed_layer(layer) for layer in range(layers)]
+    columns = columns_of(mixed, layers, pp=pp, vpp=vpp, partition=partition)
     expected = [0] * pp
     for chunk, size in enumerate(sizes):
-        start = sum(sizes[:chunk])
-        expected[chunk % pp] += sum(attended[start : start + size])
+        before = sum(sizes[:chunk])
+        expected[chunk % pp] += sum(whole[before : before + size])
     stages = stages_of(columns)
-    assert [int(stage.attention_layers[0]) for stage in stages] == expected
-    assert sum(float(stage.attention_surplus[0]) for stage in stages) == pytest.approx(0, abs=1e-9)
-    alone = columns_of(uniform(DENSE, linear=False), layers, pp=pp, vpp=vpp, partition=partition)
-    assert [int(stage.attention_layers[0]) for stage in stages_of(alone)] == [
+    assert [int(stage.whole_layers[0]) for stage in stages] == expected
+    surplus = sum(whole) - layers * float(np.broadcast_to(columns.whole_share, 1)[0])
+    assert sum(float(stage.whole_surplus[0]) for stage in stages) == pytest.approx(surplus, abs=1e-9)
+    alone = columns_of(of_kind(model, whole=True), layers, pp=pp, vpp=vpp, partition=partition)
+    assert [int(stage.whole_layers[0]) for stage in stages_of(alone)] == [
         int(stage.layers[0]) for stage in stages_of(alone)
     ]
 
@@ -102,22 +124,22 @@ SLOWEST = [
 
 @pytest.mark.parametrize(
     ("model", "pipeline", "period", "slowest"),
-    [(LONG, *case) for case in SLOWEST] + [(SHORT, {"layers": 38, "pp": 8, "partition": "embedding"}, 4, (1, 4))],
+    [(model, *case) for model in (LONG, WINDOWED) for case in SLOWEST]
+    + [(SHORT, {"layers": 38, "pp": 8, "partition": "embedding"}, 4, (1, 4))],
 )
 def test_the_slowest_stage_is_the_one_whose_own_layers_take_longest(
     model: Model, pipeline: dict[str, Any], period: int, slowest: tuple[int, int]
 ) -> None:
-    assert model.delta_net is not None
-    columns = columns_of(replace(model, delta_net=replace(model.delta_net, period=period)), **pipeline)
-    attended, linear = (
+    columns = columns_of(of_period(model, period), **pipeline)
+    whole, other = (
         layer_seconds(part, SITE, Links(part, SITE)).terms()
-        for part in (columns_of(uniform(model, linear=linear), **pipeline) for linear in (False, True))
+        for part in (columns_of(of_kind(model, whole=whole), **pipeline) for whole in (True, False))
     )
-    ratio = sum(float(each[0]) for each in attended.values()) / sum(float(each[0]) for each in linear.values())
-    assert ratio > 2 if model is LONG else ratio < 1
+    ratio = sum(float(each[0]) for each in whole.values()) / sum(float(each[0]) for each in other.values())
+    assert ratio < 1 if model is SHORT else ratio > 2
     terms = time_terms(columns, SITE)
-    for name in linear:
-        expected = slowest[0] * attended[name] + slowest[1] * linear[name]
+    for name in other:
+        expected = slowest[0] * whole[name] + slowest[1] * other[name]
         assert float(terms[name][0]) == pytest.approx(float((columns.microbatches * expected)[0]), rel=1e-9), name
 
 

@@ -143,13 +143,19 @@ class Columns:
         return found
 
     @cached_property
+    def whole_share(self) -> FloatArray | float:
+        """Share of the layers that attend to all tokens, all but those with Gated DeltaNet or a window."""
+        model = self.workload.model
+        return self.attention_layers / self.layers if model.delta_net else 1 - model.windowed_share
+
+    @cached_property
     def kinds(self) -> list[tuple[FloatArray | float, Columns]]:
         """The kinds of layers, those with attention and those with Gated DeltaNet: the share of each, and the same
         topologies of a model with no other layers."""
         model, delta = self.workload.model, self.workload.model.delta_net
         if delta is None or delta.period == 0:
             return [(1.0, self)]
-        share = self.attention_layers / self.layers
+        share = self.whole_share
         models = (replace(model, delta_net=None), replace(model, delta_net=replace(delta, period=0)))
         parts = [self.under(replace(self.workload, model=one)) for one in models]
         return [(share, parts[0]), (1 - share, parts[1])]
@@ -266,7 +272,7 @@ class Columns:
         model = self.workload.model
         if model.delta_net is None:
             return self.attention_matrices
-        share = self.attention_layers / self.layers
+        share = self.whole_share
         matrices: FloatArray = share * self.attention_matrices + (1 - share) * self.delta_net_matrices
         return matrices
 

@@ -35,8 +35,9 @@ class MicrobatchTimes:
     """Terms of a layer, by the computation; in a mixture, of one with experts."""
     dense: _Terms
     """Those of a layer without experts, in a mixture that has both."""
-    attended: _Terms
-    """In a hybrid model, by how much those of a layer with attention differ from those of one with Gated DeltaNet."""
+    whole: _Terms
+    """By how much those of a layer that attends to all tokens differ from those of one that does not, in a model that
+    has both."""
     ends: _Terms
     in_16_bits: MicrobatchTimes | None
     """The same in 16 bits, where some layers are beside fp8 or fp4 ones."""
@@ -48,14 +49,14 @@ class MicrobatchTimes:
         first, distinct = distinct_rows(_inputs(columns))
         mixed = workload.model.experts is not None and bool((moe_share(columns) < 1).any())
         computed = [_computed(columns.rows(first[rows]), site, mixed=mixed) for rows in chunks(len(first))]
-        layers, dense, attended, ends = (
+        layers, dense, whole, ends = (
             {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             for parts in zip(*computed, strict=True)
         )
         halves = None
         if any(bf16_layers(workload)):
             halves = cls.of(columns.under(beside_layers(columns.cluster.gpu, workload)), site)
-        return cls(distinct=distinct, layers=layers, dense=dense, attended=attended, ends=ends, in_16_bits=halves)
+        return cls(distinct=distinct, layers=layers, dense=dense, whole=whole, ends=ends, in_16_bits=halves)
 
     def rows(self, rows: slice) -> MicrobatchTimes:
         """Return those of some rows."""
@@ -70,9 +71,9 @@ class MicrobatchTimes:
         mixture = ExpertLayer(**found)
         return averaged(columns, mixture, Layer(**self._spread(self.dense))) if self.dense else mixture
 
-    def more_with_attention(self) -> _Terms:
-        """Return by how much a layer with attention differs from one with Gated DeltaNet; none without both."""
-        return self._spread(self.attended)
+    def more_of_whole(self) -> _Terms:
+        """Return by how much a layer that attends to all tokens differs from one that does not; none without both."""
+        return self._spread(self.whole)
 
     @property
     def head(self) -> FloatArray:
@@ -114,12 +115,20 @@ def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Ter
     kinds = [layers(part, site, links).terms() for part in parts]
     dense = [layer_seconds(part, site, links).terms() for part in parts] if mixed else []
     ends = {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)}
-    more: _Terms = {}
-    if len(parts) > 1:
-        more = {name: seconds - kinds[1][name] for name, seconds in kinds[0].items()}
-        if model.mtp_layers:
-            ends["predictor"] = np.sum(list(kinds[0].values()), axis=0)
+    if model.mtp_layers and len(parts) > 1:
+        ends["predictor"] = np.sum(list(kinds[0].values()), axis=0)
+    both = kinds if len(parts) > 1 else [layers(part, site, links).terms() for part in _by_window(columns)]
+    more = {name: seconds - both[1][name] for name, seconds in both[0].items()} if both else {}
     return _average(columns, kinds), _average(columns, dense) if mixed else {}, more, ends
+
+
+def _by_window(columns: Columns) -> list[Columns]:
+    """Return the same topologies of a model without windows, and of one with windows in all layers, if it has both."""
+    model = columns.workload.model
+    if model.windowed_share in (0, 1):
+        return []
+    models = (replace(model, sliding_window=0), replace(model, window_start=0, window_skip=0))
+    return [columns.under(replace(columns.workload, model=one)) for one in models]
 
 
 def _average(columns: Columns, kinds: Sequence[_Terms]) -> _Terms:

@@ -41,33 +41,31 @@ class Stages:
         return cls(columns, columns.pp - 1)
 
     @classmethod
-    def inner(cls, columns: Columns) -> Stages:
-        """Return stages between the first and the last as lines, one of which is the maximum of any quantity: a middle
-        one, or of a hybrid model the first one with most layers of each kind."""
-        if len(columns.kinds) == 1:
-            return cls(columns, cls.middle(columns).at[np.newaxis])
+    def _inner(cls, columns: Columns) -> list[IntArray]:
+        """Return places between the first and the last stage: a middle one, or of a model with linear or windowed
+        attention the first ones with most layers of each kind."""
+        if np.all(columns.whole_share == 1):
+            return [cls.middle(columns).at]
         first, distinct = distinct_rows((columns.layers, columns.pp, columns.vpp, columns.partition))
         some = columns.rows(first)
         at = np.arange(1, max(2, int(some.pp.max(initial=1)) - 1))[:, np.newaxis]
         every = cls(some, np.clip(at, np.minimum(1, some.pp - 1), np.maximum(0, some.pp - 2)))
-        layers, attended = every.layers, every._attention_layers
+        layers, whole = every.layers, every._whole_layers
         more = 1 + layers.max(initial=0)
-        most = [np.argmax(more * kind + layers, axis=0) for kind in (attended, layers - attended)]
-        found = np.stack([every.at[line, np.arange(len(first))] for line in most])
-        return cls(columns, found[:, distinct])
+        most = [np.argmax(more * kind + layers, axis=0) for kind in (whole, layers - whole)]
+        return [every.at[line, np.arange(len(first))][distinct] for line in most]
 
     @classmethod
     def ends_and_inner(cls, columns: Columns) -> Stages:
-        """Return the first, the inner and the last stage as lines; one of them is the maximum of any quantity."""
-        ends = (cls.first(columns).at[np.newaxis], cls.last(columns).at[np.newaxis])
-        return cls(columns, np.concatenate([ends[0], cls.inner(columns).at, ends[1]]))
+        """Return the first, inner ones and the last stage as lines; one of them is the maximum of any quantity."""
+        return cls(columns, np.stack([cls.first(columns).at, *cls._inner(columns), cls.last(columns).at]))
 
     def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:
         """Return the average over the stage's layers of an estimate for a stage with layers of one kind."""
         if len(self.columns.kinds) == 1:
             return estimate(self)
         (_, attended), (_, linear) = self.columns.kinds
-        share = self.attention_layers / np.maximum(1, self.layers)
+        share = self.whole_layers / np.maximum(1, self.layers)
         return share * estimate(Stages(attended, self.at)) + (1 - share) * estimate(Stages(linear, self.at))
 
     @cached_property
@@ -99,24 +97,23 @@ class Stages:
         return np.where(columns.partition == LAYOUT, most * columns.vpp - self.is_last * (most - last), layers)
 
     @cached_property
-    def attention_layers(self) -> IntArray:
-        """Layers of the stage with attention: all, or of a hybrid model the last one of each period.
+    def whole_layers(self) -> IntArray:
+        """Layers of the stage that attend to all tokens.
 
         Rows that agree in their pipelines share one computation.
         """
         columns = self.columns
         pipelines = (columns.layers, columns.pp, columns.vpp, columns.partition)
         first, distinct = distinct_rows((*pipelines, *np.atleast_2d(self.at)))
-        return Stages(columns.rows(first), self.at[..., first])._attention_layers[..., distinct]
+        return Stages(columns.rows(first), self.at[..., first])._whole_layers[..., distinct]
 
     @property
-    def _attention_layers(self) -> IntArray:
-        columns, delta = self.columns, self.columns.workload.model.delta_net
-        period = delta.period if delta else 1
+    def _whole_layers(self) -> IntArray:
+        columns = self.columns
         found = np.zeros(np.shape(self.layers), dtype=np.int64)
-        for chunk in range(int(columns.vpp.max(initial=1)) if period else 0):
+        for chunk in range(int(columns.vpp.max(initial=1))):
             start, end = (self._layers_before(chunk * columns.pp + self.at + further) for further in (0, 1))
-            found += (chunk < columns.vpp) * (end // period - start // period)
+            found += (chunk < columns.vpp) * (whole_before(columns, end) - whole_before(columns, start))
         return found
 
     def _layers_before(self, chunk: IntArray) -> IntArray:
@@ -131,10 +128,9 @@ class Stages:
         return limited
 
     @cached_property
-    def attention_surplus(self) -> FloatArray:
-        """Layers with attention beyond the share that all layers of the model have; negative on stages with fewer."""
-        columns = self.columns
-        return self.attention_layers - self.layers * (columns.attention_layers / columns.layers)
+    def whole_surplus(self) -> FloatArray:
+        """Layers that attend to all tokens beyond the average of the model; negative on stages with fewer."""
+        return self.whole_layers - self.layers * self.columns.whole_share
 
     @cached_property
     def layers_in_flight(self) -> FloatArray:
@@ -159,7 +155,7 @@ class Stages:
         found: FloatArray = self.layers * layer + self.table_parameters
         if len(columns.kinds) > 1:
             difference = columns.attention_matrices - columns.delta_net_matrices
-            found = found + self.attention_surplus * difference / columns.tp
+            found = found + self.whole_surplus * difference / columns.tp
         return found
 
     @cached_property
@@ -230,6 +226,18 @@ class Stages:
         embedding = table * columns.tp if terms_of(columns.workload).whole_embedding else table
         tables: FloatArray = self.is_first * (embedding + positions) + self.is_last * np.where(alone_tied, 0, table)
         return tables
+
+
+def whole_before(columns: Columns, layers: IntArray) -> IntArray:
+    """Return how many of the first layers attend to all tokens: leading ones, and the last one of each period."""
+    model, leading, period = columns.workload.model, 0, 1
+    if model.delta_net:
+        period = model.delta_net.period
+    elif model.window:
+        leading, period = model.window_start, model.window_skip
+    after = np.maximum(0, layers - leading)
+    before: IntArray = layers - after + (after // period if period else 0)
+    return before
 
 
 def layer_parameters(columns: Columns) -> FloatArray:

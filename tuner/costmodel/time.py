@@ -40,7 +40,7 @@ from tuner.costmodel.stack_constants import (
     STRAGGLER_BASE,
     STRAGGLER_DEVIATION,
 )
-from tuner.costmodel.stages import Stages
+from tuner.costmodel.stages import Stages, whole_before
 
 TERMS: Final = (
     *(field.name for field in fields(Layer)),
@@ -64,13 +64,13 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     waits = sends
     if terms_of(columns.workload).overlap_sends:
         waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
-    slowest, at = _slowest(columns, layer_time, others, embedding, head, waits)
-    layers = at.layers if others else fullest
+    slowest, stages, at = _slowest(columns, layer_time, others, embedding, head, waits)
+    layers = stages.layers[at] if others else fullest
     layers_time = layers * layer_time
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
     terms = {name: seconds * (layers * microbatches) for name, seconds in layer.terms().items()}
     for other in others:
-        count = other.count(at)
+        count = other.count(stages)[at]
         layers_time, pipeline_pass = layers_time + count * other.total, pipeline_pass + other.layers * other.total
         terms |= {name: terms[name] + seconds * (count * microbatches) for name, seconds in other.terms.items()}
     extra = np.maximum(0, slowest - layers_time)
@@ -126,7 +126,7 @@ class _Others:
     """By how much the terms of one of them differ."""
     count: Callable[[Stages], FloatArray]
     """Their number on a stage."""
-    layers: int
+    layers: FloatArray | float
     """Their number in the model."""
 
     @property
@@ -136,7 +136,7 @@ class _Others:
 
 
 def _others(columns: Columns, times: MicrobatchTimes, layer: Layer) -> list[_Others]:
-    """Return the layers in 16 bits beside fp8 or fp4, and those with attention beyond the average of a hybrid model."""
+    """Return the layers in 16 bits beside fp8 or fp4, and those that attend to all tokens beyond the average."""
     found = []
     if times.in_16_bits is not None:
         own = layer.terms()
@@ -144,8 +144,9 @@ def _others(columns: Columns, times: MicrobatchTimes, layer: Layer) -> list[_Oth
         found += [
             _Others(terms=terms, count=lambda stage: stage.bf16_layers, layers=sum(bf16_layers(columns.workload)))
         ]
-    if more := times.more_with_attention():
-        found += [_Others(terms=more, count=lambda stage: stage.attention_surplus, layers=0)]
+    if more := times.more_of_whole():
+        surplus = whole_before(columns, columns.layers) - columns.layers * columns.whole_share
+        found += [_Others(terms=more, count=lambda stage: stage.whole_surplus, layers=surplus)]
     return found
 
 
@@ -156,27 +157,21 @@ def _slowest(
     embedding: FloatArray,
     head: FloatArray,
     sends: FloatArray,
-) -> tuple[FloatArray, Stages]:
-    """Return the seconds of one microbatch on the slowest stage, and that stage.
+) -> tuple[FloatArray, Stages, tuple[IntArray, IntArray]]:
+    """Return the seconds of one microbatch on the slowest stage, and where that is: stages as lines, and its places.
 
     Without a pipeline, one stage has both ends.
     """
-
-    def passes(stage: Stages) -> FloatArray:
-        more = [other.count(stage) * other.total for other in others]
-        return sum(more, start=stage.layers * layer_time)
-
-    ends = Stages.first(columns), Stages.last(columns)
-    first, last = passes(ends[0]) + embedding, passes(ends[1]) + head
-    inner = Stages.inner(columns)
-    middles = passes(inner)
-    middle, rows = np.argmax(middles, axis=0), np.arange(len(columns.tp))
-    slowest_inner = middles[middle, rows] + sends
+    stages = Stages.ends_and_inner(columns)
+    passes = sum((other.count(stages) * other.total for other in others), start=stages.layers * layer_time)
+    first, last = passes[0] + embedding, passes[-1] + head
+    middle, rows = 1 + np.argmax(passes[1:-1], axis=0), np.arange(len(columns.tp))
+    slowest_inner = passes[middle, rows] + sends
     outer = np.maximum(first, last) + END_STAGE_SEND_SHARE * sends
     inside, alone = (columns.pp > 2) & (slowest_inner > outer), columns.pp == 1
     longest = np.where(alone, first + head, np.where(inside, slowest_inner, outer))
-    at = np.where(inside, inner.at[middle, rows], np.where((first > last) | alone, ends[0].at, ends[1].at))
-    return longest, Stages(columns, at)
+    at = np.where(inside, middle, np.where((first > last) | alone, 0, len(passes) - 1))
+    return longest, stages, (at, rows)
 
 
 def _data_parallel(
