@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tuner.tables import assumptions, table_of
 
 
 def test_the_decisive_settings_that_a_table_does_not_state_are_named() -> None:
     """A framework, recompute, the ZeRO stage, and with tensor parallelism whether the sequence is sharded."""
-    header, row = "layers,hidden,heads,gpu,tp,sec_per_iter", "4,1024,16,A100-80GB-SXM,{},1\n"
+    header, row = "layers,hidden,heads,gpu,seq,gbs,tp,sec_per_iter", "4,1024,16,A100-80GB-SXM,2048,8,{},1\n"
     assert assumptions(table_of(f"{header}\n{row.format(1)}", "t")) == (
         "assumed where the table states nothing: no framework (nothing overlaps), recompute full and zero 1; "
         "--default COLUMN=VALUE changes it"
@@ -15,3 +17,22 @@ def test_the_decisive_settings_that_a_table_does_not_state_are_named() -> None:
     assert "zero 1 and sequence_parallel 0;" in assumptions(table_of(f"{header}\n{row.format(2)}", "t"))
     stated = f"{header},framework,recompute,zero\n{row.format(1).strip()},deepspeed,none,0\n"
     assert assumptions(table_of(stated, "t")) == ""
+
+
+def test_gpu_sequence_and_batch_that_a_table_does_not_state_are_named() -> None:
+    """Without them, an estimate can be off by any factor."""
+    header, row = "layers,hidden,heads,mbs,dp,framework,recompute,zero,sec_per_iter", "4,1024,16,2,8,deepspeed,none,0,1"
+    assert assumptions(table_of(f"{header}\n{row}\n", "t")) == (
+        "assumed where the table states nothing: gpu A100-80GB-SXM, seq 2048 and gbs as mbs x dp (no gradient "
+        "accumulation); --default COLUMN=VALUE changes it"
+    )
+    assert "gbs" not in assumptions(table_of(f"{header},grad_accum\n{row},4\n", "t"))
+
+
+@pytest.mark.parametrize("name", ["microbatches", "Gradient accumulation steps", "grad_accum"])
+def test_the_batch_follows_from_gradient_accumulation(name: str) -> None:
+    """A row without a global batch has micro-batch size x microbatches x replicas; one that is stated counts."""
+    header, row = f"layers,hidden,dp,mbs,{name},gbs,sec_per_iter", "4,1024,8,2,16,{},2.5\n"
+    (follows,) = table_of(f"{header}\n{row.format('')}", "t").rows
+    (stated,) = table_of(f"{header}\n{row.format(512)}", "t").rows
+    assert (follows.tokens, stated.tokens) == (256 * 2048, 512 * 2048)

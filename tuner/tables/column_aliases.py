@@ -39,6 +39,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "zero": "zs zero_stage",
     "mbs": "micro_batch micro_batch_size micro_bs per_device_train_batch_size train_micro_batch_size_per_gpu",
     "gbs": "bs batch_size global_batch global_batch_size",
+    "microbatches": "num_microbatches gas grad_accum grad_acc gradient_accumulation accumulation_steps "
+    "gradient_accumulation_steps grad_accum_steps",
     "recompute": "recompute_granularity activation_checkpointing activation_checkpoint activation_recompute "
     "gradient_checkpointing",
     "precision": "dtype torch_dtype",
@@ -62,7 +64,7 @@ _NAMES: Final[Mapping[str, str]] = {
 ALIASES: Final = {alias: column for column, aliases in _NAMES.items() for alias in aliases.split()}
 """Keys are lower case, with blanks as underscores, without brackets and units."""
 
-KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size"))
+KNOWN: Final = frozenset((*COLUMNS, *OPTIONAL_COLUMNS, "gpus", "size", "microbatches"))
 
 MEASURED: Final = ("sec_per_iter", "tflops", "mem_gib")
 _FRACTIONS: Final = (*MEASURED, "size", "node_gbit_s", "overlap_grad", "overlap_param", "overlap_tp")

@@ -31,17 +31,19 @@ _REMARKS: Final = frozenset(
 """Columns outside the format that describe a row, or that single checks read."""
 
 
-_DECISIVE: Final = ("recompute", "zero", "sequence_parallel")
-"""Settings that change an estimate most where a table does not state them."""
+_DECISIVE: Final = ("gpu", "seq", "gbs", "recompute", "zero", "sequence_parallel")
+"""Columns that change an estimate most where a table does not state them."""
 
 
 def assumptions(table: Table) -> str:
-    """Return a sentence about the decisive settings that rows do not state; empty if all state them."""
+    """Return a sentence about the decisive columns that rows do not state; empty if all state them."""
     rows = [row for row in table.rows if row.run]
     found = ["no framework (nothing overlaps)"] * any("framework" not in row.understood for row in rows)
     for column in _DECISIVE:
         needed = [row for row in rows if column != "sequence_parallel" or (row.run and row.run.topology.tp > 1)]
         values = dict.fromkeys(row.assumed[column] for row in needed if column in row.assumed)
+        if column == "gbs" and values:
+            values = {"as mbs x dp (no gradient accumulation)": None}
         found += [f"{column} {either(values)}"] * bool(values)
     return f"assumed where the table states nothing: {listed(found)}; --default COLUMN=VALUE changes it" * bool(found)
 

@@ -10,7 +10,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048;
     vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
-    zero 1; mbs 1; gbs one micro batch a rank
+    zero 1; mbs 1; gbs `microbatches` (else one) of them a rank
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
     ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced,
     of NeMo AutoModel round-robin
@@ -233,7 +233,10 @@ def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapp
             "precision": run.workload.precision,
             "kv_heads": str(model.kv_heads),
             "ffn": str(model.ffn),
+            "gbs": str(run.workload.global_batch),
         }
+    if "microbatches" in given:
+        values.pop("gbs", None)  # follows from it
     return {column: value for column, value in values.items() if column not in given}
 
 

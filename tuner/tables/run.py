@@ -172,7 +172,7 @@ def _workload(cells: Mapping[str, str], card: Gpu, *, tp: int, ranks: int) -> Wo
     plain = whole(cells, "zero") == 3 and framework is None
     workload = Workload(
         model=model_of(cells, tp=tp),
-        global_batch=whole(cells, "gbs") if "gbs" in cells else whole(cells, "mbs") * ranks,
+        global_batch=whole(cells, "gbs", whole(cells, "mbs") * whole(cells, "microbatches", 1) * ranks),
         precision=cells.get("precision", "bf16" if "bf16" in card.peak_flops else "fp16").lower(),  # type: ignore[arg-type]
         attention=_ATTENTION.get(attention, attention),  # type: ignore[arg-type]
         fused_norms=flag(cells, "fused_norm"),
