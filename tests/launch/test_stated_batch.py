@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,20 @@ def test_a_default_batch_is_noted(trainer: str, command: str, tmp_path: Path) ->
     said = "--command does not state the global batch, so it is 2,048; set it with --global-batch."
     assert [str(warning.message) for warning in caught] == [said]
     assert workload_of(trainer, command, global_batch=16).global_batch == 16
+
+
+@pytest.mark.parametrize(
+    ("more", "batch"),
+    [("", 8 * 8), ("--per_device_train_batch_size 2", 2 * 8), ("--gradient_accumulation_steps 2", 8 * 2 * 8)],
+)
+def test_a_config_file_that_may_state_the_batch_is_noted(more: str, batch: int) -> None:
+    """TRL's scripts take a batch from the file of --config, which tuner does not read, unless a flag replaces it."""
+    command = f"python sft.py --config sft.yaml --bf16 {more}"
+    said = f"so it is {batch}, as its flags and defaults give on 8 GPUs (the file of --config sft.yaml is not read)"
+    with pytest.warns(TunerWarning, match=re.escape(said)):
+        assert workload_of("hf", command).global_batch == batch
+    stated = f"{command} --per_device_train_batch_size 2 --gradient_accumulation_steps 4"
+    assert workload_of("hf", stated).global_batch == 64
 
 
 def test_another_batch_is_noted_if_the_command_states_one() -> None:

@@ -55,5 +55,8 @@ def _origin(command: TrainerCommand, gpus: int) -> str:
     kind, ranks = command.kind, command.ranks_on(gpus)
     if ranks != gpus:
         return f"that of its {ranks:,} process{'es' * (ranks > 1)} ({kind.processes}), on {counted(gpus, 'GPU')}"
+    file, stated = command.fixed.get("--config"), all(flag in command.fixed for flag in kind.batch_flags)
+    if file and not kind.global_batch and not stated:
+        return f"as its flags and defaults give on {counted(gpus, 'GPU')} (the file of --config {file} is not read)"
     depends = command.batch_on(gpus) != command.batch_on(2 * gpus)
     return f"as {kind.name} computes it on {counted(gpus, 'GPU')}" if kind.global_batch and depends else ""
