@@ -29,6 +29,7 @@ _MAX_WORDS: Final = 5
 _MAX_SIZE_ROUNDING: Final = 0.012
 """Relative error of a printed size, which is rounded, with or without the embedding."""
 
+_EMPHASIS: Final = re.compile(r"(\*{1,3}|__|`)([^*`]+)\1")
 _RULE: Final = re.compile(r"^\|?[\s:|-]+\|?\s*$")
 _OUT_OF_MEMORY: Final = re.compile(r"\bOOM(s|ed)?\b|\bout of memory\b", re.IGNORECASE)
 _HUNG: Final = re.compile(r"\b(hangs?|hung|deadlock(s|ed)?)\b", re.IGNORECASE)
@@ -68,7 +69,9 @@ def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]
 
 
 def _cells(line: str) -> list[str]:
-    return [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+    """Return the cells of a line, without the marks of one that is bold, in italics or code as a whole."""
+    cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
+    return [found[2].strip() if (found := _EMPHASIS.fullmatch(cell)) else cell for cell in cells]
 
 
 def _row(printed: Mapping[str, str], context: Context) -> dict[str, str]:
