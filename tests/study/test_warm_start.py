@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from tuner.core.errors import InputError, TunerWarning
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.site_file import site_of
 from tuner.space.build import space_for
+from tuner.study.api import study_settings
 from tuner.study.limits import Limits
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
@@ -68,3 +70,15 @@ def test_a_replayed_study_refers_to_its_table(tmp_path: Path) -> None:
 def test_an_unknown_study_is_refused_with_the_existing_ones(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="bloom-48"):
         calibration_from_study("other", runs=study_in(tmp_path, "bloom-48"), storage=None)
+
+
+def test_a_study_that_starts_from_times_in_another_unit_warns(tmp_path: Path) -> None:
+    """Seconds that are really milliseconds take a thousand times the estimate and would mislead the search."""
+    file = tmp_path / "t.csv"
+    header = "framework,gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
+    said = r"t.csv: measured times are [0-9,]+ times the estimates \(median\): check their unit with tuner audit\."
+    for seconds, warned in ((1, nullcontext()), (1000, pytest.warns(TunerWarning, match=said))):
+        file.write_text(f"{header}\nmegatron-core,A100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,{seconds}\n")
+        with warned:
+            settings = study_settings(start_from=file, model="gpt-1.3b", gpu="A100-80GB-SXM", nodes=1)
+        assert settings.calibration is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -32,6 +32,8 @@ MOST_FOLDED: Final = 400
 
 APART: Final = 0.02
 """Relative difference in seconds below which two rows count as tied."""
+_FAR: Final = 10.0
+"""Ratio of measured to estimated figures above which the column's unit is probably wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +144,13 @@ class CalibrationReport:
     """Median relative error of time without the calibration."""
     left_out: float | None
     """Cross-validated median relative error of time; None if there are too few rows."""
+
+    def doubts(self) -> Iterator[str]:
+        """Yield a sentence about figures so far from the estimates that their unit is probably wrong."""
+        for figures, ratio in (("measured times are", self.slower), ("measured memory is", self.fuller)):
+            if ratio and not 1 / _FAR < ratio < _FAR:
+                times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
+                yield f"{figures} {times} times the estimates (median): check their unit with tuner audit"
 
 
 def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:

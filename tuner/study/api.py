@@ -30,7 +30,7 @@ from tuner.study.loop import StudyEvent
 from tuner.study.result import StudyResult
 from tuner.study.settings import StudySettings, drift_of, ignore
 from tuner.study.setup import open_loop
-from tuner.study.warm_start import calibrate, calibration_from_study
+from tuner.study.warm_start import calibration_from_study, calibration_report
 from tuner.tables import Defaults, Table, read_table
 
 if TYPE_CHECKING:
@@ -236,5 +236,8 @@ def _calibration(
     if start_from is None:
         return None
     if Path(start_from).is_file():
-        return calibrate(read_table(Path(start_from), cells))
+        learnt = calibration_report(read_table(Path(start_from), cells))
+        for doubt in learnt.doubts():
+            warnings.warn(TunerWarning(f"{learnt.table.name}: {doubt}."), stacklevel=3)
+        return learnt.calibration
     return calibration_from_study(str(start_from), runs=runs, storage=storage)

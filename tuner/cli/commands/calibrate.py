@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from tuner.tables import Table
 
 
-_FAR = 10.0
-"""Ratio of measured to estimated figures above which the column's unit is probably wrong."""
-
-
 @click.command(
     short_help="Calibrate the cost model on your own measurements.",
     epilog="Example: tuner calibrate corpus/enoki-h100.csv -o runs/site.toml",
@@ -98,10 +94,8 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     if learnt.before is not None:
         after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
-    for figures, ratio in (("measured times are", learnt.slower), ("measured memory is", learnt.fuller)):
-        if ratio and not 1 / _FAR < ratio < _FAR:
-            times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
-            print(f"{figures} {times} times the estimates (median): check their unit with tuner audit")
+    for doubt in learnt.doubts():
+        print(doubt)
     if assumed := assumptions(learnt.table):
         print(assumed)
     print_skipped(learnt.table)
