@@ -8,16 +8,21 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import pytest
 
 from tests.conftest import ROOT, Run
 from tests.studies import SMALL
+from tuner.core.errors import InputError
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyEvent
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
+from tuner.study.store import tracking
+from tuner.study.store.tracking import Tracker
 from tuner.study.store.trial_store import TrialStore
 
 needs_mlflow = pytest.mark.skipif(
@@ -117,6 +122,38 @@ def test_a_failing_tracker_does_not_end_the_study(tmp_path: Path) -> None:
     assert said.returncode == 0
     assert json.loads(said.stdout)["jobs_launched"] == 4
     assert said.stderr.count("mlflow failed, and the study continues without it") == 1
+
+
+@pytest.mark.slow
+@needs_mlflow
+def test_an_unreachable_server_is_given_up_without_its_password(tmp_path: Path) -> None:
+    """MLflow alone would retry for four minutes, and its message has the URL as it is."""
+    said = _optimize("mlflow", tmp_path, MLFLOW_TRACKING_URI="http://me:pa55word@127.0.0.1:9")
+    assert json.loads(said.stdout)["jobs_launched"] == 4
+    assert "API request to http://me:***@127.0.0.1:9/" in said.stderr
+    assert "pa55word" not in said.stderr + said.stdout
+
+
+def test_mlflow_retries_for_seconds_unless_the_user_sets_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search would not look after its jobs meanwhile."""
+    integration: Any = ModuleType("optuna_integration.mlflow")
+    integration.MLflowCallback = lambda metric_name: metric_name
+    monkeypatch.setitem(sys.modules, "optuna_integration", ModuleType("optuna_integration"))
+    monkeypatch.setitem(sys.modules, "optuna_integration.mlflow", integration)
+    monkeypatch.setattr(os, "environ", variables := {"MLFLOW_HTTP_REQUEST_TIMEOUT": "33"})
+    Tracker("mlflow", "s")
+    assert variables == {"MLFLOW_HTTP_REQUEST_TIMEOUT": "33", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+
+
+def test_messages_of_a_tracker_have_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> None:
+        raise OSError("http://me:pa55word@host/api refused\nmore")
+
+    monkeypatch.setattr(tracking, "_mlflow", refused)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://me:pa55word@host")
+    with pytest.raises(InputError) as said:
+        Tracker("mlflow", "s")
+    assert str(said.value) == "--track mlflow cannot start: http://me:***@host/api refused."
 
 
 @pytest.mark.skipif(find_spec("optuna_integration") is not None, reason="it is installed here")

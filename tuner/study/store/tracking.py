@@ -5,6 +5,7 @@ The study's storage stays the single source of truth. If the tracker fails, the 
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -14,11 +15,16 @@ import optuna
 
 from tuner.core.errors import InputError, MissingDependency, UnknownName
 from tuner.study.store.storage import understood
+from tuner.study.store.storage_url import without_secrets
 from tuner.study.store.trial_store import TrialStore
 
 TRACKERS: Final = ("mlflow", "wandb")
 METRIC: Final = "days"
 """Name of the objective in the tracker."""
+_SERVERS: Final = ("MLFLOW_TRACKING_URI", "WANDB_BASE_URL")
+"""Variables with the URL of a tracker's server, which may contain a password."""
+_MLFLOW_WAITS: Final = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "10"}
+"""MLflow's defaults, seven retries and 120 s, would stop the search, and the supervision of its jobs, for minutes."""
 
 
 class Tracker:
@@ -66,6 +72,8 @@ def _mlflow() -> Callable[..., None]:
     """Return a callback that logs one run per trial into an experiment per study, at `MLFLOW_TRACKING_URI`."""
     from optuna_integration.mlflow import MLflowCallback
 
+    for name, value in _MLFLOW_WAITS.items():
+        os.environ.setdefault(name, value)
     callback: Callable[..., None] = MLflowCallback(metric_name=METRIC)
     return callback
 
@@ -82,4 +90,8 @@ def _wandb(study: str) -> Callable[..., None]:
 
 
 def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    """Return the first line of a message, without the secrets of the server's URL."""
+    line = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    for name in _SERVERS:
+        line = without_secrets(line, os.environ.get(name, ""))
+    return line
