@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -134,15 +135,26 @@ def test_an_unreachable_server_is_given_up_without_its_password(tmp_path: Path) 
     assert "pa55word" not in said.stderr + said.stdout
 
 
-def test_mlflow_retries_for_seconds_unless_the_user_sets_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search would not look after its jobs meanwhile."""
+@pytest.mark.parametrize("fails", [False, True])
+def test_mlflow_retries_for_seconds_unless_the_user_sets_more(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """The search would not look after its jobs meanwhile; the jobs' own MLflow retries as the user has it."""
+    seen: list[dict[str, str]] = []
+
+    def log(*_: Any) -> None:
+        seen.append(dict(os.environ))
+        if fails:
+            raise OSError("refused")
+
     integration: Any = ModuleType("optuna_integration.mlflow")
-    integration.MLflowCallback = lambda metric_name: metric_name
+    integration.MLflowCallback = lambda **_: log
     monkeypatch.setitem(sys.modules, "optuna_integration", ModuleType("optuna_integration"))
     monkeypatch.setitem(sys.modules, "optuna_integration.mlflow", integration)
-    monkeypatch.setattr(os, "environ", variables := {"MLFLOW_HTTP_REQUEST_TIMEOUT": "33"})
-    Tracker("mlflow", "s")
-    assert variables == {"MLFLOW_HTTP_REQUEST_TIMEOUT": "33", "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}
+    users = {"MLFLOW_HTTP_REQUEST_TIMEOUT": "33"}
+    monkeypatch.setattr(os, "environ", dict(users))
+    with suppress(OSError):
+        tracking._mlflow()(None, None)
+    assert seen == [{**users, "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2"}]
+    assert os.environ == users
 
 
 def test_messages_of_a_tracker_have_no_password(monkeypatch: pytest.MonkeyPatch) -> None:

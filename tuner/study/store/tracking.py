@@ -72,10 +72,18 @@ def _mlflow() -> Callable[..., None]:
     """Return a callback that logs one run per trial into an experiment per study, at `MLFLOW_TRACKING_URI`."""
     from optuna_integration.mlflow import MLflowCallback
 
-    for name, value in _MLFLOW_WAITS.items():
-        os.environ.setdefault(name, value)
     callback: Callable[..., None] = MLflowCallback(metric_name=METRIC)
-    return callback
+
+    def logged(*parts: Any) -> None:
+        added = {name: value for name, value in _MLFLOW_WAITS.items() if name not in os.environ}
+        os.environ.update(added)
+        try:
+            callback(*parts)
+        finally:
+            for name in added:  # jobs, which inherit the environment, log as the user has it
+                os.environ.pop(name, None)
+
+    return logged
 
 
 def _wandb(study: str) -> Callable[..., None]:
