@@ -143,6 +143,13 @@ def test_the_slowest_stage_is_the_one_whose_own_layers_take_longest(
         assert float(terms[name][0]) == pytest.approx(float((columns.microbatches * expected)[0]), rel=1e-9), name
 
 
+def test_a_term_that_the_slowest_stage_does_not_have_is_zero() -> None:
+    """Gated DeltaNet repeats nothing with selective recompute, and the slowest stage has no other layers."""
+    columns = columns_of(of_period(SHORT, 6), 33, pp=11, recompute="selective", micro_batch=1)
+    recomputed = float(time_terms(columns, SITE)["recompute"][0])
+    assert 0 <= recomputed < 1e-12
+
+
 @pytest.mark.parametrize(("pipeline", "period", "_"), SLOWEST)
 @pytest.mark.parametrize("model", [DENSE, MIXTURE], ids=["dense", "mixture"])
 def test_the_worst_need_of_memory_is_that_of_the_fullest_of_all_stages(

@@ -72,7 +72,8 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     for other in others:
         count = other.count(stages)[at]
         layers_time, pipeline_pass = layers_time + count * other.total, pipeline_pass + other.layers * other.total
-        terms |= {name: terms[name] + seconds * (count * microbatches) for name, seconds in other.terms.items()}
+        added = {name: terms[name] + seconds * (count * microbatches) for name, seconds in other.terms.items()}
+        terms |= {name: np.maximum(0.0, seconds) for name, seconds in added.items()}  # a sum of 0 is rounded
     extra = np.maximum(0, slowest - layers_time)
     terms["head"] = np.maximum(0, extra - waits) * microbatches
     terms["pipeline"] = np.minimum(waits, extra) * microbatches
