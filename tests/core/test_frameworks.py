@@ -141,7 +141,15 @@ def test_a_default_workload_is_one_that_the_framework_can_train(record: Framewor
             {"framework": "torchtitan", "optimizer": "adam8bit"},
             "torchtitan has no optimizer adam8bit; use --framework deepspeed or fsdp2 or --optimizer adam.",
         ),
-        ({"framework": "torchtitan", "attention": "eager"}, "torchtitan has no eager attention"),
+        (
+            {"framework": "torchtitan", "attention": "eager"},
+            "or fsdp2 or --attention flash2.",
+        ),
+        (
+            {"framework": "torchtitan", "gpu": "V100-32GB-SXM", "precision": "fp32"},
+            "torchtitan has no eager attention; use --framework megatron-core, megatron-deepspeed, deepspeed or fsdp2 or a "
+            "--gpu that runs flash2 attention.",
+        ),
         (
             {"framework": "megatron-core", "precision": "fp8", "precision_recipe": "rowwise"},
             "megatron-core has no rowwise recipe; use --framework torchtitan or --precision-recipe delayed, tensor",

@@ -6,11 +6,11 @@ docs/frameworks.md are all read from these records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, get_args
 
 from tuner.core.capabilities import FrameworkRecord
-from tuner.core.domain import Framework, Workload, scales
+from tuner.core.domain import Attention, Framework, Workload, scales
 from tuner.core.errors import InputError
 from tuner.core.framework_records import FRAMEWORK_RECORDS
 from tuner.core.stack import ContextExchange
@@ -80,8 +80,11 @@ def context_exchange(workload: Workload) -> ContextExchange:
     return "all_gather" if workload.framework in ("fsdp2", "torchtitan") else "p2p"
 
 
-def check_supported(workload: Workload) -> None:
-    """Raise `InputError` if the workload's framework lacks its precision, recipe, optimizer or attention kernel."""
+def check_supported(workload: Workload, kernels: Collection[Attention]) -> None:
+    """Raise `InputError` if the workload's framework lacks its precision, recipe, optimizer or attention kernel.
+
+    The message names attention kernels that the GPU runs, which are `kernels`, if the framework has any of them.
+    """
     if (recipe := workload.precision_recipe) and workload.precision != (scaled := scales(recipe)):
         raise InputError(
             f"--precision-recipe {recipe} scales {scaled} tensors, but the precision is {workload.precision}; "
@@ -95,7 +98,9 @@ def check_supported(workload: Workload) -> None:
     others = able(workload)
     remedies = [f"--framework {either(others)}"] if others else []
     if "attention" in missing:
-        remedies.append(f"--attention {either(record.kernels(workload.model))}")
+        own = record.kernels(workload.model)
+        run = [kernel for kernel in own if kernel in kernels]
+        remedies.append(f"--attention {either(run)}" if run else f"a --gpu that runs {either(own)} attention")
     if "optimizer" in missing:
         remedies.append(f"--optimizer {either(record.optimizer.value)}")
     if {"precision", "precision_recipe"} & missing.keys():

@@ -312,4 +312,4 @@ def _usual(
 def _check_support(gpu: Gpu, workload: Workload) -> None:
     if workload.attention not in gpu.kernels:
         raise InputError(f"{gpu.name} does not run {workload.attention} attention; it runs {either(gpu.kernels)}.")
-    check_supported(workload)
+    check_supported(workload, gpu.kernels)

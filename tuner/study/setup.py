@@ -70,6 +70,12 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         opened.callback(launcher.close)
         if settings.command is not None and settings.trainer is None and settings.limits.budget > 1:
             _warn_of_axes_not_passed(settings.command, pool)
+        if settings.launcher == "local" and settings.jobs > 1:
+            warnings.warn(
+                f"--launcher local runs one job at a time, so --jobs {settings.jobs} lets the others wait.",
+                TunerWarning,
+                stacklevel=2,
+            )
         if settings.launcher == "slurm" and settings.limits.budget > 1:
             _refuse_shared_log(settings, pool)
         tracker = Tracker(settings.track, settings.name) if settings.track is not None else None
