@@ -261,21 +261,21 @@ def test_a_short_pass_waits_for_the_modules_that_run_in_python() -> None:
     core, other = (_host(columns(model=short, framework=framework)) for framework in FRAMEWORKS)
     assert [more - less for more, less in zip(core, other, strict=True)] == pytest.approx(EXPERT_MODULE_SECONDS)
     assert _host(columns("GB200-192GB", model=short)) == other
-    waits = layer(model=short).launch[0]
-    assert layer(model=short, framework="fsdp2").launch[0] < waits < sum(core) + sum(HOST_SECONDS)
+    waits = layer(model=short, ep=16).launch[0]
+    assert layer(model=short, ep=16, framework="fsdp2").launch[0] < waits < sum(core) + sum(HOST_SECONDS)
 
 
 def test_products_wait_for_their_launches_expert_by_expert() -> None:
-    """With 128 experts on a GPU, launching two products per expert takes longer than the short products themselves."""
+    """On a Grace host, launching six kernels of fp8 per expert takes longer than two short products."""
     short = replace(QWEN3_30B, seq=512)
-    one = columns(model=short, micro_batch=1)
-    forward = float(_experts(one, SITE)[0][0])
-    launches = 2 * 128 * LAUNCH_SECONDS
+    one = columns("GB200-192GB", model=short, micro_batch=1, precision="fp8")
+    forward, pace = float(_experts(one, SITE)[0][0]), host_pace(one.cluster.gpu, SITE)
+    launches = 6 * 128 * LAUNCH_SECONDS * pace
     assert forward < launches
     waits = _waits(one, SITE, np.array([forward]))
-    assert waits[0] == pytest.approx(EXPERT_HOST_SECONDS + launches - forward)
-    assert _waits(one, SITE, np.array([2 * launches]))[0] == pytest.approx(EXPERT_HOST_SECONDS)
-    assert layer(model=short).launch[0] >= waits[0]
+    assert waits[0] == pytest.approx(EXPERT_HOST_SECONDS * pace + launches - forward)
+    assert _waits(one, SITE, np.array([2 * launches]))[0] == pytest.approx(EXPERT_HOST_SECONDS * pace)
+    assert layer("GB200-192GB", model=short, precision="fp8").launch[0] >= waits[0]
 
 
 def test_memory_with_experts_is_less_certain_until_it_is_measured() -> None:

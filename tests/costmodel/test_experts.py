@@ -25,7 +25,13 @@ from tuner.costmodel.constants import (
     SEND_SHARE,
 )
 from tuner.costmodel.estimate import CostModel, Scores
-from tuner.costmodel.expert_constants import ALL_TO_ALL_SHARE, EXCHANGE_SMS, RDMA_SHARE, WEIGHTED_BYTES
+from tuner.costmodel.expert_constants import (
+    ALL_TO_ALL_SHARE,
+    EXCHANGE_SMS,
+    EXPERT_PRODUCT_SECONDS,
+    RDMA_SHARE,
+    WEIGHTED_BYTES,
+)
 from tuner.costmodel.expert_shapes import distinct, expert_load, expert_tokens, moe_share, reached
 from tuner.costmodel.expert_time import ExpertLayer, averaged, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, linear, product, product_rate, traffic_rate
@@ -318,7 +324,8 @@ def test_gradients_of_experts_are_reduced_among_their_own_copies() -> None:
 
 
 def test_a_mixture_with_dense_layers_alone_costs_what_a_dense_model_does() -> None:
-    """A layer with a single expert costs about as much as the dense layer, and the gradient of the router's weight."""
+    """A layer with a single expert costs as much as the dense layer, the gradient of the router's weight, and six
+    products of their own."""
     assert QWEN3_30B.experts
     one_expert = replace(QWEN3_30B.experts, count=1, top_k=1, ffn=QWEN3_30B.ffn)
     mixture, dense = (
@@ -327,8 +334,9 @@ def test_a_mixture_with_dense_layers_alone_costs_what_a_dense_model_does() -> No
     own = mixture.time_terms
     products = own["products"] + own["experts"]
     plain = dense.time_terms["products"] + dense.time_terms["elementwise"]
-    values = 4096 * QWEN3_30B.ffn * 48 * int(dense.columns.microbatches[0])
-    plain = plain + WEIGHTED_BYTES * values / traffic_rate(H100.cluster.gpu, SITE)
+    layers = 48 * int(dense.columns.microbatches[0])
+    plain = plain + WEIGHTED_BYTES * 4096 * QWEN3_30B.ffn * layers / traffic_rate(H100.cluster.gpu, SITE)
+    plain = plain + 6 * EXPERT_PRODUCT_SECONDS * layers
     assert products + own["elementwise"] == pytest.approx(plain, rel=0.02)
 
 

@@ -45,10 +45,11 @@ LAUNCH_SECONDS: Final = _constant("LAUNCH_SECONDS", 5e-6, "seconds", "counted: a
 
 EXPERT_PRODUCT_SECONDS: Final = _constant(
     "EXPERT_PRODUCT_SECONDS",
-    1.1e-6,
+    13.5e-6,
     "seconds",
-    "NVIDIA/TransformerEngine pull request 2045, version 2.7 on H100: products of 8 and 16 experts, (4096, 768, 2048) "
-    "and (2048, 768, 2048), take 164 and 186 us on four streams, in one kernel 158 and 162; the mean of both",
+    "taken to be LINEAR_LAUNCH_SECONDS, since each product is launched apart; four of five sources of published runs "
+    "give 11 to 18 us, whichever is left out (docs/log.md). Alone in a loop, products of 8 and 16 experts take only "
+    "1.1 us longer than in one kernel (NVIDIA/TransformerEngine pull request 2045, on H100)",
 )
 """GPU time of one expert's product in a kernel of its own, beyond that of its operations."""
 
