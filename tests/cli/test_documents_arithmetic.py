@@ -30,6 +30,7 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         left_out=0.045,
         slower=None,
         fuller=None,
+        doubts=lambda: (),
     )
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)

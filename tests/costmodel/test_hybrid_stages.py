@@ -19,8 +19,9 @@ from tuner.core.shape import Shape
 from tuner.costmodel.layer import layer_seconds
 from tuner.costmodel.links import Links
 from tuner.costmodel.memory import needed_bytes, worst_need
+from tuner.costmodel.microbatch import MicrobatchTimes
 from tuner.costmodel.stages import Stages
-from tuner.costmodel.time import time_terms
+from tuner.costmodel.time import _sends, time_terms
 from tuner.space.build import space_for
 
 MIXTURE = replace(QWEN35, mtp_layers=0)
@@ -150,7 +151,10 @@ def test_a_term_that_the_slowest_stage_does_not_have_is_zero() -> None:
     assert 0 <= recomputed < 1e-12
 
 
-@pytest.mark.parametrize(("pipeline", "period", "_"), SLOWEST)
+FULLEST = [*SLOWEST, ({"layers": 88, "pp": 10, "vpp": 3, "partition": "embedding"}, 8, None)]
+
+
+@pytest.mark.parametrize(("pipeline", "period", "_"), FULLEST)
 @pytest.mark.parametrize("model", [DENSE, MIXTURE], ids=["dense", "mixture"])
 def test_the_worst_need_of_memory_is_that_of_the_fullest_of_all_stages(
     pipeline: dict[str, Any], period: int, _: Any, model: Model
@@ -163,12 +167,36 @@ def test_the_worst_need_of_memory_is_that_of_the_fullest_of_all_stages(
     assert every[int(found.stage[0])] == pytest.approx(max(every))
 
 
+@pytest.mark.parametrize("tp", [1, 2])
 @pytest.mark.parametrize("model", [DENSE, MIXTURE], ids=["dense", "mixture"])
-def test_the_stages_have_the_parameters_of_the_model(model: Model) -> None:
-    """A stage without attention stores the matrices of Gated DeltaNet alone."""
-    columns = columns_of(model, model.layers, pp=model.layers // 2)
+def test_the_stages_have_the_parameters_of_the_model(model: Model, tp: int) -> None:
+    """A stage without attention stores the matrices of Gated DeltaNet alone, of which each rank has a share."""
+    columns = columns_of(model, model.layers, pp=model.layers // 2, tp=tp)
     first, second = (float(stage.parameters[0] - stage.table_parameters[0]) for stage in stages_of(columns)[:2])
-    assert first - second == pytest.approx(float((columns.delta_net_matrices - columns.attention_matrices)[0]))
-    whole = columns_of(model, model.layers, pp=1)
+    assert first - second == pytest.approx(float((columns.delta_net_matrices - columns.attention_matrices)[0]) / tp)
+    whole = columns_of(model, model.layers, pp=1, tp=tp)
     together = sum(float(stage.parameters[0]) for stage in stages_of(columns))
     assert together == pytest.approx(float(stages_of(whole)[0].parameters[0]))
+
+
+def test_windows_change_nothing_in_what_context_parallel_ranks_exchange() -> None:
+    """Transformer Engine gathers keys and values of all layers where some have a window, also of those without."""
+    columns = columns_of(of_period(WINDOWED, 4), 64, pp=16, cp=4)
+    times = MicrobatchTimes.of(columns, SITE)
+    assert float(times.layer(columns).terms()["context_parallel"][0]) > 0
+    assert float(times.more_of_whole()["context_parallel"][0]) == 0
+
+
+def test_the_pipelines_fill_and_drain_have_the_layers_of_the_model() -> None:
+    """Of 26 layers 6 attend to all tokens, more than a model of 64 layers has in the mean: 13 of 52."""
+    columns = columns_of(of_period(WINDOWED, 4), 26, pp=13)
+    whole, other = (
+        layer_seconds(part, SITE, Links(part, SITE)).total[0]
+        for part in (columns_of(of_kind(WINDOWED, whole=whole), 26, pp=13) for whole in (True, False))
+    )
+    times, links = MicrobatchTimes.of(columns, SITE), Links(columns, SITE)
+    ends = float((times.head + times.embedding)[0])
+    sends = float(_sends(columns, links)[0])
+    passes = 6 * float(whole) + 20 * float(other) + ends + 13 * sends
+    slowest = float(whole) + float(other) + sends
+    assert float(time_terms(columns, SITE)["bubble"][0]) == pytest.approx(passes - slowest)

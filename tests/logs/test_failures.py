@@ -312,6 +312,9 @@ def test_every_signature_shares_a_keyword_with_the_lines_it_matches() -> None:
         (["RuntimeError: done", "an end"], "RuntimeError: done"),
         (["RuntimeError: the following:", "Traceback (most recent call last):"], "RuntimeError: the following:"),
         (["RuntimeError: the following:"], "RuntimeError: the following:"),
+        (["RuntimeError: the following:", "=" * 60], "RuntimeError: the following:"),
+        (["RuntimeError: the following:", " iteration 3/ 100 | lm loss: 1.0"], "RuntimeError: the following:"),
+        (["RuntimeError: the following:", "srun: error: node1: task 0: Exited"], "RuntimeError: the following:"),
     ],
 )
 @pytest.mark.parametrize("prefix", ["", "[rank0]: ", "3: "])

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optuna.distributions import CategoricalDistribution
 
 from tests.conftest import Run
 from tests.found_studies import settings, study_in
 from tests.studies import assert_lawful, kept, url_of
+from tuner.core.errors import StudyError
 from tuner.core.interrupts import remember_interrupts
 from tuner.core.outcomes import Outcome
 from tuner.study.setup import open_loop
@@ -112,3 +114,11 @@ def test_ctrl_c_during_a_claim_waits_for_its_decision(store: TrialStore) -> None
         with pytest.raises(KeyboardInterrupt):
             store.claim(proposal, {})
     assert all(trial.result is not None for trial in store.trials())
+
+
+def test_an_axis_with_other_values_than_at_the_start_is_refused_with_a_remedy(store: TrialStore) -> None:
+    """A version of tuner may search topologies that the one that started the study did not."""
+    proposal = replace(_new(store), params={"x": 1})
+    assert store.claim(proposal, {"x": CategoricalDistribution((1, 2))})
+    with pytest.raises(StudyError, match=r"was started by a version of tuner that searches other .* --from "):
+        store.claim(replace(proposal, tag="other", repeat=10), {"x": CategoricalDistribution((1, 2, 4))})

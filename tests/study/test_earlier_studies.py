@@ -172,3 +172,19 @@ def test_a_study_of_other_axes_names_the_setting_that_continues_it(tmp_path: Pat
     with pytest.raises(OtherStudy, match="continue it with --set recompute=none,selective, or choose"):
         opened()
     opened("recompute=none,selective")
+
+
+def test_a_model_that_is_read_differently_names_both_causes(tmp_path: Path) -> None:
+    """The file has changed, or this version of tuner reads more of it than the one that started the study."""
+
+    def opened(**keys: Any) -> None:
+        config = {"model_type": "llama", "num_hidden_layers": 4, "hidden_size": 256, "num_attention_heads": 4, **keys}
+        file = tmp_path / "m.json"
+        file.write_text(json.dumps({**config, "vocab_size": 1024, "intermediate_size": 512}))
+        with open_loop(study_settings(model=str(file), nodes=1, launcher="simulated", study="old", runs=tmp_path)):
+            pass
+
+    opened()
+    with pytest.raises(OtherStudy, match=r"not_understood .* If they are the same, this version .* --from old"):
+        opened(novel_attention=True)
+    opened()

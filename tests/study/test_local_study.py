@@ -44,7 +44,7 @@ def _processors(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_study_of_a_users_command(run: Run, tmp_path: Path) -> None:
     said = run(*local("--budget", "3", "--jobs", "2", "--json", runs=tmp_path))
     assert said.code == 0, said.err
-    assert "--launcher local runs one job at a time, so --jobs 2 lets the others wait." in said.err
+    assert "--launcher local runs one job at a time, so --jobs 2 has no effect." in said.err
     found = document(said.out)
     assert (found["launcher"], found["simulated"], found["jobs_launched"]) == ("local", False, 3)
     assert all(trial["sec_per_iter"] == 0.05 for trial in found["trials"] if trial["outcome"] == "MEASURED")

@@ -31,8 +31,12 @@ def test_gpu_sequence_and_batch_that_a_table_does_not_state_are_named() -> None:
 
 @pytest.mark.parametrize("name", ["microbatches", "Gradient accumulation steps", "grad_accum"])
 def test_the_batch_follows_from_gradient_accumulation(name: str) -> None:
-    """A row without a global batch has micro-batch size x microbatches x replicas; one that is stated counts."""
+    """A row without a global batch has micro-batch size x microbatches x replicas; a contradiction is no run."""
     header, row = f"layers,hidden,dp,mbs,{name},gbs,sec_per_iter", "4,1024,8,2,16,{},2.5\n"
     (follows,) = table_of(f"{header}\n{row.format('')}", "t").rows
-    (stated,) = table_of(f"{header}\n{row.format(512)}", "t").rows
-    assert (follows.tokens, stated.tokens) == (256 * 2048, 512 * 2048)
+    (stated,) = table_of(f"{header}\n{row.format(256)}", "t").rows
+    assert follows.tokens == stated.tokens == 256 * 2048
+    assert follows.usable
+    assert stated.usable
+    (other,) = table_of(f"{header}\n{row.format(512)}", "t").rows
+    assert other.skipped == "gbs(512) is not mbs(2) x microbatches(16) x dp(8) = 256."

@@ -66,12 +66,14 @@ def test_commas_are_dropped_where_they_can_only_separate_thousands(printed: str,
     assert plain("tflops", printed) == read
 
 
-@pytest.mark.parametrize("mark", ["**", "*", "***", "__", "`"])
+@pytest.mark.parametrize("mark", ["**", "*", "***", "_", "__", "`"])
 def test_marks_of_emphasis_are_no_part_of_a_markdown_cell(mark: str) -> None:
     """Reports print the fastest row in bold; a figure that is struck out is withdrawn and not read."""
     printed = f"| {mark}TP{mark} | layers | hidden | Sec/it | Note |\n|--|--|--|--|--|\n"
     (row,) = table_of(f"{printed}| {mark}2{mark} | 4 | 1024 | {mark} 0.3 s{mark} | 2 * 3 |\n", "one.md").rows
     assert row.run is not None
     assert (row.seconds, row.run.topology.tp, row.cells["note"]) == (0.3, 2, "2 * 3")
+    (row,) = table_of(f"{printed}| 2 | 4 | 1024 | {mark}0.3{mark} s | |\n", "one.md").rows
+    assert row.seconds == 0.3
     (row,) = table_of(f"{printed}| 2 | 4 | 1024 | ~~0.3~~ | |\n", "one.md").rows
     assert row.seconds is None

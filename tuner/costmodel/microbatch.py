@@ -8,7 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray, chunks, distinct_rows
+from tuner.core.frameworks import context_exchange
 from tuner.core.precision import bf16_layers
+from tuner.core.stack import Stack
 from tuner.costmodel.constants import LOSS_BYTES
 from tuner.costmodel.expert_shapes import moe_share
 from tuner.costmodel.expert_time import ExpertLayer, averaged, expert_layer_seconds
@@ -127,8 +129,10 @@ def _by_window(columns: Columns) -> list[Columns]:
     model = columns.workload.model
     if model.windowed_share in (0, 1):
         return []
+    workload = columns.workload
+    stack = replace(workload.stack or Stack(), cp_comm=context_exchange(workload))  # that of all layers
     models = (replace(model, sliding_window=0), replace(model, window_start=0, window_skip=0))
-    return [columns.under(replace(columns.workload, model=one)) for one in models]
+    return [columns.under(replace(workload, model=one, stack=stack)) for one in models]
 
 
 def _average(columns: Columns, kinds: Sequence[_Terms]) -> _Terms:

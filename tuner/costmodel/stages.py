@@ -42,10 +42,11 @@ class Stages:
 
     @classmethod
     def _inner(cls, columns: Columns) -> list[IntArray]:
-        """Return places between the first and the last stage: a middle one, or of a model with linear or windowed
+        """Return places between the first and the last stage: a middle one, and of a model with linear or windowed
         attention the first ones with most layers of each kind."""
+        middle = cls.middle(columns).at
         if np.all(columns.whole_share == 1):
-            return [cls.middle(columns).at]
+            return [middle]
         first, distinct = distinct_rows((columns.layers, columns.pp, columns.vpp, columns.partition))
         some = columns.rows(first)
         at = np.arange(1, max(2, int(some.pp.max(initial=1)) - 1))[:, np.newaxis]
@@ -53,11 +54,12 @@ class Stages:
         layers, whole = every.layers, every._whole_layers
         more = 1 + layers.max(initial=0)
         most = [np.argmax(more * kind + layers, axis=0) for kind in (whole, layers - whole)]
-        return [every.at[line, np.arange(len(first))][distinct] for line in most]
+        return [middle, *(every.at[line, np.arange(len(first))][distinct] for line in most)]
 
     @classmethod
     def ends_and_inner(cls, columns: Columns) -> Stages:
-        """Return the first, inner ones and the last stage as lines; one of them is the maximum of any quantity."""
+        """Return the first, inner ones and the last stage as lines; one of them needs most time, or nearly so, and one
+        most memory."""
         return cls(columns, np.stack([cls.first(columns).at, *cls._inner(columns), cls.last(columns).at]))
 
     def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:

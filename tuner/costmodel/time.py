@@ -171,7 +171,7 @@ def _slowest(
     outer = np.maximum(first, last) + END_STAGE_SEND_SHARE * sends
     inside, alone = (columns.pp > 2) & (slowest_inner > outer), columns.pp == 1
     longest = np.where(alone, first + head, np.where(inside, slowest_inner, outer))
-    at = np.where(inside, middle, np.where((first > last) | alone, 0, len(passes) - 1))
+    at = np.where(inside, middle, np.where(first > last, 0, len(passes) - 1))
     return longest, stages, (at, rows)
 
 

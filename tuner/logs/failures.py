@@ -109,6 +109,8 @@ _LOOKUP: Final = re.compile(r"^(?:KeyError: \S{1,200}|StopIteration|(?:_?queue\.
 _DURING: Final = "During handling of the above exception"
 _FROM: Final = "The above exception was the direct cause"
 _ANYTHING: Final = re.compile("")
+_OF_OTHERS: Final = re.compile(r"\W*$|srun: |.*\b(?:iter(?:ation)?|step|epoch)\b.{0,20}?\d", re.IGNORECASE)
+"""A line behind an exception that is not of its message: a rule, Slurm's, or progress."""
 _MAX_LINES_TO_HANDLER: Final = 3
 _UNSAID: Final = re.compile(
     r"^(?:\w{1,60}\.){0,9}(?:\w{1,60}(?:Error|Exception):|BackendCompilerFailed: backend='\w{1,60}' raised:)$"
@@ -196,6 +198,8 @@ class Failures:
             return None
         if not (rest := text[begun.end() :].strip()):
             self._unfinished = last
+            return None
+        if _OF_OTHERS.match(rest) or _BARE.match(rest) or _signed(0, rest):
             return None
         return replace(seen, failure=replace(seen.failure, evidence=_cut(f"{seen.failure.evidence} {rest}")))
 

@@ -72,7 +72,7 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
             _warn_of_axes_not_passed(settings.command, pool)
         if settings.launcher == "local" and settings.jobs > 1:
             warnings.warn(
-                f"--launcher local runs one job at a time, so --jobs {settings.jobs} lets the others wait.",
+                f"--launcher local runs one job at a time, so --jobs {settings.jobs} has no effect.",
                 TunerWarning,
                 stacklevel=2,
             )

@@ -29,7 +29,7 @@ _MAX_WORDS: Final = 5
 _MAX_SIZE_ROUNDING: Final = 0.012
 """Relative error of a printed size, which is rounded, with or without the embedding."""
 
-_EMPHASIS: Final = re.compile(r"(\*{1,3}|__|`)([^*`]+)\1")
+_EMPHASIS: Final = re.compile(r"(\*{1,3}|__?|`)([^*`_]+)\1(?=\s|$)")
 _RULE: Final = re.compile(r"^\|?[\s:|-]+\|?\s*$")
 _OUT_OF_MEMORY: Final = re.compile(r"\bOOM(s|ed)?\b|\bout of memory\b", re.IGNORECASE)
 _HUNG: Final = re.compile(r"\b(hangs?|hung|deadlock(s|ed)?)\b", re.IGNORECASE)
@@ -69,9 +69,12 @@ def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]
 
 
 def _cells(line: str) -> list[str]:
-    """Return the cells of a line, without the marks of one that is bold, in italics or code as a whole."""
+    """Return the cells of a line, without the marks of a beginning in bold, italics or code: `**17.1** (best)`."""
     cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
-    return [found[2].strip() if (found := _EMPHASIS.fullmatch(cell)) else cell for cell in cells]
+    return [
+        _EMPHASIS.sub(lambda found: found[2].strip(), cell, count=1) if _EMPHASIS.match(cell) else cell
+        for cell in cells
+    ]
 
 
 def _row(printed: Mapping[str, str], context: Context) -> dict[str, str]:

@@ -10,7 +10,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048;
     vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
-    zero 1; mbs 1; gbs `microbatches` (else one) of them a rank
+    zero 1; mbs 1; gbs mbs x dp x `microbatches` (1 if absent)
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
     ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced,
     of NeMo AutoModel round-robin
@@ -61,7 +61,7 @@ from tuner.core.errors import InputError, TunerError, TunerWarning
 from tuner.core.quantity import GIB
 from tuner.core.text import counted, either, shown, text_of_cell
 from tuner.tables.adapters import adapters_named
-from tuner.tables.cells import number_in
+from tuner.tables.cells import number_in, whole
 from tuner.tables.column_aliases import MEASURED, outcome_as_status, plain, with_point
 from tuner.tables.described_model import named_sizes
 from tuner.tables.headers import headers_of
@@ -185,6 +185,7 @@ def _row(
         if report and not {"tp", "pp", "dp"} & given.keys():
             raise InputError("neither the row nor the text around it names a parallel degree.")
         figures.update(_figures(understood))  # as far as they can be read
+        _check_batch(figures["run"], given)
     except TunerError as error:
         reason = str(error)
     run: MeasuredRun | None = figures["run"]
@@ -221,6 +222,19 @@ def _figures(cells: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     for field, column, unit in (("seconds", "sec_per_iter", 1), ("tflops", "tflops", 1e12), ("memory", "mem_gib", GIB)):
         yield field, number_in(cells, column) * unit if column in cells else None
     yield "run", run_of(cells)
+
+
+def _check_batch(run: MeasuredRun, given: Mapping[str, str]) -> None:
+    """Raise `InputError` if the global batch is not that of the stated microbatches."""
+    topology, batch = run.topology, run.workload.global_batch
+    if {"gbs", "microbatches"} <= given.keys():
+        microbatches = whole(given, "microbatches")
+        expected = topology.micro_batch * microbatches * topology.dp
+        if batch != expected:
+            raise InputError(
+                f"gbs({batch}) is not mbs({topology.micro_batch}) x microbatches({microbatches}) x dp({topology.dp}) = "
+                f"{expected}."
+            )
 
 
 def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:

@@ -120,6 +120,9 @@ def hy_v3(keys: Keys) -> Fields:
         keys.expects(key, True)
     width = keys.size("moe_intermediate_size", default=1536)
     keys.expects("expert_hidden_dim", width)
+    shared = keys.size("num_shared_experts", default=1)
+    if not shared:  # transformers would give them the width of the dense MLP
+        keys.not_expressed["num_shared_experts=0"] = None
     return {
         **common(keys, epsilon=1e-5, kv_heads=8, theta=11_158_840.0),
         "head_size": keys.size("head_dim", default=128, least=1),
@@ -134,7 +137,7 @@ def hy_v3(keys: Keys) -> Fields:
             count=192,
             top_k=8,
             width=width,
-            shared_ffn=keys.size("num_shared_experts", default=1) * width,
+            shared_ffn=shared * width,
             router="sigmoid",
             router_bias=True,
             scale=keys.number("router_scaling_factor", default=2.826),

@@ -235,7 +235,7 @@ class TrialStore:
             user_attrs={"key": proposal.key, "why": proposal.why, "proposal": proposal_document(proposal)},
         )
         with understood(self.url), defer_interrupts():
-            trial_id = self.storage.create_new_trial(self._id, template)
+            trial_id = self._created(template)
             number = self.storage.get_trial_number_from_id(trial_id)
             self._record_heartbeat(trial_id)
             trial = Trial(number=number, proposal=proposal)
@@ -244,6 +244,19 @@ class TrialStore:
                 self.withdraw(trial, "stored twice")
                 trial = twin
             return None if self.withdraw_second(trial) else trial
+
+    def _created(self, template: optuna.trial.FrozenTrial) -> int:
+        """Store a trial; raise a `StudyError` if the study began with other values of an axis."""
+        try:
+            return self.storage.create_new_trial(self._id, template)
+        except ValueError as error:  # Optuna's, which accepts no other values of a parameter
+            if "dynamic value space" not in str(error):
+                raise
+            raise StudyError(
+                f"study {self.name!r} was started by a version of tuner that searches other topologies of this model: "
+                f"continue it with that version, or start another with --study NAME --from {self.name}, which uses its "
+                "measurements."
+            ) from None
 
     def withdraw_second(self, trial: Trial) -> bool:
         """Close a trial if an earlier one has the same proposal; return whether it is closed."""
@@ -378,6 +391,11 @@ def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
             f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
             "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
             f"--from {name}, which uses its measurements"
+        )
+    if difference.startswith("workload.model."):
+        return (
+            "; repeat the original arguments to continue it. If they are the same, this version of tuner reads the "
+            f"model differently: start another study with --study NAME --from {name}, which uses its measurements"
         )
     if difference.startswith(OTHER_CONTENT):
         return (
