@@ -31,6 +31,9 @@ _OF_OPTIMIZERS: Final = ("--optimizer ", "--muon-", "--sgd-")
 OTHER_CONTENT: Final = "other content of"
 """Begins the difference of such files."""
 
+_MOST_VALUES: Final = 8
+"""Values of an axis that a remedy repeats at most."""
+
 
 def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
     """Return the first difference between two settings, in words; empty if they agree."""
@@ -65,6 +68,31 @@ def as_options(difference: str) -> str:
         return f"the cluster {values}"
     own = _OPTIONS.get(path) or (section in ("", "workload") and name in _NAMED_ALIKE and name)
     return f"--{own.replace('_', '-')} {values}" if own else difference
+
+
+def remedy_of(difference: str, name: str, settings: Mapping[str, Any]) -> str:
+    """Return how to go on with a study that was started with these settings and is asked for with others."""
+    if "trainer" in settings and difference.startswith("workload."):
+        return (
+            f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
+            "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
+            f"--from {name}, which uses its measurements"
+        )
+    if difference.startswith("workload.model."):
+        return (
+            "; repeat the original arguments to continue it. If they are the same, this version of tuner reads the "
+            f"model differently: start another study with --study NAME --from {name}, which uses its measurements"
+        )
+    if difference.startswith(OTHER_CONTENT):
+        return (
+            f": restore it to continue the study, or start another with --study NAME --from {name}, which uses its "
+            "measurements"
+        )
+    place, axis = difference.partition(" ")[0].rpartition(".")[::2]
+    if place == "axes" and len(values := settings["axes"].get(axis, ())) in range(1, _MOST_VALUES + 1):
+        given = ",".join(map(axis_value, values))
+        return f": continue it with --set {axis}={given}, or choose another name with --study"
+    return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
 _NAMED_ALIKE: Final = frozenset(

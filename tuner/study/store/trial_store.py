@@ -27,10 +27,10 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.errors import OtherStudy, StudyError, TunerWarning
 from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
-from tuner.core.text import axis_value, shown
+from tuner.core.text import shown
 from tuner.launch.contract import JobResult
 from tuner.study.store.outages import is_outage
-from tuner.study.store.settings_difference import OTHER_CONTENT, as_options, difference_of
+from tuner.study.store.settings_difference import as_options, difference_of, remedy_of
 from tuner.study.store.storage import Storage, open_storage, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
 from tuner.study.store.trial import Proposal, Trial, lost, proposal_document, record_ending, result_document
@@ -98,7 +98,7 @@ class TrialStore:
             study._complete_creation(settings)
             difference = difference_of(study.settings, _as_stored(settings))
             if difference:
-                remedy = _remedy(name, study.settings, difference)
+                remedy = remedy_of(difference, name, study.settings)
                 raise OtherStudy(f"study {name!r} was started with {as_options(difference)}{remedy}.")
             refused.pop_all()
         return study
@@ -378,35 +378,6 @@ class TrialStore:
     def _trial_id(self, trial: Trial) -> int:
         with understood(self.url):
             return self.storage.get_trial_id_from_study_id_trial_number(self._id, trial.number)
-
-
-_MOST_VALUES: Final = 8
-"""Values of an axis that a remedy repeats at most."""
-
-
-def _remedy(name: str, settings: Mapping[str, Any], difference: str) -> str:
-    """Return how to go on with a study that was started with these settings and is asked for with others."""
-    if "trainer" in settings and difference.startswith("workload."):
-        return (
-            f"; --trainer {settings['trainer']} reads the workload from --command and the files that it names, and a "
-            "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
-            f"--from {name}, which uses its measurements"
-        )
-    if difference.startswith("workload.model."):
-        return (
-            "; repeat the original arguments to continue it. If they are the same, this version of tuner reads the "
-            f"model differently: start another study with --study NAME --from {name}, which uses its measurements"
-        )
-    if difference.startswith(OTHER_CONTENT):
-        return (
-            f": restore it to continue the study, or start another with --study NAME --from {name}, which uses its "
-            "measurements"
-        )
-    place, axis = difference.partition(" ")[0].rpartition(".")[::2]
-    if place == "axes" and len(values := settings["axes"].get(axis, ())) in range(1, _MOST_VALUES + 1):
-        given = ",".join(map(axis_value, values))
-        return f": continue it with --set {axis}={given}, or choose another name with --study"
-    return ": repeat the original arguments to continue it, or choose another name with --study"
 
 
 def _as_stored(settings: Mapping[str, Any]) -> dict[str, Any]:
