@@ -78,7 +78,7 @@ def remedy_of(difference: str, name: str, settings: Mapping[str, Any]) -> str:
             "newer tuner may read more of them: restore them to continue the study, or start another with --study NAME "
             f"--from {name}, which uses its measurements"
         )
-    if difference.startswith("workload.model."):
+    if difference.startswith("workload.model.") and as_options(difference) == difference:  # which no option states
         return (
             "; repeat the original arguments to continue it. If they are the same, this version of tuner reads the "
             f"model differently: start another study with --study NAME --from {name}, which uses its measurements"
