@@ -132,14 +132,21 @@ class Columns:
         """Return the same topologies of another workload."""
         return Columns(workload, self.cluster, self.arrays)
 
+    def whole_before(self, layers: IntArray) -> IntArray:
+        """Return how many of the first layers attend to all tokens: leading ones, and the last one of each period."""
+        model, leading, period = self.workload.model, 0, 1
+        if model.delta_net:
+            period = model.delta_net.period
+        elif model.window:
+            leading, period = model.window_start, model.window_skip
+        after = np.maximum(0, layers - leading)
+        before: IntArray = layers - after + (after // period if period else 0)
+        return before
+
     @cached_property
     def attention_layers(self) -> FloatArray:
         """Layers with attention, all but those with Gated DeltaNet."""
-        delta = self.workload.model.delta_net
-        layers = self.layers
-        if delta is not None:
-            layers = self.layers // delta.period if delta.period else 0 * self.layers
-        found: FloatArray = layers / 1.0
+        found: FloatArray = (self.whole_before(self.layers) if self.workload.model.delta_net else self.layers) / 1.0
         return found
 
     @cached_property

@@ -47,7 +47,7 @@ class Stages:
         middle = cls.middle(columns).at
         if np.all(columns.whole_share == 1):
             return [middle]
-        first, distinct = distinct_rows((columns.layers, columns.pp, columns.vpp, columns.partition))
+        first, distinct = distinct_rows(_pipelines(columns))
         some = columns.rows(first)
         at = np.arange(1, max(2, int(some.pp.max(initial=1)) - 1))[:, np.newaxis]
         every = cls(some, np.clip(at, np.minimum(1, some.pp - 1), np.maximum(0, some.pp - 2)))
@@ -58,8 +58,8 @@ class Stages:
 
     @classmethod
     def ends_and_inner(cls, columns: Columns) -> Stages:
-        """Return the first, inner ones and the last stage as lines; one of them needs most time, or nearly so, and one
-        most memory."""
+        """Return the first, a middle one, further inner ones and the last stage as lines; one of them needs most time,
+        or nearly so, and one most memory."""
         return cls(columns, np.stack([cls.first(columns).at, *cls._inner(columns), cls.last(columns).at]))
 
     def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:
@@ -105,8 +105,7 @@ class Stages:
         Rows that agree in their pipelines share one computation.
         """
         columns = self.columns
-        pipelines = (columns.layers, columns.pp, columns.vpp, columns.partition)
-        first, distinct = distinct_rows((*pipelines, *np.atleast_2d(self.at)))
+        first, distinct = distinct_rows((*_pipelines(columns), *np.atleast_2d(self.at)))
         return Stages(columns.rows(first), self.at[..., first])._whole_layers[..., distinct]
 
     @property
@@ -115,7 +114,7 @@ class Stages:
         found = np.zeros(np.shape(self.layers), dtype=np.int64)
         for chunk in range(int(columns.vpp.max(initial=1))):
             start, end = (self._layers_before(chunk * columns.pp + self.at + further) for further in (0, 1))
-            found += (chunk < columns.vpp) * (whole_before(columns, end) - whole_before(columns, start))
+            found += (chunk < columns.vpp) * (columns.whole_before(end) - columns.whole_before(start))
         return found
 
     def _layers_before(self, chunk: IntArray) -> IntArray:
@@ -230,16 +229,9 @@ class Stages:
         return tables
 
 
-def whole_before(columns: Columns, layers: IntArray) -> IntArray:
-    """Return how many of the first layers attend to all tokens: leading ones, and the last one of each period."""
-    model, leading, period = columns.workload.model, 0, 1
-    if model.delta_net:
-        period = model.delta_net.period
-    elif model.window:
-        leading, period = model.window_start, model.window_skip
-    after = np.maximum(0, layers - leading)
-    before: IntArray = layers - after + (after // period if period else 0)
-    return before
+def _pipelines(columns: Columns) -> tuple[IntArray, ...]:
+    """Return what decides which layers a stage has."""
+    return columns.layers, columns.pp, columns.vpp, columns.partition
 
 
 def layer_parameters(columns: Columns) -> FloatArray:

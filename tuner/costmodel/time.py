@@ -40,7 +40,7 @@ from tuner.costmodel.stack_constants import (
     STRAGGLER_BASE,
     STRAGGLER_DEVIATION,
 )
-from tuner.costmodel.stages import Stages, whole_before
+from tuner.costmodel.stages import Stages
 
 TERMS: Final = (
     *(field.name for field in fields(Layer)),
@@ -59,12 +59,13 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     microbatches = columns.microbatches
     links = Links(columns, site)
     layer_time, sends = layer.total, _sends(columns, links)
-    fullest = np.maximum(Stages.first(columns).layers, Stages.middle(columns).layers)
+    stages = Stages.ends_and_inner(columns)
+    fullest = np.maximum(stages.layers[0], stages.layers[1])
     others = _others(columns, times, layer)
     waits = sends
     if terms_of(columns.workload).overlap_sends:
         waits = np.where(columns.vpp > 1, np.maximum(0, sends - fullest * layer_time), sends)
-    slowest, stages, at = _slowest(columns, layer_time, others, embedding, head, waits)
+    slowest, at = _slowest(stages, layer_time, others, embedding, head, waits)
     layers = stages.layers[at] if others else fullest
     layers_time = layers * layer_time
     pipeline_pass = columns.layers * layer_time + head + embedding + columns.pp * sends
@@ -146,24 +147,24 @@ def _others(columns: Columns, times: MicrobatchTimes, layer: Layer) -> list[_Oth
             _Others(terms=terms, count=lambda stage: stage.bf16_layers, layers=sum(bf16_layers(columns.workload)))
         ]
     if more := times.more_of_whole():
-        surplus = whole_before(columns, columns.layers) - columns.layers * columns.whole_share
+        surplus = columns.whole_before(columns.layers) - columns.layers * columns.whole_share
         found += [_Others(terms=more, count=lambda stage: stage.whole_surplus, layers=surplus)]
     return found
 
 
 def _slowest(
-    columns: Columns,
+    stages: Stages,
     layer_time: FloatArray,
     others: list[_Others],
     embedding: FloatArray,
     head: FloatArray,
     sends: FloatArray,
-) -> tuple[FloatArray, Stages, tuple[IntArray, IntArray]]:
-    """Return the seconds of one microbatch on the slowest stage, and where that is: stages as lines, and its places.
+) -> tuple[FloatArray, tuple[IntArray, IntArray]]:
+    """Return the seconds of one microbatch on the slowest of the stages, and its places among them.
 
     Without a pipeline, one stage has both ends.
     """
-    stages = Stages.ends_and_inner(columns)
+    columns = stages.columns
     passes = sum((other.count(stages) * other.total for other in others), start=stages.layers * layer_time)
     first, last = passes[0] + embedding, passes[-1] + head
     middle, rows = 1 + np.argmax(passes[1:-1], axis=0), np.arange(len(columns.tp))
@@ -172,7 +173,7 @@ def _slowest(
     inside, alone = (columns.pp > 2) & (slowest_inner > outer), columns.pp == 1
     longest = np.where(alone, first + head, np.where(inside, slowest_inner, outer))
     at = np.where(inside, middle, np.where(first > last, 0, len(passes) - 1))
-    return longest, stages, (at, rows)
+    return longest, (at, rows)
 
 
 def _data_parallel(

@@ -71,10 +71,7 @@ def _rows_in(text: str, context: Context) -> Iterator[tuple[int, dict[str, str]]
 def _cells(line: str) -> list[str]:
     """Return the cells of a line, without the marks of a beginning in bold, italics or code: `**17.1** (best)`."""
     cells = [cell.strip() for cell in line.removeprefix("|").removesuffix("|").split("|")]
-    return [
-        _EMPHASIS.sub(lambda found: found[2].strip(), cell, count=1) if _EMPHASIS.match(cell) else cell
-        for cell in cells
-    ]
+    return [f"{found[2].strip()}{cell[found.end() :]}" if (found := _EMPHASIS.match(cell)) else cell for cell in cells]
 
 
 def _row(printed: Mapping[str, str], context: Context) -> dict[str, str]:

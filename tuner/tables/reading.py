@@ -247,10 +247,9 @@ def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapp
             "precision": run.workload.precision,
             "kv_heads": str(model.kv_heads),
             "ffn": str(model.ffn),
-            "gbs": str(run.workload.global_batch),
         }
-    if "microbatches" in given:
-        values.pop("gbs", None)  # follows from it
+        if "microbatches" not in given:  # from which it would follow
+            values["gbs"] = str(run.workload.global_batch)
     return {column: value for column, value in values.items() if column not in given}
 
 

@@ -167,8 +167,8 @@ def afmoe(keys: Keys) -> Fields:
     keys.get("use_grouped_mm")  # kernels
     for key in ("n_group", "topk_group", "num_expert_groups", "num_limited_groups"):
         keys.expects(key, 1)
-    for key, value in {"score_func": "sigmoid", "route_norm": True}.items():
-        keys.expects(key, value)
+    keys.expects("score_func", "sigmoid")
+    keys.expects("route_norm", True)
     layers = keys.sizes["layers"]
     size = keys.size("sliding_window", default=1024, null=0)
     windowed = layer_types(keys, alternating(layers, keys.size("global_attn_every_n_layers", default=4, least=1)))
