@@ -9,6 +9,8 @@ TORCH_FREE := pytest hypothesis pytest-xdist pyyaml
 MINUTES ?= 10
 SOAKS ?= database slurm
 COUNT ?= 20000
+# Tests start thousands of processes, each of which would compile what it imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Two test processes on two cores: more threads in NumPy and torch would only contend.
 test test-slow: export OMP_NUM_THREADS := 1
 FAST := -m "not slow and not cluster"

@@ -191,6 +191,7 @@ def browser() -> Iterator[Browser]:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
+            env={**os.environ, "TMPDIR": profile},  # for the folder of its socket
         )
         try:
             os.close(reads)

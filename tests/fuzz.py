@@ -122,8 +122,13 @@ def _calibration() -> bytes:
 
 
 @cache
+def _study_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fuzz-")  # deleted with the process, as the cache keeps it until then
+
+
+@cache
 def _study() -> Path:
-    return study_in(Path(tempfile.mkdtemp(prefix="fuzz-")))
+    return study_in(Path(_study_folder().name))
 
 
 def _read_database(folder: Path, content: bytes) -> None:

@@ -28,9 +28,7 @@ def test_a_calibration_is_printed_with_its_uncertainty(capsys: pytest.CaptureFix
         timed=4,
         before=0.123,
         left_out=0.045,
-        slower=None,
-        fuller=None,
-        doubts=lambda: (),
+        doubts=(),
     )
     calibrate._print_text(table, "out", learnt)
     printed = lines(capsys)

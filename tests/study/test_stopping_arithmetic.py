@@ -307,7 +307,9 @@ def test_prior_knowledge_is_a_calibration_or_measurements(tmp_path: Path, monkey
     monkeypatch.setattr(api, "read_site", lambda path: ("site", path))
     monkeypatch.setattr(api, "read_table", lambda path, cells: ("table", path, cells))
     monkeypatch.setattr(
-        api, "calibration_report", lambda table: SimpleNamespace(doubts=lambda: (), calibration=("calibrated", table))
+        api,
+        "calibration_report",
+        lambda table: SimpleNamespace(table=table, doubts=(), calibration=("calibrated", table)),
     )
     monkeypatch.setattr(api, "calibration_from_study", lambda name, **where: (name, where))
     runs, cells, given = Path("runs"), Defaults.parse(()), Calibration()

@@ -82,3 +82,14 @@ def test_a_study_that_starts_from_times_in_another_unit_warns(tmp_path: Path) ->
         with warned:
             settings = study_settings(start_from=file, model="gpt-1.3b", gpu="A100-80GB-SXM", nodes=1)
         assert settings.calibration is not None
+
+
+def test_a_replay_of_times_in_another_unit_warns(tmp_path: Path) -> None:
+    """The search's own times and training lengths would be a thousand times too long."""
+    file = tmp_path / "t.csv"
+    header = "group,gpu,gpus_per_node,nodes,layers,hidden,heads,tp,pp,dp,mbs,gbs,sec_per_iter"
+    row = "A100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64"
+    file.write_text(f"{header}\nms,{row},1000\ns,{row},1\n")
+    with pytest.warns(TunerWarning, match="t.csv: measured times are"):
+        study_settings(table=file, group="ms")
+    study_settings(table=file, group="s")

@@ -136,21 +136,12 @@ class CalibrationReport:
     """Timed rows of the table, of which at most `MOST_FITTED` are used."""
     uncertainty: dict[str, float]
     """Standard deviation of the logarithm of each time factor."""
-    slower: float | None
-    """Measured over estimated seconds of the median row."""
-    fuller: float | None
-    """Measured over estimated memory of the median row."""
+    doubts: tuple[str, ...]
+    """Figures that are probably in another unit."""
     before: float | None
     """Median relative error of time without the calibration."""
     left_out: float | None
     """Cross-validated median relative error of time; None if there are too few rows."""
-
-    def doubts(self) -> Iterator[str]:
-        """Yield a sentence about figures so far from the estimates that their unit is probably wrong."""
-        for figures, ratio in (("measured times are", self.slower), ("measured memory is", self.fuller)):
-            if ratio and not 1 / _FAR < ratio < _FAR:
-                times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
-                yield f"{figures} {times} times the estimates (median): check their unit with tuner audit"
 
 
 def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
@@ -175,17 +166,14 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
             abs(guess.seconds / _measured(guess) - 1) for guess in guess_rows(fold, CostModel(calibration=others))
         ]
     guesses = guess_rows(usable, CostModel())
-    ratios = [guess.seconds / _measured(guess) for guess in guesses if guess.row.timed]
-    filled = [guess.row.memory / guess.memory for guess in guesses if guess.row.weighed and guess.row.memory]
-    before = [abs(ratio - 1) for ratio in ratios]
+    before = [abs(guess.seconds / _measured(guess) - 1) for guess in guesses if guess.row.timed]
     spread = np.sqrt(np.diagonal(known.spread))
     return CalibrationReport(
         table=table,
         calibration=known,
         timed=len(timed),
         uncertainty={name: float(value) for name, value in zip(TIME_FACTORS, spread, strict=True)},
-        slower=1 / float(np.median(ratios)) if ratios else None,
-        fuller=float(np.median(filled)) if filled else None,
+        doubts=tuple(unit_doubts(guesses)),
         before=float(np.median(before)) if before else None,
         left_out=float(np.median(left_out)) if left_out else None,
     )
@@ -282,6 +270,17 @@ def _widened(block: RowBlock, scores: Scores, model: CostModel) -> tuple[FloatAr
         scores.seconds * np.exp(-np.hypot(np.log(scores.seconds / low), np.minimum(away, 0.0))),
         scores.seconds * np.exp(np.hypot(np.log(high / scores.seconds), np.maximum(away, 0.0))),
     )
+
+
+def unit_doubts(guesses: Sequence[RowEstimate]) -> Iterator[str]:
+    """Yield a sentence about figures so far from the estimates that their unit is probably wrong."""
+    slower = [_measured(guess) / guess.seconds for guess in guesses if guess.row.timed]
+    fuller = [guess.row.memory / guess.memory for guess in guesses if guess.row.weighed and guess.row.memory]
+    for figures, ratios in (("measured times are", slower), ("measured memory is", fuller)):
+        ratio = float(np.median(ratios)) if ratios else 1.0
+        if not 1 / _FAR < ratio < _FAR:
+            times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
+            yield f"{figures} {times} times the estimates (median): check their unit with tuner audit"
 
 
 def by_group(guesses: Iterable[RowEstimate]) -> dict[str, list[RowEstimate]]:

@@ -17,6 +17,8 @@ from tuner.core.errors import InputError, TunerWarning
 from tuner.core.fidelity import FidelityMode
 from tuner.core.quantity import duration, iterations_of, texts_of
 from tuner.costmodel.calibration import Calibration
+from tuner.costmodel.estimate import CostModel
+from tuner.costmodel.evaluation import guess_rows, unit_doubts
 from tuner.costmodel.site_file import read_site, warn_of_mismatch
 from tuner.launch.machine_defaults import space_on
 from tuner.launch.trainers.command import TrainerCommand
@@ -109,6 +111,9 @@ def study_settings(
         raise InputError("--default completes the rows of a table: add --table or --from.")
     if table is not None and not isinstance(table, Table):
         table = read_table(Path(table), cells)
+    if table is not None:
+        usable = (row for row in table.rows if row.usable and group in (None, row.group))
+        _warn_of_units(table, unit_doubts(guess_rows(usable, CostModel())))
     found = StudySettings(
         space=space,
         limits=Limits(
@@ -221,6 +226,11 @@ def optimize(settings: StudySettings) -> StudyResult:
         return loop.result()
 
 
+def _warn_of_units(table: Table, doubts: Iterable[str]) -> None:
+    for doubt in doubts:
+        warnings.warn(TunerWarning(f"{table.name}: {doubt}."), stacklevel=3)
+
+
 def _calibration(
     given: str | Path | Calibration | None,
     start_from: str | Path | None,
@@ -237,7 +247,6 @@ def _calibration(
         return None
     if Path(start_from).is_file():
         learnt = calibration_report(read_table(Path(start_from), cells))
-        for doubt in learnt.doubts():
-            warnings.warn(TunerWarning(f"{learnt.table.name}: {doubt}."), stacklevel=3)
+        _warn_of_units(learnt.table, learnt.doubts)
         return learnt.calibration
     return calibration_from_study(str(start_from), runs=runs, storage=storage)

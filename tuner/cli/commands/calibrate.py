@@ -94,7 +94,7 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     if learnt.before is not None:
         after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
-    for doubt in learnt.doubts():
+    for doubt in learnt.doubts:
         print(doubt)
     if assumed := assumptions(learnt.table):
         print(assumed)

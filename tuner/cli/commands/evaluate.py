@@ -105,6 +105,7 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
 def _print_text(made: Evaluation, rows: bool) -> None:
     from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
+    from tuner.costmodel.evaluation import unit_doubts
     from tuner.tables import assumptions
 
     if rows:
@@ -119,6 +120,8 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     print(f"{label}{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
+    for doubt in unit_doubts(list(made.guesses.values())):
+        print(doubt)
     if assumed := assumptions(made.table):
         print(assumed)
     print()
