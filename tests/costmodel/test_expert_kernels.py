@@ -243,12 +243,15 @@ def test_the_bias_of_an_experts_output_passes_through_memory_in_fp32() -> None:
 
 
 def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> None:
-    """The GPU waits in the forward pass, unless a capacity or a full CUDA graph makes that unnecessary."""
+    """The GPU waits in the forward pass, unless tokens padded to a capacity or a full CUDA graph make that unnecessary."""
     assert layer(ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
     grace = host_pace(catalog.gpu("GB200-192GB"), SITE)
     assert layer("GB200-192GB", ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS * grace)
     capacity = replace(QWEN3_30B, experts=replace(EXPERTS, capacity_factor=1.0))
-    assert layer(ep=8, micro_batch=4, model=capacity).launch[0] == 0
+    padded = Stack(padded_experts=True)
+    assert layer(ep=8, micro_batch=4, model=capacity, stack=padded).launch[0] == 0
+    assert layer(ep=8, micro_batch=4, model=capacity).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+    assert layer(ep=8, micro_batch=4, stack=padded).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
     assert layer(ep=8, micro_batch=4, moe_overlap=True).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
     assert layer(ep=8, micro_batch=4, stack=Stack(cuda_graph="full")).launch[0] == 0
     again = layer(ep=8, micro_batch=4, recompute="full")

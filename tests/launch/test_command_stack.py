@@ -89,6 +89,7 @@ def test_megatron_sorts_tokens_by_pytorch_unless_a_flag_fuses_it(more: str, fuse
         ("nemo", f"{BRIDGE} ddp.grad_reduce_in_fp32=true ddp.overlap_grad_reduce=false", {}),
         ("nemo", f"{BRIDGE} model.cross_entropy_fusion_impl='te'", {"fused_loss": True}),
         ("nemo", f"{BRIDGE} model.moe_permute_fusion=false", {"fused_permutation": False}),
+        ("nemo", f"{BRIDGE} model.moe_pad_expert_input_to_capacity=true", {"padded_experts": True}),
         ("nemo", f"{BRIDGE} ++model.cuda_graph_impl=transformer_engine", {"cuda_graph": "partial"}),
         ("nemo", f"{NEMO2} model.config.enable_cuda_graph=True", {"cuda_graph": "partial"}),
         ("torchtitan", REGISTERED, {}),
@@ -184,7 +185,7 @@ def test_jobs_overlap_with_muon_only_as_the_command_says(optimizer: str, more: s
 
 def test_a_replay_study_is_not_resumed_with_a_command(tmp_path: Path) -> None:
     table = tmp_path / "t.csv"
-    table.write_text("layers,hidden,heads,tp,sec_per_iter\n4,1024,8,1,2.5\n4,1024,8,2,2.0\n")
+    table.write_text("layers,hidden,heads,tp,sec_per_iter\n4,1024,8,1,0.05\n4,1024,8,2,0.04\n")
     with open_loop(study_settings(launcher="replay", table=table, study="s", runs=tmp_path)):
         pass
     with pytest.raises(OtherStudy, match="--launcher replay, not local"), open_loop(local(tmp_path, "")):

@@ -186,6 +186,48 @@ def test_nemos_configurations_record_some_models_as_cuda_graphs(
     assert terms_of(row.run.workload).cuda_graph == graph
 
 
+@pytest.mark.parametrize(
+    ("framework", "cells", "capacity", "padded"),
+    [
+        ("nemo 2 (25.04)", "", 1.0, True),
+        ("megatron-bridge", "", 0.0, False),
+        ("nemo 2", "1.5,0", 1.5, False),
+        ("nemo 2", "0,0", 0.0, False),
+    ],
+)
+def test_nemos_recipes_pad_experts_to_their_capacity(framework: str, cells: str, capacity: float, padded: bool) -> None:
+    columns = "framework,model,experts,top_k,moe_ffn" + (",capacity_factor,padded_experts" if cells else "")
+    row = only(columns, f"{framework},mixtral-8x7b,8,2,14336" + (f",{cells}" if cells else ""))
+    assert row.run is not None, row.skipped
+    workload = row.run.workload
+    assert workload.model.experts is not None
+    assert (workload.model.experts.capacity_factor, terms_of(workload).padded_experts) == (capacity, padded)
+
+
+def test_a_capacity_is_a_number() -> None:
+    row = only("model,experts,top_k,moe_ffn,capacity_factor", "mixtral-8x7b,8,2,14336,much")
+    assert row.skipped == "capacity_factor must be a positive number from 1e-12 to 1e15, not 'much'."
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "attention", "recompute", "overlapped"),
+    [
+        ("GB200-192GB", "25.05", "fused", "selective", 0.0),
+        ("GB200-192GB", "25.07", "flash2", "none", 0.0),
+        ("H100-80GB-SXM", "25.05", "flash2", "mla_up_proj", 0.0),
+    ],
+)
+def test_nemos_first_runs_of_deepseek_on_blackwell_had_no_fused_attention(
+    gpu: str, release: str, attention: str, recompute: str, overlapped: float
+) -> None:
+    row = only("gpu,framework,release,model", f"{gpu},nemo 2,{release},deepseek-v3")
+    assert row.run is not None, row.skipped
+    stack = row.run.workload.stack
+    assert stack is not None
+    assert row.run.workload.attention == attention
+    assert (row.run.topology.recompute, stack.overlap_tp) == (recompute, overlapped)
+
+
 def test_a_version_of_cudnn_is_numbers_and_dots() -> None:
     row = only("gpu,framework,cudnn", "GB200-192GB,megatron-core,latest")
     assert row.skipped == "cudnn must be a version, such as 9.18, not 'latest'."

@@ -36,6 +36,7 @@ STACK = Stack(
     unsharded_gradients=False,
     precision_aware_optimizer=False,
     fused_permutation=False,
+    padded_experts=True,
     compiled=True,
     early_stop=False,
 )
@@ -91,6 +92,19 @@ def test_a_written_run_is_read_as_the_same_run(space: Any, key: str, fields: Any
     )
     assert np.array_equal(first.seconds, second.seconds)
     assert np.array_equal(first.memory, second.memory)
+
+
+@pytest.mark.parametrize("name", ["mixtral-8x7b", "my-model"])
+def test_the_capacity_of_experts_is_read_back(name: str) -> None:
+    found = space_for(model="mixtral-8x7b", gpu="H100-80GB-SXM", nodes=1, global_batch=64)
+    experts = found.workload.model.experts
+    assert experts is not None
+    model = replace(found.workload.model, name=name, experts=replace(experts, capacity_factor=1.25))
+    workload = replace(found.workload, model=model)
+    topology = Topology(nodes=1, tp=1, pp=1, dp=8, micro_batch=1)
+    again = written(workload, found.cluster, topology).workload.model.experts
+    assert again is not None
+    assert again.capacity_factor == 1.25
 
 
 @pytest.mark.parametrize("name", sorted(catalog().model))

@@ -16,6 +16,7 @@ from tuner.core.stack import OVERLAPPED_TP, ContextExchange
 SETTINGS: Final = (
     *("overlap_grad_reduce", "overlap_param_gather", "tp_comm_overlap", "grad_reduce_in_bf16", "main_grads_dtype"),
     *("cross_entropy_loss_fusion", "cross_entropy_fusion_impl", "moe_permute_fusion", "cp_comm_type"),
+    "moe_pad_expert_input_to_capacity",
     *("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_modules", "enable_cuda_graph", "external_cuda_graph"),
 )
 """The settings that are understood, by the names of their fields; Bridge also has `grad_reduce_in_fp32`."""
@@ -47,6 +48,8 @@ def stack_of_core(settings: Mapping[str, str], *, has_experts: bool) -> dict[str
         found["fused_loss"] = True
     if has_experts and not switches.get("moe_permute_fusion", True):
         found["fused_permutation"] = False
+    if has_experts and switches.get("moe_pad_expert_input_to_capacity"):
+        found["padded_experts"] = True
     if graph := _graph(settings, switches):
         found["cuda_graph"] = graph
     kinds = set(re.findall(r"[\w+]+", settings.get("cp_comm_type", "")))

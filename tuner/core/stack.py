@@ -55,6 +55,8 @@ class Stack:
     """First and last layers that stay in 16 bits while all others are in fp8 or fp4."""
     fused_permutation: bool | None = None
     """Whether Megatron-Core sorts tokens by expert in Transformer Engine's kernels."""
+    padded_experts: bool | None = None
+    """Whether the tokens of each expert of Megatron-Core are padded to its capacity."""
     split_sends: bool | None = None
     """Whether a tensor parallel rank sends only its part of the activations to the next stage."""
     cuda_graph: CudaGraph | None = None

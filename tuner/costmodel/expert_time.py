@@ -177,10 +177,11 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
 
     The host waits for the number of tokens of each expert, so that nothing is queued behind the exchange; the launches
     expert by expert then run beside the products, which wait for them where an expert has few tokens. Where experts
-    have a capacity the host need not ask. Another microbatch's pass does not fill the wait: its kernels are launched by
-    the same host, and those launched before have ended when the tokens are counted.
+    are padded to their capacity the host need not ask (NVIDIA/Megatron-LM core_v0.12.0, megatron/core/transformer/moe/
+    token_dispatcher.py: preprocess). Another microbatch's pass does not fill the wait: its kernels are launched by the
+    same host, and those launched before have ended when the tokens are counted.
     """
-    if experts_of(columns).capacity_factor:
+    if experts_of(columns).capacity_factor and terms_of(columns.workload).padded_experts:
         return np.zeros_like(products)
     pace = host_pace(columns.cluster.gpu, site)
     waits: FloatArray = EXPERT_HOST_SECONDS * pace + np.maximum(0.0, _launches(columns)[0] * pace - products)

@@ -85,6 +85,8 @@ class FrameworkTerms:
     fused_permutation: bool = True
     """Whether tokens are sorted by expert in one kernel (--moe-permute-fusion), instead of PyTorch's index_select and
     scatter_add."""
+    padded_experts: bool = False
+    """Whether experts with a capacity always get that many tokens (--moe-pad-expert-input-to-capacity)."""
     state_precision: FloatPrecision = "fp32"
     """Precision of the optimizer's weights and states."""
     loss_precision: FloatPrecision = "fp32"
@@ -189,7 +191,7 @@ _STATED: Final = (
     *("overlap_grad", "overlap_param", "overlap_tp", "quantized_weights", "split_sends"),
     *("cuda_graph", "cudnn"),
     *("state_precision", "loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
-    *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
+    *("precision_aware_optimizer", "fused_permutation", "padded_experts", "compiled", "early_stop"),
 )
 
 
@@ -228,6 +230,7 @@ def described(workload: Workload) -> list[str]:
         f"{cudnn} attention from Hopper on": terms.transformer_engine,
         "fused loss": terms.fused_loss,
         "PyTorch's kernels sort tokens by expert": not terms.fused_permutation,
+        "tokens of experts padded to their capacity": terms.padded_experts,
     }
     if workload.is_quantized and terms.transformer_engine:
         stored = terms.quantized_weights

@@ -27,6 +27,7 @@ _NAMES: Final[Mapping[str, str]] = {
     "moe_ffn": "moe_ffn_hidden_size moe_intermediate_size",
     "shared_ffn": "moe_shared_expert_intermediate_size shared_expert_intermediate_size",
     "dense_layers": "first_k_dense_replace",
+    "capacity_factor": "moe_expert_capacity_factor expert_capacity_factor",
     "mtp": "mtp_num_layers num_nextn_predict_layers",
     "dispatcher": "moe_token_dispatcher_type",
     "tp": "tp_size tp_degree tensor_parallel tensor_parallel_size tensor_model_parallel_size",

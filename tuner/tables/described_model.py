@@ -14,7 +14,7 @@ from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.text import either, shown
-from tuner.tables.cells import flag, whole
+from tuner.tables.cells import flag, number_in, whole
 from tuner.tables.writing import model_cells
 
 _HEAD_SIZE: Final = 128
@@ -115,7 +115,14 @@ def _experts(cells: Mapping[str, str]) -> Experts:
         ffn=width,
         shared_ffn=whole(cells, "shared_ffn", 0),
         dense_layers=whole(cells, "dense_layers", 0),
+        capacity_factor=_capacity(cells),
     )
+
+
+def _capacity(cells: Mapping[str, str], known: float = 0.0) -> float:
+    """Return the capacity of an expert, which 0 leaves out."""
+    stated = cells.get("capacity_factor")
+    return known if stated is None else 0.0 if _equal(stated, "0") else number_in(cells, "capacity_factor")
 
 
 def _refuse_incomplete(cells: Mapping[str, str], known: Model | None) -> None:
@@ -145,6 +152,8 @@ def _as_in_row(known: Model, own: Experts | None, cells: Mapping[str, str]) -> M
     layers, dense = whole(cells, "layers"), whole(cells, "dense_layers", known.dense_mlp_layers)
     if own and dense != known.dense_mlp_layers:  # a number of dense layers that interleaving does not explain
         own = replace(own, dense_layers=dense, period=1)
+    if own:
+        own = replace(own, capacity_factor=_capacity(cells, own.capacity_factor))
     seq = whole(cells, "seq")
     return replace(
         known,

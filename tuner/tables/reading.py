@@ -11,7 +11,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
     zero 1; mbs 1; gbs mbs x dp x `microbatches` (1 if absent)
-    head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0
+    head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0;
+    capacity_factor 0 (dropless), of NeMo 1 with padded_experts
     ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced,
     of NeMo AutoModel round-robin
     mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0
@@ -27,9 +28,10 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     optimizer adam, of Megatron-Bridge's DeepSeek-V3, Moonlight and OLMoE adam-bf16
     grad_precision, state_precision, loss_precision, loss_chunks, fused_loss (1: one kernel), unsharded_gradients (of
     PyTorch's FSDP, 0: reduced after each microbatch), precision_aware_optimizer (of an offloaded one, 0: its fp32
-    weights stay on the GPU), fused_permutation (of Megatron-Core, 0: PyTorch sorts tokens by expert), overlap_grad,
-    overlap_param, overlap_tp, split_sends, cuda_graph, cp_comm, quantized_weights (1: weights stored in fp8),
-    bf16_layers (first and last layers in 16 bits beside fp8 or fp4, such as `1 4`) as the framework has them
+    weights stay on the GPU), fused_permutation (of Megatron-Core, 0: PyTorch sorts tokens by expert), padded_experts
+    (1: tokens are padded to capacity_factor), overlap_grad, overlap_param, overlap_tp, split_sends, cuda_graph,
+    cp_comm, quantized_weights (1: weights stored in fp8), bf16_layers (first and last layers in 16 bits beside fp8 or
+    fp4, such as `1 4`) as the framework has them
     early_stop (0: PyTorch's checkpoint computes all of a layer again) 1 with DeepSpeed, FSDP and torchtitan, else 0
     compiled 0; 1 (torch.compile) if the note of an FSDP or torchtitan row says so, of torchtitan with fused_loss
     cudnn (its version, such as 9.13) a recent one; release (of the stack, such as 25.11) the last: NVIDIA's of 2025

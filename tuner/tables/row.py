@@ -31,12 +31,12 @@ OPTIONAL_COLUMNS: Final = (
     *("nvlink_domain", "fabric", "partition", "parallel_loss", "offload", "hsdp_replicas", "framework"),
     *("precision_recipe", "optimizer", "grad_precision", "state_precision"),
     *("loss_precision", "loss_chunks", "fused_loss", "unsharded_gradients"),
-    *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
+    *("precision_aware_optimizer", "fused_permutation", "padded_experts", "compiled", "early_stop"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "recompute_modules", "mem_stage"),
     *("cuda_graph", "cp_comm", "quantized_weights", "bf16_layers", "cudnn"),
     *("model", "head_dim", "other_layers"),
     *("experts", "top_k", "moe_ffn", "shared_ffn", "dense_layers", "ep", "etp", "dispatcher", "moe_overlap"),
-    *("routing", "mtp", "release"),
+    *("capacity_factor", "routing", "mtp", "release"),
 )
 """Columns of the format that are written only where a row needs them."""
 

@@ -53,8 +53,8 @@ USUAL: Final[Mapping[str, str]] = {
 SETTINGS: Final = (
     *("recompute", "sequence_parallel", "zero", "fused_norm", "parallel_loss"),
     *("grad_precision", "state_precision", "loss_precision", "loss_chunks", "fused_loss"),
-    "unsharded_gradients",
-    *("precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
+    *("unsharded_gradients", "precision_aware_optimizer", "fused_permutation", "capacity_factor", "padded_experts"),
+    *("compiled", "early_stop"),
     *("overlap_grad", "overlap_param", "overlap_tp", "split_sends", "quantized_weights"),
     *("dispatcher", "cuda_graph", "cudnn"),
 )
@@ -227,8 +227,8 @@ def _offload(cells: Mapping[str, str]) -> Offload:
 
 
 _FLAGS: Final = (
-    *("fused_loss", "unsharded_gradients", "precision_aware_optimizer", "fused_permutation", "compiled", "early_stop"),
-    *("quantized_weights", "split_sends"),
+    *("fused_loss", "unsharded_gradients", "precision_aware_optimizer", "fused_permutation", "padded_experts"),
+    *("compiled", "early_stop", "quantized_weights", "split_sends"),
 )
 """Columns of the software that are on or off."""
 

@@ -88,6 +88,15 @@ def _stored(product: str, name: str) -> tuple[Cells, Cells]:
     return {"framework": name, "precision": "fp8", "precision_recipe": recipes}, {"quantized_weights": "1"}
 
 
+def _selective(modules: str) -> Cells:
+    return {"recompute": "selective", "recompute_modules": modules}
+
+
+_UNFUSED_LATENT: Final[Cells] = {**_selective("core_attn"), "attention": "fused"}
+"""Until Transformer Engine 2.5, no kernel on Blackwell had heads wider than 128 (NVIDIA/TransformerEngine v2.4,
+common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend), so latent attention was a softmax between two products.
+Its scores are computed again (NVIDIA/dgxc-benchmarking at c5c765f, deepseek_v3/pretraining/launch.sh: core_attn)."""
+
 _AUTOMODEL_EXPERTS: Final[Cells] = {
     "grad_precision": "fp32",
     "state_precision": "bf16",
@@ -119,6 +128,10 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "mlperf-nemo"}, {"cudnn": "9.13", "fused_loss": "0"}),
     ({"framework": _NEMO, "release": r"25\.02"}, {"fused_loss": "0"}),
     ({"framework": _NEMO, "model": r"grok-1|mixtral-"}, {"fused_permutation": "0"}),
+    ({"framework": _NEMO, "experts": "[1-9]"}, {"capacity_factor": "1", "padded_experts": "1"}),
+    ({"framework": _NEMO, "model": "deepseek-v3|mixtral-8x22b"}, {"overlap_tp": "0"}),
+    ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "h100"}, _selective("mla_up_proj")),
+    ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "g?b200", "release": r"25\.0[245]"}, _UNFUSED_LATENT),
     ({"framework": _NEMO, "gpu": "gb200", "model": r"gpt3-|grok-1|llama3-8b|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "b200", "model": r"llama3-|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "h100", "model": r"llama4-", "precision": "fp8"}, _GRAPHS),

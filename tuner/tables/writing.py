@@ -52,6 +52,8 @@ def model_cells(model: Model) -> dict[str, str]:
             "shared_ffn": experts.shared_ffn,
             "dense_layers": model.dense_mlp_layers,
         }
+        if experts.capacity_factor:
+            cells["capacity_factor"] = f"{experts.capacity_factor:g}"
     return {column: str(value) for column, value in cells.items()}
 
 
