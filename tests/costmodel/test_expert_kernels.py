@@ -243,7 +243,7 @@ def test_the_bias_of_an_experts_output_passes_through_memory_in_fp32() -> None:
 
 
 def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> None:
-    """The GPU waits in the forward pass, unless tokens padded to a capacity or a full CUDA graph make that unnecessary."""
+    """The GPU waits in the forward pass, unless tokens are padded to a capacity or a full CUDA graph is recorded."""
     assert layer(ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
     grace = host_pace(catalog.gpu("GB200-192GB"), SITE)
     assert layer("GB200-192GB", ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS * grace)

@@ -1,0 +1,149 @@
+"""What NVIDIA's recipes imply, by framework, release, GPU and model."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.tables.test_stacks import only
+from tuner.core.stack import Stack
+from tuner.costmodel.framework_terms import terms_of
+
+
+def test_a_recipe_of_nvidia_implies_what_its_table_leaves_open() -> None:
+    row = only("framework", "nemo 2")
+    assert row.run is not None
+    assert row.run.topology.recompute == "none"
+    assert row.run.topology.sequence_parallel
+    assert row.run.workload.parallel_loss
+    assert row.run.workload.stack == Stack(
+        overlap_grad=1.0, overlap_param=1.0, overlap_tp=0.94, grad_precision="bf16", fused_loss=True
+    )
+    assert row.assumed["recompute"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "recipe", "stored"),
+    [
+        ("megatron-bridge", "fp8", "fp8-cs", True),
+        ("megatron-bridge", "fp8", "mxfp8", True),
+        ("megatron-bridge", "fp8", "fp8", True),
+        ("megatron-bridge", "fp8", "fp8-sc", False),
+        ("megatron-bridge", "fp8", "fp8-blockwise", False),
+        ("megatron-bridge", "fp4", "nvfp4", False),
+        ("megatron-bridge", "bf16", "", False),
+        ("nemo 2", "fp8", "fp8-cs", True),
+        ("nemo 2", "fp8", "fp8-mx", False),
+        ("nemo-automodel", "fp8", "fp8-cs", False),
+        ("megatron-core", "fp8", "fp8-cs", False),
+    ],
+)
+def test_most_fp8_recipes_of_nvidia_store_weights_in_fp8(
+    framework: str, precision: str, recipe: str, stored: bool
+) -> None:
+    row = only("gpu,framework,precision,precision_recipe", f"GB200-192GB,{framework},{precision},{recipe}")
+    assert row.run is not None
+    assert terms_of(row.run.workload).quantized_weights == stored
+    assert ("quantized_weights" in row.assumed) == stored
+
+
+@pytest.mark.parametrize(
+    ("framework", "precision", "overlapped"),
+    [("megatron-bridge", "fp8", 0.94), ("megatron-bridge", "fp4", 0.0), ("nemo 2", "fp8", 0.94)],
+)
+def test_bridge_does_not_overlap_tensor_parallel_traffic_in_nvfp4(
+    framework: str, precision: str, overlapped: float
+) -> None:
+    row = only("gpu,framework,precision", f"GB200-192GB,{framework},{precision}")
+    assert row.run is not None
+    assert terms_of(row.run.workload).overlap_tp == overlapped
+
+
+@pytest.mark.parametrize(
+    ("framework", "release", "recipe", "cudnn", "gathers", "fused"),
+    [
+        ("megatron-bridge", "25.11", "fp8-cs", "9.13", 1.0, True),
+        ("megatron-bridge", "25.11", "fp8-mx", "9.13", 0.0, True),
+        ("megatron-bridge", "26.02", "fp8-mx", None, 1.0, True),
+        ("nemo 2", "25.02", "fp8-cs", "9.13", 1.0, False),
+        ("nemo 2 (25.04)", "25.05", "fp8-cs", "9.13", 1.0, True),
+        ("mlperf-nemo", "5.0", "fp8", "9.13", 1.0, False),
+        ("nemo-automodel", "25.11", "fp8-cs", None, 0.0, False),
+    ],
+)
+def test_nvidias_releases_differ_in_their_software(
+    framework: str, release: str, recipe: str, cudnn: str | None, gathers: float, fused: bool
+) -> None:
+    columns, values = "gpu,precision,precision_recipe,framework,release", f"GB200-192GB,fp8,{recipe},{framework}"
+    row = only(columns, f"{values},{release}")
+    assert row.run is not None
+    terms = terms_of(row.run.workload)
+    assert (terms.cudnn, terms.overlap_param, terms.fused_loss) == (cudnn, gathers, fused)
+    assert row.assumed.get("cudnn") == cudnn
+
+
+@pytest.mark.parametrize(
+    ("framework", "gpu", "model", "precision", "graph"),
+    [
+        ("nemo 2", "GB200-192GB", "llama3-8b", "bf16", "full"),
+        ("nemo 2 (25.04)", "GB200-192GB", "nemotron4-340b", "fp8", "full"),
+        ("nemo 2", "GB200-192GB", "llama3.1-405b", "fp8", "none"),
+        ("nemo 2", "B200-180GB-SXM", "llama3-70b", "fp8", "full"),
+        ("nemo 2", "B200-180GB-SXM", "gpt3-175b", "fp8", "none"),
+        ("nemo 2", "H100-80GB-SXM", "llama4-maverick", "fp8", "full"),
+        ("nemo 2", "H100-80GB-SXM", "llama4-maverick", "bf16", "none"),
+        ("megatron-bridge", "GB200-192GB", "llama3-8b", "bf16", "none"),
+    ],
+)
+def test_nemos_configurations_record_some_models_as_cuda_graphs(
+    framework: str, gpu: str, model: str, precision: str, graph: str
+) -> None:
+    row = only("gpu,framework,model,precision", f"{gpu},{framework},{model},{precision}")
+    assert row.run is not None
+    assert terms_of(row.run.workload).cuda_graph == graph
+
+
+@pytest.mark.parametrize(
+    ("framework", "cells", "capacity", "padded"),
+    [
+        ("nemo 2 (25.04)", "", 1.0, True),
+        ("megatron-bridge", "", 0.0, False),
+        ("nemo 2", "1.5,0", 1.5, False),
+        ("nemo 2", "0,0", 0.0, False),
+    ],
+)
+def test_nemos_recipes_pad_experts_to_their_capacity(framework: str, cells: str, capacity: float, padded: bool) -> None:
+    columns = "framework,model,experts,top_k,moe_ffn" + (",capacity_factor,padded_experts" if cells else "")
+    row = only(columns, f"{framework},mixtral-8x7b,8,2,14336" + (f",{cells}" if cells else ""))
+    assert row.run is not None, row.skipped
+    workload = row.run.workload
+    assert workload.model.experts is not None
+    assert (workload.model.experts.capacity_factor, terms_of(workload).padded_experts) == (capacity, padded)
+
+
+def test_a_capacity_is_a_number() -> None:
+    row = only("model,experts,top_k,moe_ffn,capacity_factor", "mixtral-8x7b,8,2,14336,much")
+    assert row.skipped == "capacity_factor must be a positive number from 1e-12 to 1e15, not 'much'."
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "attention", "recompute", "overlapped"),
+    [
+        ("GB200-192GB", "25.05", "fused", "selective", 0.0),
+        ("GB200-192GB", "25.07", "flash2", "none", 0.0),
+        ("H100-80GB-SXM", "25.05", "flash2", "mla_up_proj", 0.0),
+    ],
+)
+def test_nemos_first_runs_of_deepseek_on_blackwell_had_no_fused_attention(
+    gpu: str, release: str, attention: str, recompute: str, overlapped: float
+) -> None:
+    row = only("gpu,framework,release,model", f"{gpu},nemo 2,{release},deepseek-v3")
+    assert row.run is not None, row.skipped
+    stack = row.run.workload.stack
+    assert stack is not None
+    assert row.run.workload.attention == attention
+    assert (row.run.topology.recompute, stack.overlap_tp) == (recompute, overlapped)
+
+
+def test_a_version_of_cudnn_is_numbers_and_dots() -> None:
+    row = only("gpu,framework,cudnn", "GB200-192GB,megatron-core,latest")
+    assert row.skipped == "cudnn must be a version, such as 9.18, not 'latest'."
