@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -214,4 +215,4 @@ def _words(value: Any, name: str) -> str:
         return f"{value['start']},{value['increment']}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(axis_value, value[:8])) + (",..." if len(value) > 8 else "") or "none"
-    return "none" if value is None else str(value)
+    return "none" if value is None else shlex.quote(value) if name == "command" else str(value)
