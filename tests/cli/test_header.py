@@ -27,6 +27,10 @@ def test_the_header_has_model_cluster_and_tokens() -> None:
     searched = space_for(settings=["shape=14336x72,13824x78", "heads=56,112,128"])
     assert output.space_lines(searched)[0].endswith("; searched: 2 shapes, 3 head counts")
     assert output.space_lines(searched)[2].endswith(" tokens (20 per parameter; set with --tokens)")
+    assert output.space_lines(space_for(tokens=15))[3].endswith(
+        " one iteration of 4,194,304 tokens. --tokens takes a unit, as in 366B or 15T."
+    )
+    assert len(output.space_lines(space_for(tokens=4_194_304))) == 3
     shallow = space_for(model="gpt-1.3b", settings=["shape=2048x1"])
     assert " parameters, 1 layer, hidden 2048, 16 heads, " in output.space_lines(shallow)[0]
     one = space_for(settings=["heads=56"])

@@ -155,8 +155,17 @@ def space_lines(space: Space, *, tokens_from: str | None = None, compares_framew
         f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
         f"{_bandwidths(space)}{framework}",
         f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload, tokens_from)}",
+        *_too_few_tokens(workload.training_tokens, of_an_iteration=min(batches) * own.seq),
         *(f"note: {note}" for note in model_notes(own)),
     ]
+
+
+def _too_few_tokens(tokens: float, *, of_an_iteration: int) -> list[str]:
+    """Return a note if the training is shorter than one iteration, usually because --tokens lacks a unit."""
+    if tokens >= of_an_iteration:
+        return []
+    shorter = f"The training is shorter than one iteration of {of_an_iteration:,} tokens."
+    return [f"note: {shorter} --tokens takes a unit, as in 366B or 15T."]
 
 
 def _experts(model: Model) -> str:
