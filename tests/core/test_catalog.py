@@ -268,7 +268,7 @@ def test_a_name_that_is_a_file_says_how_the_file_is_read(
     flag, kind, name = option
     said = run("plan", flag, name)
     assert f"there is no {kind} called '{name}'" in said.err
-    assert f"The {'folder' if name == 'own' else 'file'} {name} is read as ./{name}." in said.err
+    assert f"For the {'folder' if name == 'own' else 'file'} {name}, write ./{name}." in said.err
     assert "is not valid TOML" in (read := run("plan", flag, f"./{name}").err) or "nor JSON" in read
 
 

@@ -40,7 +40,7 @@ from tuner.cli.commands.rules import rules
 from tuner.cli.commands.stop import stop
 from tuner.cli.streams import CheckedStdout, LenientStderr, StdoutError
 from tuner.core.errors import TunerError, TunerWarning
-from tuner.core.text import shown
+from tuner.core.text import either, shown
 
 __all__ = ["app", "main"]
 
@@ -174,11 +174,17 @@ def _usage_message(error: click.UsageError) -> str:
 
     What click calls a valid integer range is a whole number.
     """
-    message = re.sub(r"a valid (integer|float)( range)?", lambda match: _NUMBERS[match[1]], error.format_message())
+    message = _unknown_option(error) if isinstance(error, click.NoSuchOption) else error.format_message()
+    message = re.sub(r"a valid (integer|float)( range)?", lambda match: _NUMBERS[match[1]], message)
     message = message[:1].lower() + message[1:].rstrip()
     if not message.endswith((".", "?")):
         message += "."
     return f"{message} Run '{error.ctx.command_path} --help' for usage." if error.ctx else message
+
+
+def _unknown_option(error: click.NoSuchOption) -> str:
+    close = either(map(repr, error.possibilities or ()))
+    return f"no such option '{error.option_name}'{f'; did you mean {close}?' if close else '.'}"
 
 
 def _abandon_stdout(code: int) -> int:

@@ -381,7 +381,7 @@ def kind_of_path(name: str) -> str:
 
 def _unknown(noun: str, name: str, known: Iterable[str], *, files: str) -> UnknownName:
     path_kind = kind_of_path(name)
-    remedy = f"The {path_kind} {name} is read as ./{name}." if path_kind else f"{files} works too."
+    remedy = f"For the {path_kind} {name}, write ./{name}." if path_kind else f"{files} works too."
     return UnknownName(noun, name, known, remedy=remedy)
 
 
