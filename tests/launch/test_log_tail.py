@@ -247,7 +247,7 @@ def test_a_log_with_one_good_line_has_too_few_iterations(measured: tuple[int, ..
     found = outcome_of(tmp_path, {"exit": 0}, measured, on_host=False, by_log=True)
     assert found.outcome is Outcome.UNREADABLE
     assert found.evidence == (
-        f"of its output, only the line of iteration 1 has a time, but at least {count} are needed; train for longer, "
+        f"only the line of iteration 1 has a time, but at least {count} are needed; train for longer, "
         "or log every iteration"
     )
 

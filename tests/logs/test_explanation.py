@@ -110,7 +110,8 @@ def test_the_reason_for_no_pattern_is_printed(line: str, why: str, run: Run, tmp
     log.write_text("".join(line.format(n=n) + "\n" for n in (5, 10, 15)))
     out = run("measure", str(log), "--explain").out
     assert "likely line 1: " in out
-    assert out.endswith(f"\nno --step-pattern is suggested: {why}\n")
+    remedy = "print the seconds of each iteration, or call step() of tuner.step in the trainer"
+    assert out.endswith(f"\nno --step-pattern is suggested: {why}\n{remedy}\n")
 
 
 LONE = {

@@ -16,13 +16,13 @@ from tuner.logs.records import LAST_ITERATION_ONLY, Iteration, Source
 from tuner.logs.runs import LogRun
 
 NO_LINE: Final = (
-    "no line of its output has the time of an iteration; match its lines with --step-pattern, such as "
+    "no line of the output has the time of an iteration; match its lines with --step-pattern, such as "
     "'step (?P<iteration>[0-9]+) .* (?P<ms>[0-9.]+) ms' (`tuner measure stdout.log --explain` shows the likeliest "
     "lines and may suggest a pattern), or call step() of tuner.step in the trainer"
 )
 
 ONE_LINE: Final = (
-    "of its output, only the line of iteration {number} has a time, but at least {count} are needed; train for longer, "
+    "only the line of iteration {number} has a time, but at least {count} are needed; train for longer, "
     "or log every iteration"
 )
 

@@ -98,6 +98,7 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
         for number, text in reader.examples:
             print(f"  line {number}: {text}")
     if not found.readers:
+        or_call = "or call step() of tuner.step in the trainer"
         print(f"no reader recognizes any line of {log}")
         for number, text in found.likely:
             print(f"  likely line {number}: {text}")
@@ -105,8 +106,9 @@ def _print_explanation(log: str, step_pattern: str | None, as_json: bool) -> Non
             print(f"try: --step-pattern '{found.pattern}'")
         elif found.likely:
             print(f"no --step-pattern is suggested: {found.no_pattern}")
+            print(f"print the seconds of each iteration, {or_call}")
         else:
-            print("no line looks like an iteration; print its number and seconds, or call tuner.step in the trainer")
+            print(f"no line looks like an iteration; print its number and seconds, {or_call}")
 
 
 def _print_json(log: str, made: LogMeasurement) -> None:
