@@ -176,9 +176,9 @@ def test_the_environment_adds_files_to_the_catalog(
         ("m.toml", "", "lacks its field layers."),
         ("m.toml", "[model.a]\nlayers=1\n[model.b]\nlayers=2\n", "must have exactly one table [model.NAME]"),
         ("m.toml", "[cluster.a]\nnodes=1\n", "has no table [model.NAME]"),
-        ("m.json", "", "nor JSON"),
+        ("m.json", "", "is not valid JSON: "),
         ("m.json", "[1, 2]", "does not contain a JSON object"),
-        ("m.json", "[" * 100_000, "nor JSON"),
+        ("m.json", "[" * 100_000, "is not valid JSON: "),
         ("m.json", '{"layers": 12, "heads": 12, "vocab": 5, "seq": 4}', "lacks its field hidden."),
         (
             "m.json",
@@ -269,7 +269,9 @@ def test_a_name_that_is_a_file_says_how_the_file_is_read(
     said = run("plan", flag, name)
     assert f"there is no {kind} called '{name}'" in said.err
     assert f"For the {'folder' if name == 'own' else 'file'} {name}, write ./{name}." in said.err
-    assert "is not valid TOML" in (read := run("plan", flag, f"./{name}").err) or "nor JSON" in read
+    not_json = "card is not valid JSON (the name of a TOML file ends in .toml): ".replace("card", name)
+    read = run("plan", flag, f"./{name}").err
+    assert "is not valid TOML" in read or "config.json is not valid JSON: " in read or not_json in read
 
 
 PUBLISHED = json.loads((ROOT / "tests/data/huggingface/counts.json").read_text())

@@ -34,6 +34,10 @@ def test_kinship_is_noted_with_every_key_that_is_not_understood(tmp_path: Path, 
     )
 
 
+def test_how_a_config_is_loaded_is_no_property_of_the_model() -> None:
+    assert read({**fixture("llama-7b"), "trust_remote_code": True}).not_understood == ()
+
+
 ODD_NAMES = {"\x1b[31mred": r"\x1b[31mred", "two\nlines": r"two\nlines", "\ud800": r"\ud800", "k" * 500: "k" * 60}
 
 

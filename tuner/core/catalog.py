@@ -330,7 +330,8 @@ def _json(path: Path) -> Table:
     try:
         data = json.loads(read_text(path))
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is neither TOML (by its name) nor JSON: {error}.") from None
+        hint = "" if path.suffix == ".json" else " (the name of a TOML file ends in .toml)"
+        raise InputError(f"{path} is not valid JSON{hint}: {error}.") from None
     if not isinstance(data, dict):
         raise InputError(f"{path} does not contain a JSON object.")
     return data

@@ -34,7 +34,7 @@ ALL_SPELLINGS: Final[Mapping[str, tuple[str, ...]]] = {
 """For each size, the keys that one family or another uses for it; in any other family they have no effect."""
 
 _NO_EFFECT: Final = re.compile(
-    r"_.*|.*_token_(id|index)|model_type|(torch_)?dtype|use_cache|transformers(js)?_.*|.*name_or_path"
+    r"_.*|.*_token_(id|index)|model_type|(torch_)?dtype|use_cache|trust_remote_code|transformers(js)?_.*|.*name_or_path"
     r"|task_specific_params|summary_.*|id2label|label2id|num_labels|problem_type|classifier_dropout|pretraining_tp"
     r"|return_dict.*|output_(attentions|hidden_states|scores|router_logits)|torchscript|tf_legacy_loss|use_bfloat16"
     r"|tokenizer_class|is_decoder|tie_encoder_decoder|chunk_size_feed_forward|finetuning_task|prefix"
