@@ -42,8 +42,10 @@ def test_unknown_properties_are_refused_by_every_format_without_a_command(name: 
     unclear = replace(run.workload.model, not_understood=("frobnication=3",))
     run = replace(run, workload=replace(run.workload, model=unclear))
     if name != "accelerate":  # starts programs of one's own alone
-        with pytest.raises(InputError, match="tuner does not understand frobnication=3 of bloom-14336x72"):
+        with pytest.raises(InputError, match="tuner does not understand frobnication=3 of bloom-14336x72") as refused:
             FORMATS[name].check(run, ExportOptions())
+        able = [one.name for one in FORMATS.values() if one.runs_command and one.name != "accelerate"]
+        assert all(one in str(refused.value).partition("choose --format ")[2] for one in able)
     if FORMATS[name].runs_command:
         assert "not_understood" not in FORMATS[name].refused(run, ExportOptions(command="train {key}"))
 

@@ -27,6 +27,15 @@ def hf_run() -> ProductionRun:
     return bloom("tp1-pp1-dp32-mbs1-z3", **LLAMA, attention="flash2", framework="deepspeed")
 
 
+def test_the_readme_of_an_own_program_claims_nothing_of_its_learning_rate() -> None:
+    """Nor does it give a share of the memory that was not measured."""
+    run = replace(hf_run(), expected=replace(EXPECTED, memory=None))
+    own, config = (exported(run, "slurm", command=f"{HF_TRAINER}{more}") for more in ("", " --config {ds_config}"))
+    assert "learning rate" not in own["README.md"]
+    assert "The learning rate, warm-up and checkpoint interval are common defaults" in config["README.md"]
+    assert "| GiB on the fullest GPU | not measured; 78.8 usable |" in own["README.md"]
+
+
 @pytest.mark.parametrize("passed", ["--deepspeed {ds_config}", "--deepspeed={ds_config}", "--config {ds_config}"])
 def test_hf_trainer_gets_a_config_without_values_of_its_own(passed: str) -> None:
     """HF Trainer ignores its `--optim` if the config has an optimizer, and `auto` takes clipping from its arguments."""

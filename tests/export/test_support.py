@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.conftest import Run
@@ -36,6 +38,13 @@ from tuner.space.build import space_for
 def test_a_model_without_any_format_is_named(framework: FrameworkChoice, model: str, note: str) -> None:
     space = space_for(framework=framework, model=model, nodes=2)
     assert export_note(space.workload, space.cluster) == note
+
+
+def test_properties_that_tuner_does_not_understand_are_enumerated() -> None:
+    space = space_for(model="llama-3-8b", nodes=2)
+    odd = replace(space.workload.model, not_understood=("a", "b", "c"))
+    note = export_note(replace(space.workload, model=odd), space.cluster)
+    assert "no format expresses a, b and c" in note
 
 
 def test_a_users_program_may_train_models_that_the_worker_lacks() -> None:

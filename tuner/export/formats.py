@@ -156,8 +156,8 @@ class Format:
         if model.not_understood and "not_understood" in self.refused(run, options):
             raise InputError(
                 f"tuner does not understand {listed(model.not_understood, last='or')} of {model.name}, so it can only "
-                "be exported for your own program: choose --format torchrun, hostfile, slurm or kubernetes, with "
-                "--command."
+                "be exported for your own program: choose --format torchrun, hostfile, slurm, kubernetes or jobset, "
+                "with --command."
             )
         found = self.refusals(run, options)
         if found:

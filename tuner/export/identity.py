@@ -272,7 +272,7 @@ _MODEL: Final = (
     ),
     _numeric("seq", "sequence length"),
     _described("frozen_params", "frozen parameters", lambda m: f"{m.frozen_params:,} frozen parameters"),
-    _described("not_understood", "properties unknown to tuner", lambda m: " and ".join(m.not_understood) or "nothing"),
+    _described("not_understood", "properties unknown to tuner", lambda m: listed(m.not_understood) or "nothing"),
 )
 
 _WORKLOAD: Final = (
