@@ -45,6 +45,16 @@ def test_a_list_shows_each_study_with_its_leader_and_cost(tmp_path: Path, run: R
     assert "No studies in" in run("list", "--runs", str(tmp_path / "empty")).out
 
 
+@pytest.mark.parametrize("width", range(40, 140, 10))
+def test_no_training_time_is_listed_without_its_launcher(
+    width: int, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any terminal, the figures of a simulation are marked as such."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    header, *lines = run("list", "--runs", str(study_in(tmp_path / "runs"))).out.splitlines()
+    assert "Launcher" in header or not any(word in lines[1] for word in (" days", " node-hours"))
+
+
 def test_a_replayed_simulation_is_listed_as_simulated(tmp_path: Path, run: Run) -> None:
     """A study that replays a table of the simulated cluster is labelled as one of the cluster itself is."""
     rows = ["gpu,nodes,tp,pp,dp,hidden,layers,sec_per_iter,source"]

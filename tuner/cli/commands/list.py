@@ -38,4 +38,4 @@ def list_(runs: str, storage: str | None, as_json: bool) -> None:
     if not studies:
         print(f"No studies in {masked(storage) if storage else runs}. Start one with 'tuner optimize'.")
         return
-    print_table(HEADERS, map(cells_of, studies), left=WORDS, spare=("Changed", "Cost", "Launcher", "Training time"))
+    print_table(HEADERS, map(cells_of, studies), left=WORDS, spare=("Changed", "Cost", "Training time", "Launcher"))
