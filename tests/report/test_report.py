@@ -319,6 +319,10 @@ def test_a_study_without_measurements_has_a_report(run: Run, tmp_path: Path) -> 
     run("optimize", *pinned, *arguments)
     said = run("report", "none", "--runs", str(tmp_path))
     assert said.code == 0
+    drawn = len(list((tmp_path / "none" / "report" / "plots").glob("*.png")))
+    assert (
+        f"wrote {drawn} plot{'s' * (drawn != 1)} to {tmp_path / 'none/report/plots'}, each as PNG and SVG" in said.out
+    )
     assert "No topology was measured." in said.out
     assert "next:" not in said.out
 

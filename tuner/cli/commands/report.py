@@ -80,8 +80,8 @@ def report(study: StudyResult, output: str | None, as_json: bool) -> None:
     for path in made.files:
         if path.parent == folder:
             print(f"wrote {path}")
-    plots = [path for path in made.files if path.parent != folder]
-    print(f"wrote {counted(len(plots), 'plot')} in {folder / 'plots'}")
+    plots = [path for path in made.files if path.suffix == ".png"]
+    print(f"wrote {counted(len(plots), 'plot')} to {folder / 'plots'}, each as PNG and SVG")
     if study.best:
         print(f"next: {study_command('export', study.name)}")
 
