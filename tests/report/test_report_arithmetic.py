@@ -191,7 +191,7 @@ def study(**fields: Any) -> Any:
         "simulated": False,
         "ended": "done",
         "name": "s",
-        "launched": [None, None],
+        "launched": [SimpleNamespace(number=number, result=None) for number in range(2)],
         "trials": (),
         "node_hours": 2.0,
         "running": [],

@@ -36,7 +36,7 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     if study.incidents:
         print(f"{label}{study.incidents}")
     if study.best is None:
-        print(f"{label}No job was measured: {_outcomes(study)}.")
+        print(f"{label}No job was measured: {_outcomes(study)}.{_last_failure(study)}")
         print(_where(study, loop))
         return
     print()
@@ -54,6 +54,19 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
         print(f"{label}{period.sentence()} The table shows times at the present speed.")
     print(_where(study, loop))
     print(f"Next: {study_command('report', study.name)} or {study_command('export', study.name)}")
+
+
+def _last_failure(study: StudyResult) -> str:
+    """Return in full why the last failed job failed; empty if none did, or if the search ended for that reason."""
+    from tuner.core.outcomes import Outcome
+
+    results = {trial.number: trial.result for trial in study.launched if trial.result is not None}
+    failed = {key: one for key, one in results.items() if one.outcome in (Outcome.CRASHED, Outcome.HUNG)}
+    if not failed:
+        return ""
+    number, last = failed.popitem()
+    repeated = bool(last.reason) and last.reason in (study.ended or "")
+    return "" if repeated else f" Trial {number}, {last.outcome.value}: {last.explanation.rstrip('.')}."
 
 
 def _where(study: StudyResult, loop: StudyLoop) -> str:
