@@ -91,3 +91,12 @@ def test_studies_are_listed_with_one_line_each(run: Run, tmp_path: Path, monkeyp
     (tmp_path / "damaged" / "study.db").write_text("")
     unread = run("list", "--runs", str(tmp_path)).out
     assert unread == f"No study in {tmp_path} can be read. 'tuner recover STUDY --runs {tmp_path}' rebuilds one.\n"
+
+
+@pytest.mark.parametrize("command", [("evaluate",), ("calibrate", "-o", "site.toml")])
+def test_a_name_that_is_neither_a_table_nor_a_study_is_refused_with_the_studies(
+    command: tuple[str, ...], run: Run, tmp_path: Path
+) -> None:
+    said = run(*command, "blom-48", "--runs", str(study_in(tmp_path)))
+    assert said.code == 2
+    assert f"there is neither a file nor a study called 'blom-48'; studies in {tmp_path}: bloom-48." in said.err

@@ -32,6 +32,10 @@ def takes_a_table(command: Command) -> Command:
         stored = storage is not None or (Path(runs) / file / "study.db").is_file()
         if stored and (not Path(file).exists() or Path(file).is_dir()):
             return command(table=_study_table(file, Path(runs), storage), **given)
+        if not Path(file).exists() and Path(file).name == file and not Path(file).suffix:
+            from tuner.study.warm_start import existing
+
+            existing(file, runs=Path(runs), storage=None, or_table=True)  # raises, with the existing studies
         return command(table=read(file, defaults, period_column=given.get("era")), **given)
 
     wrapped: Command = stored_at(takes_defaults(with_table))
