@@ -124,7 +124,7 @@ def test_days_are_one_speed_period_up_to_two_and_a_half_percent(factor: float, p
     labels = period_labels(table.rows)
     assert len(set(labels)) == periods
     assert labels[0] == "01-10"
-    assert [finding.check for finding in audit(table)].count("era") == periods - 1
+    assert [finding.check for finding in audit(table)].count("speed-period") == periods - 1
 
 
 @pytest.mark.parametrize(("size", "found"), [("0.052B", False), ("55M", False), ("60M", True), ("0.045B", True)])

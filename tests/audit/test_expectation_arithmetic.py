@@ -102,7 +102,7 @@ def test_a_change_of_speed_names_its_days_and_factor() -> None:
     ]
     suggestion = "compare only rows of one speed period, or fit a factor between periods"
     assert findings(lambda evidence: speed_periods.changes(evidence), *rows) == [
-        ("era", "advice", 4, (2, 3), suggestion, [])
+        ("speed-period", "advice", 4, (2, 3), suggestion, [])
     ]
     (found,) = speed_periods.changes(evidence_of(*rows))
     assert found.message == "2 runs of 01-10 took 10.0 to 10.0% less time on 01-12: a factor of 0.900"

@@ -109,7 +109,7 @@ def test_reprints_are_found_also_under_another_day() -> None:
 
 def test_nothing_else_is_found_but_two_runs_that_differ_and_the_faster_day() -> None:
     rest = [f for f in FOUND if f.severity == "advice"]
-    assert [finding.check for finding in rest] == ["repeat", "era"]
+    assert [finding.check for finding in rest] == ["repeat", "speed-period"]
     assert len(FOUND) == 24
 
 
@@ -119,7 +119,7 @@ def test_a_day_on_which_the_whole_machine_was_faster_is_an_era() -> None:
     assert {row.index for row, era in zip(BLOOM.rows, labels, strict=True) if era == "02-25"} == {
         row.index for row in BLOOM.rows if "02-25" in row.group
     }
-    (finding,) = [finding for finding in FOUND if finding.check == "era"]
+    (finding,) = [finding for finding in FOUND if finding.check == "speed-period"]
     assert "took 3.9 to 6.1% less time on 02-25: a factor of 0.946" in finding.message
 
 

@@ -107,7 +107,7 @@ def _finding(evidence: Evidence, found: dict[str, list[str]], pair: tuple[str, s
     return Finding(
         row=None,
         line=evidence.table.rows[rows[0]].line,
-        check="era",
+        check="speed-period",
         severity="advice",
         message=(
             f"{counted(len(ratios), 'run')} of {listed(found[before], limit=4)} took {share} {less} time on "
