@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -49,4 +50,5 @@ def dashboard(study: StudyResult, port: int, no_browser: bool, check: bool, as_j
         sys.stdout.flush()  # who reads a pipe would wait as long as the server runs
         if not no_browser:
             show(page)
-        server.wait()
+        with suppress(KeyboardInterrupt):  # the way to stop it
+            server.wait()
