@@ -74,7 +74,7 @@ def test_a_cpu_has_no_bandwidths_in_the_header() -> None:
     """They are an order of magnitude."""
     machine = Machine(accelerator="cpu", name="CPU", memory=16.0 * 2**30, cards=0, cores=2)
     space = space_for(model="tiny", nodes=2, gpus_per_node=2, gpu=host_gpu(machine, 2), precision="fp32")
-    assert output.space_lines(space)[1] == "2 nodes of 2 CPU, framework megatron-core"
+    assert output.space_lines(space)[1] == "2 nodes of 2 CPUs, framework megatron-core"
 
 
 def test_the_document_has_the_bandwidths() -> None:

@@ -376,7 +376,7 @@ def test_the_fastest_topology_is_named_with_its_nodes_and_model() -> None:
         key="t0",
         workload=SimpleNamespace(model=SimpleNamespace(heads=16, hidden=2048, layers=12, parameters=1.3e9)),
         topology=SimpleNamespace(nodes=2, heads=None, shape=None),
-        cluster=SimpleNamespace(gpus_per_node=8, gpu=SimpleNamespace(name="X")),
+        cluster=SimpleNamespace(node_gpus="8 X"),
         other_model=False,
     )
     figures = "2.50 s per iteration on 2 nodes of 8 X, 10.0 days for 2 trillion tokens with 1.3B parameters"

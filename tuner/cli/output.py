@@ -152,8 +152,7 @@ def space_lines(space: Space, *, tokens_from: str | None = None, compares_framew
         f"global batch {batch}{kernels}"
         f"{f', {workload.optimizer}' if workload.optimizer != 'adam' else ''}"
         f"{f'; searched: {searched}' if searched else ''}",
-        f"{counted(cluster.nodes, 'node')} of {cluster.gpus_per_node} {cluster.gpu.name}{_domain(cluster)}, "
-        f"{_bandwidths(space)}{framework}",
+        f"{counted(cluster.nodes, 'node')} of {cluster.node_gpus}{_domain(cluster)}, {_bandwidths(space)}{framework}",
         f"training on {format_count(workload.training_tokens)} tokens{tokens_origin(workload, tokens_from)}",
         *_too_few_tokens(workload.training_tokens, of_an_iteration=min(batches) * own.seq),
         *(f"note: {note}" for note in model_notes(own)),

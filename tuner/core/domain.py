@@ -147,6 +147,12 @@ class Cluster:
         return self.nodes * self.gpus_per_node
 
     @property
+    def node_gpus(self) -> str:
+        """The GPUs of a node in words: `8 H100-80GB-SXM`, `2 CPUs`."""
+        plural = "s" if self.gpu.is_host and self.gpus_per_node > 1 else ""
+        return f"{self.gpus_per_node} {self.gpu.name}{plural}"
+
+    @property
     def domain(self) -> int:
         """GPUs of an NVLink domain, which may be a node."""
         return self.nvlink_domain or self.gpus_per_node

@@ -146,7 +146,7 @@ def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
     is_fastest = "is predicted to be the fastest topology" if leader.extrapolated else "is the fastest topology"
     return (
         f"{simulated_label(study)}{row.key} {is_fastest}: {seconds(leader.seconds)} s per iteration on "
-        f"{counted(row.topology.nodes, 'node')} of {row.cluster.gpus_per_node} {row.cluster.gpu.name}, "
+        f"{counted(row.topology.nodes, 'node')} of {row.cluster.node_gpus}, "
         f"{span(leader.days)} for {token_count(study.workload.training_tokens)} tokens with "
         f"{format_count(model.parameters)} parameters.{other}"
     )
