@@ -178,6 +178,9 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
     assert printed[0].endswith("11 skipped; calibrated on 2 rows, which are not scored")
     assert not printed[1]
     assert any(line.startswith("b ") for line in printed)
+    made.calibrated_on = (1,)
+    evaluate._print_text(made, rows=False)
+    assert lines(capsys)[0].endswith("; calibrated on 1 row, which is not scored")
 
 
 def test_a_waterfall_starts_each_bar_where_the_last_one_ends(capsys: pytest.CaptureFixture[str]) -> None:

@@ -269,3 +269,12 @@ def test_an_interval_covers_the_recompute_that_a_table_does_not_state() -> None:
     assert stated.high < left_open.high < full.high
     assert left_open.row.assumed["recompute"] == "none"
     assert "recompute" not in stated.row.assumed
+
+
+@pytest.mark.parametrize(("seconds", "doubted"), [("11.8", False), ("11800", True), ("0.0118", False)])
+def test_times_far_from_the_estimates_are_doubted(seconds: str, doubted: bool, run: Run, tmp_path: Path) -> None:
+    """Below the time at the GPU's peak, the row is skipped instead."""
+    header = "gpu,nodes,model,seq,tp,pp,mbs,gbs,sec_per_iter"
+    (tmp_path / "t.csv").write_text(f"{header}\nH100-80GB-SXM,4,llama-3-8b,8192,2,1,1,512,{seconds}\n")
+    said = run("evaluate", str(tmp_path / "t.csv"))
+    assert ("times the estimates (median): check their unit with tuner audit" in said.out) == doubted
