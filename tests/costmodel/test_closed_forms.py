@@ -138,24 +138,25 @@ def test_a_ring_sends_each_chunk_once_a_round(ranks: int) -> None:
 @pytest.mark.parametrize("zero", [0, 1])
 @pytest.mark.parametrize("ranks", [2, 4, 32])
 def test_gradients_are_reduced_and_stepped_weights_gathered(zero: int, ranks: int) -> None:
-    """ZeRO 0 all-reduces gradients; ZeRO 1 additionally gathers the updated weights."""
+    """ZeRO 0 all-reduces the gradients of all parameters; ZeRO 1 additionally gathers the updated weights."""
     model = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024)
     workload = Workload(model=model, global_batch=ranks * 4, attention="flash2")
     topology = Topology(nodes=ranks, tp=1, pp=1, dp=ranks, micro_batch=1, zero=zero)
     found = terms(workload, cluster(bandwidth=1e10), topology)
-    weights = 2 * (12 * 12 * 1024**2 + 51200 * 1024)
+    weights = 2 * closed_forms.gpt_parameters(12, 1024, 51200, 1024)
     sent = closed_forms.data_parallel_sent(ranks, weights, zero)
     assert found["data_parallel"] == pytest.approx(sent / (1e10 * closed_forms.ring_share(ranks)), rel=1e-9)
     assert found["sharding"] == 0
 
 
+@pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("zero", "gathers"), [(2, 1), (3, 3)])
-def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: int) -> None:
-    """In each microbatch ZeRO 2 scatters gradients, and ZeRO 3 also gathers weights twice.
+def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: int, tied: bool) -> None:
+    """In each microbatch ZeRO 2 scatters gradients, and ZeRO 3 also gathers layers twice, embedding and head once.
 
     The network is so slow that nothing is hidden.
     """
-    model = Model(layers=12, hidden=1024, heads=16, vocab=128, seq=1024, positions="none")
+    model = Model(layers=12, hidden=1024, heads=16, vocab=51200, seq=1024, positions="none", tied_embeddings=tied)
     topology = Topology(nodes=8, tp=1, pp=1, dp=8, micro_batch=1, zero=zero)
     one, two = (
         terms(Workload(model=model, global_batch=8 * n, attention="flash2"), cluster(bandwidth=1e6), topology)[
@@ -163,9 +164,9 @@ def test_a_sharded_model_communicates_in_every_microbatch(zero: int, gathers: in
         ]
         for n in (2, 3)
     )
-    table = 2 * 128 * 1024 if zero == 2 else 0
-    sent = gathers * closed_forms.ring_sent(8, 2 * 12 * 12 * 1024**2 + table, gather_only=True)
-    assert two - one == pytest.approx(sent / (1e6 * closed_forms.ring_share(8)), rel=0.01)
+    layers, tables = 12 * (12 * 1024**2 + 13 * 1024), (1 if tied else 2) * 51200 * 1024
+    sent = closed_forms.ring_sent(8, 2 * (gathers * layers + (zero - 1) * tables), gather_only=True)
+    assert two - one == pytest.approx(sent / (1e6 * closed_forms.ring_share(8)), rel=1e-4)
 
 
 @pytest.mark.parametrize(("pp", "vpp", "microbatches"), [(4, 1, 8), (4, 2, 8), (6, 4, 12), (8, 3, 8)])

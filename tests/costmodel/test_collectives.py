@@ -84,7 +84,7 @@ def test_few_nodes_use_a_ring_and_many_a_tree() -> None:
 def test_each_bucket_waits_for_the_network(framework: Framework | Literal["any"], bucket: float, passes: int) -> None:
     """Each bucket waits for the latency of every pass: all-reduce (2) and gather, or scatter and gather, of 3 steps."""
     one = columns("tp8-pp1-dp4-mbs1-z1", framework)
-    elements = float((one.layers * one.layer_matrices + one.padded_vocab * one.hidden)[0]) / 8
+    elements = float((one.layers * one.layer_matrices + 2 * one.padded_vocab * one.hidden)[0]) / 8
     waits = exchange("tp8-pp1-dp4-mbs1-z1", framework, latency=OUTER)
     assert waits == pytest.approx(passes * np.ceil(elements / bucket) * 3 * OUTER * NETWORK_LATENCY_RATIO, rel=1e-6)
 
@@ -94,7 +94,7 @@ def test_replicas_of_zero_1_reduce_their_shards_over_the_network_once() -> None:
     bandwidth = 1e9
     groups = columns("tp1-pp1-dp32-mbs1-z1-hsdp4", bandwidth=bandwidth)
     share = float(Links(groups, SiteFactors()).replica[0][0]) / bandwidth
-    gradients = 2.0 * float((groups.layers * groups.layer_matrices + groups.padded_vocab * groups.hidden)[0])
+    gradients = 2.0 * groups.workload.model.parameters
     expected = 2 * (3 / 4) * gradients / 8 / (share * bandwidth)
     assert exchange("tp1-pp1-dp32-mbs1-z1-hsdp4", bandwidth=bandwidth) == pytest.approx(expected, rel=1e-6)
     more = exchange("tp1-pp1-dp32-mbs4-z1-hsdp4", bandwidth=bandwidth)
@@ -168,3 +168,18 @@ def test_delayed_scaling_reduces_its_maxima_behind_each_pass(key: str, inside: i
     passes = 2 * float((scaled.vpp * scaled.microbatches)[0])
     exchanged = [time_terms(each, SiteFactors())["data_parallel"][0] for each in (scaled, others)]
     assert exchanged[0] - exchanged[1] == pytest.approx(passes * 2 * up)
+
+
+@pytest.mark.parametrize(
+    ("key", "layers", "tables"), [("tp1-pp1-dp32-mbs1-z1", 32, 2), ("tp1-pp2-dp16-mbs1-z1", 16, 1)]
+)
+def test_the_first_stage_exchanges_its_own_parameters(key: str, layers: int, tables: int) -> None:
+    """A stage exchanges its layers and the tables that it holds: without a pipeline, embedding and output layer.
+
+    The last stage ends its passes first, so that its own exchange is beside the drain of the others.
+    """
+    one = columns(key, bandwidth=1e9)
+    model = one.workload.model
+    parameters = layers * model.layer_parameters + tables * float(one.padded_vocab[0] * one.hidden[0])
+    ranks, rate = int(one.dp[0]), float(Links(one, SiteFactors()).data[0][0])
+    assert exchange(key, bandwidth=1e9) == pytest.approx(3 * (ranks - 1) / ranks * 2 * parameters / rate, rel=1e-6)

@@ -23,12 +23,10 @@ from tuner.costmodel.constants import (
     STEP_LAYER_SECONDS,
     STEP_SECONDS,
 )
-from tuner.costmodel.expert_shapes import moe_share
 from tuner.costmodel.framework_terms import gradient_bytes, terms_of, waiting_gradients
 from tuner.costmodel.kernels import gathered_weight_bytes, host_pace, size_of, traffic_rate
 from tuner.costmodel.layer import Layer
 from tuner.costmodel.links import Links, all_reduce_between, gather
-from tuner.costmodel.matrices import layer_weights, routed_weights
 from tuner.costmodel.microbatch import MicrobatchTimes
 from tuner.costmodel.muon import orthogonal_seconds
 from tuner.costmodel.normal import expected_maximum
@@ -81,7 +79,7 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
     terms["stragglers"] = _straggling(columns) * (sum(terms.values()) - terms["pipeline"])
     stage = Stages.middle(columns)
-    terms |= _data_parallel(columns, site, fullest, layer_time, links)
+    terms |= _data_parallel(columns, site, layer_time, links)
     if recipe_of(columns.workload) == "delayed" and terms_of(columns.workload).transformer_engine:
         terms["data_parallel"] = np.add(terms["data_parallel"], _delayed_scales(columns, links))
     terms["optimizer"] = _step(columns, site, stage)
@@ -176,22 +174,21 @@ def _slowest(
     return longest, (at, rows)
 
 
-def _data_parallel(
-    columns: Columns, site: SiteFactors, layers: IntArray, layer_time: FloatArray, links: Links
-) -> dict[str, FloatArray]:
+def _data_parallel(columns: Columns, site: SiteFactors, layer_time: FloatArray, links: Links) -> dict[str, FloatArray]:
     """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
     ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
     no whole gradients and therefore reduces in each microbatch, unless the framework puts that off to the last; ZeRO 3
-    also gathers each layer for both passes.
+    also gathers each layer for both passes, and embedding and head once.
     With hybrid sharding these stay in a shard group, and the gradient shards are reduced over the replica groups: layer
     by layer in each microbatch, once with ZeRO 1. Compute hides at most the framework's share of these (DeepSpeed,
     stage_1_and_2.py and stage3.py).
     """
     bandwidth, latency = links.data
     framework, size, gradient = terms_of(columns.workload), size_of(columns.workload), gradient_bytes(columns.workload)
-    weights = _matrices(columns, layers)
-    table = columns.padded_vocab * columns.hidden / columns.tp
+    stage = _exchanging(columns)
+    layers, table = stage.layers, stage.table_parameters
+    weights = stage.parameters - table
     hybrid = bool((columns.hsdp > 1).any())
     if hybrid:
         bandwidth, latency = links.shard
@@ -203,7 +200,10 @@ def _data_parallel(
     reduced = gathered if same else gather((weights + table) * gradient, columns.shards, bandwidth, latency)
     mixture = columns.workload.model.experts
     if mixture:
-        own, summed = (_expert_gather(columns, layers, links, each) for each in (updated_size, gradient))
+        own, summed = (
+            gather(stage.expert_parameters * each, columns.expert_shards, *links.expert_data)
+            for each in (updated_size, gradient)
+        )
         gathered, reduced = gathered + own, reduced + summed
     whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
     if hybrid:
@@ -216,12 +216,15 @@ def _data_parallel(
     microbatches: Any = columns.microbatches
     reductions = np.where(waiting_gradients(columns), 1, microbatches)
     gathers = gather(2 * updated_size * weights, columns.shards, bandwidth, 2 * layers * step)
-    scattered = gather(gradient * weights, columns.shards, bandwidth, gradient / size * layers * step)
+    scattered = gather(gradient * (weights + table), columns.shards, bandwidth, gradient / size * layers * step)
     if mixture:
         gathers, scattered = gathers + 2 * own, scattered + summed
     exchanged = np.where(columns.zero == 2, reductions * reduced, microbatches * gathers + reductions * scattered)
+    kept = _kept_for_the_next(columns) & framework.fully_sharded
+    tables = gather(size * table, columns.shards, bandwidth, 0.0)
+    exchanged = exchanged + np.where(columns.zero == 3, np.where(kept, 1, microbatches) * tables, 0.0)
     if framework.fully_sharded:  # ZeRO 2 gathers in each forward pass, in a pipeline once
-        exchanged = exchanged - np.where(_kept_for_the_next(columns), (microbatches - 1) / 2 * gathers, 0.0)
+        exchanged = exchanged - np.where(kept, (microbatches - 1) / 2 * gathers, 0.0)
         repeated = np.where(columns.pp > 1, 1, microbatches) * gathered
         exchanged, gathered = exchanged + np.where(columns.zero == 2, repeated, 0.0), np.zeros_like(gathered)
     if hybrid:
@@ -234,6 +237,16 @@ def _data_parallel(
         "data_parallel": np.where(columns.zero <= 1, once, np.where(columns.zero == 2, gathered, 0.0)),
         "sharding": np.where(columns.zero == 2, exposed, np.where(columns.zero == 3, exposed + host, 0.0)),
     }
+
+
+def _exchanging(columns: Columns) -> Stages:
+    """Return the stage whose exchange ends last: the first one, or a middle one with more parameters.
+
+    The last stage has the whole pipeline's drain and fill for its own.
+    """
+    both = Stages(columns, np.stack([Stages.first(columns).at, Stages.middle(columns).at]))
+    more = both.elements(sharded=False)
+    return Stages(columns, np.where(more[1] > more[0], both.at[1], both.at[0]))
 
 
 def _delayed_scales(columns: Columns, links: Links) -> FloatArray:
@@ -255,21 +268,6 @@ def _kept_for_the_next(columns: Columns) -> BoolArray:
     """
     found: BoolArray = (columns.zero == 3) & (columns.pp > 1) & (columns.vpp == 1)
     return found
-
-
-def _matrices(columns: Columns, layers: IntArray) -> FloatArray:
-    """Return the elements of the matrices of so many layers on one GPU, without routed experts."""
-    model = columns.workload.model
-    if model.experts or model.latent:
-        return layers * layer_weights(columns, moe_share(columns) if model.experts else 0.0)
-    matrices: FloatArray = layers * columns.layer_matrices / columns.tp
-    return matrices
-
-
-def _expert_gather(columns: Columns, layers: IntArray, links: Links, size: float) -> FloatArray:
-    """Estimate a gather or scatter of all experts of a stage, of so many bytes an element, over their copies."""
-    bytes_of_experts = layers * moe_share(columns) * routed_weights(columns) * size
-    return gather(bytes_of_experts, columns.expert_shards, *links.expert_data)
 
 
 def _exposed(seconds: FloatArray, share: float, beside: FloatArray) -> FloatArray:
