@@ -95,7 +95,11 @@ def layer_input(columns: Columns) -> FloatArray:
 
 
 def kept_in_flight(stage: Stages, layer: FloatArray) -> FloatArray:
-    """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward."""
+    """Activations of all microbatches in flight, and each one's output, which the pipeline holds for its backward.
+
+    A layer of multi-token prediction is in the last chunk, which has one microbatch in flight. Besides a layer's, it
+    keeps the embedding that it normalises, the projection's input, and the last norm's input and output.
+    """
     columns = stage.columns
     output = layer_input(columns)
     each = np.where(columns.recompute == FULL, output, layer)
@@ -104,6 +108,9 @@ def kept_in_flight(stage: Stages, layer: FloatArray) -> FloatArray:
     kept: FloatArray = each * flying + outputs
     if terms_of(columns.workload).transformer_engine:  # elsewhere the fitted constants contain it
         kept = kept + stage.is_last * 2 * output  # the last norm's input and output
+    if columns.workload.model.mtp_layers:
+        around = np.where(columns.recompute == FULL, 3, 5) * output  # full recompute repeats the projection
+        kept = kept + stage.predictors * (each + around)
     return kept
 
 

@@ -100,7 +100,7 @@ def _gathered(stage: Stages, waits: Any) -> tuple[FloatArray, FloatArray]:
     if state_bytes(columns.workload) == size:  # nothing is cast, so that a shard that is all is no copy
         alone = alone * ((columns.shards > 1) | (offloads_parameters(columns)))
     head = stage.is_last * columns.padded_vocab * columns.hidden / columns.tp
-    layer = (stage.parameters - stage.table_parameters) / np.maximum(1, stage.layers)
+    layer = stage.average_layer
     if columns.workload.model.experts:
         layer = layer + stage.moe_share * routed_weights(columns)
     every = size * stage.elements(sharded=False)

@@ -156,7 +156,7 @@ def _megatron_terms(stage: Stages, site: SiteFactors) -> dict[str, FloatArray]:
     if workload.optimizer == "muon":
         more, own = dealt_elements(stage)
         shard = {1: own, 2: shard[2] + more, 3: shard[3] + more}
-    logits = stage.is_last * _logits(columns)
+    logits = stage.is_last * (_logits(columns) + workload.model.mtp_layers * _kept_logits(columns))
     copy = 4.0 if size < 4 else 0.0  # the fp32 weights that 16-bit training keeps beside its own
     weights: Any
     gradients: Any
@@ -234,7 +234,7 @@ def _gathered(stage: Stages) -> FloatArray:
         elsewhere = np.where(offloads_parameters(columns), 1.0, elsewhere)
     if not (plain or (columns.zero == 3).any()):
         return np.zeros_like(table)
-    layers = np.minimum(2, stage.layers) * (stage.parameters - table) / np.maximum(1, stage.layers)
+    layers = np.minimum(2, stage.layers) * stage.average_layer
     gathered: FloatArray = np.where(columns.zero == 3, size * (layers + (0.0 if plain else table)) * elsewhere, 0.0)
     if columns.workload.model.experts:
         whole = np.minimum(2, stage.moe_layers) * routed_weights(columns) * (1 - 1 / columns.expert_shards)
@@ -267,6 +267,16 @@ def _context(columns: Columns, site: SiteFactors) -> FloatArray:
         degrees.append(columns.ep * columns.etp)
     kinds = 1 + sum((degree > 1).astype(np.int64) for degree in degrees)
     return np.asarray((CONTEXT_BYTES + COMMUNICATOR_BYTES * kinds) * site.context, dtype=np.float64)
+
+
+def _kept_logits(columns: Columns) -> FloatArray:
+    """Return what a loss of multi-token prediction keeps while the next one is computed: its softmax in fp32, or
+    gradients in place of the logits (NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/
+    multi_token_prediction.py: MTPLossAutoScaler)."""
+    each = FUSED_LOGIT_BYTES if terms_of(columns.workload).fused_loss else 4.0
+    shards = columns.tp if columns.workload.parallel_loss else 1
+    kept: FloatArray = each * columns.tokens * columns.padded_vocab / shards
+    return kept
 
 
 def _logits(columns: Columns) -> FloatArray:

@@ -83,8 +83,11 @@ class MicrobatchTimes:
         return self.ends["head"][self.distinct]
 
     def predictor(self, layer: Layer) -> FloatArray:
-        """Return a layer of multi-token prediction, which has attention, given an average layer of each row."""
-        return self.ends["predictor"][self.distinct] if "predictor" in self.ends else layer.total
+        """Return a layer of multi-token prediction, which has attention, given an average layer of each row, and the
+        projection in front of it."""
+        own = self.ends["predictor"][self.distinct] if "predictor" in self.ends else layer.total
+        predictor: FloatArray = own + self.ends["projection"][self.distinct]
+        return predictor
 
     @property
     def embedding(self) -> FloatArray:
@@ -117,6 +120,11 @@ def _computed(columns: Columns, site: SiteFactors, *, mixed: bool) -> tuple[_Ter
     kinds = [layers(part, site, links).terms() for part in parts]
     dense = [layer_seconds(part, site, links).terms() for part in parts] if mixed else []
     ends = {"head": _head(columns, site, links), "embedding": _embedding(columns, site, links)}
+    if model.mtp_layers:
+        gpu, width = columns.cluster.gpu, columns.hidden / columns.tp
+        ends["projection"] = np.sum(
+            linear(gpu, columns.workload, site, columns.tokens, width, 2 * columns.hidden), axis=0
+        )
     if model.mtp_layers and len(parts) > 1:
         ends["predictor"] = np.sum(list(kinds[0].values()), axis=0)
     both = kinds if len(parts) > 1 else [layers(part, site, links).terms() for part in _by_window(columns)]

@@ -25,9 +25,11 @@ from tuner.costmodel.stages import Stages
 def orthogonal_seconds(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:
     """Estimate the products of one step on the rank of a stage that has most of them, at least one whole matrix."""
     gpu, (ranks, copies) = columns.cluster.gpu, _ranks(columns)
-    mixtures = stage.moe_layers
+    model = columns.workload.model
+    layers = stage.layers + stage.predictors
+    mixtures = stage.moe_layers + stage.predictors * model.is_moe_layer(model.layers - 1)
     attention, longest = _mixing(columns)
-    dense = stage.layers * attention + (stage.layers - mixtures) * _mlp(columns, columns.ffn)
+    dense = layers * attention + (layers - mixtures) * _mlp(columns, columns.ffn)
     first = _first(columns, _widest(columns))
     if columns.workload.model.experts:
         router = _operations(experts_of(columns).count, columns.hidden)

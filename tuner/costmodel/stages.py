@@ -154,10 +154,27 @@ class Stages:
         columns, model = self.columns, self.columns.workload.model
         layer = self._sized_layer if model.experts or model.latent else layer_parameters(columns)
         found: FloatArray = self.layers * layer + self.table_parameters
+        if model.mtp_layers:
+            found = found + self.predictors * predictor_weights(columns)
         if len(columns.kinds) > 1:
             difference = columns.attention_matrices - columns.delta_net_matrices
             found = found + self.whole_surplus * difference / columns.tp
         return found
+
+    @cached_property
+    def predictors(self) -> IntArray:
+        """Layers of multi-token prediction, which are on the last stage."""
+        predictors: IntArray = self.is_last * self.columns.workload.model.mtp_layers
+        return predictors
+
+    @cached_property
+    def average_layer(self) -> FloatArray:
+        """Parameters of an average layer of the stage on one GPU, without routed experts."""
+        layers = self.parameters - self.table_parameters
+        if self.columns.workload.model.mtp_layers:
+            layers = layers - self.predictors * predictor_weights(self.columns)
+        average: FloatArray = layers / np.maximum(1, self.layers)
+        return average
 
     @cached_property
     def moe_layers(self) -> FloatArray:
@@ -192,7 +209,11 @@ class Stages:
     @cached_property
     def expert_parameters(self) -> FloatArray | float:
         """Parameters of the routed experts on one GPU of the stage; 0 in a dense model."""
-        return self.moe_layers * routed_weights(self.columns) if self.columns.workload.model.experts else 0.0
+        model = self.columns.workload.model
+        if not model.experts:
+            return 0.0
+        predictors = self.predictors * model.is_moe_layer(model.layers - 1)
+        return (self.moe_layers + predictors) * routed_weights(self.columns)
 
     @cached_property
     def frozen(self) -> FloatArray:
@@ -219,13 +240,19 @@ class Stages:
 
     @cached_property
     def table_parameters(self) -> FloatArray:
-        """Parameters of embedding and head on one GPU. Megatron copies a tied embedding to the last stage."""
+        """Parameters of embedding and head on one GPU.
+
+        Megatron copies to the last stage an embedding that is tied, or that multi-token prediction looks up
+        (NVIDIA/Megatron-LM at d98e8a64, megatron/core/models/gpt/gpt_model.py: mtp_process).
+        """
         columns, model = self.columns, self.columns.workload.model
         table = columns.padded_vocab * columns.hidden / columns.tp
         positions = model.max_positions * columns.hidden if model.positions == "learned" else 0
         alone_tied = (columns.pp == 1) & model.tied_embeddings
         embedding = table * columns.tp if terms_of(columns.workload).whole_embedding else table
         tables: FloatArray = self.is_first * (embedding + positions) + self.is_last * np.where(alone_tied, 0, table)
+        if model.mtp_layers and not model.tied_embeddings:
+            tables = tables + self.is_last * np.where(columns.pp > 1, embedding, 0)
         return tables
 
 
@@ -245,6 +272,22 @@ def layer_parameters(columns: Columns) -> FloatArray:
     return parameters
 
 
+def predictor_weights(columns: Columns) -> FloatArray:
+    """Return the parameters of a layer of multi-token prediction on one GPU, without routed experts.
+
+    It has attention and an MLP like the last layer's, a projection of the hidden state and the next token's embedding,
+    and three norms.
+    """
+    model, (_, attended) = columns.workload.model, columns.kinds[0]
+    matrices = layer_weights(attended, float(model.is_moe_layer(model.layers - 1)))
+    norms = (3 + model.norms_per_layer) * _norm(columns)
+    weights: FloatArray = matrices + 2 * columns.hidden**2 / columns.tp + norms
+    return weights
+
+
 def _norms(columns: Columns) -> IntArray:
-    model = columns.workload.model
-    return model.norms_per_layer * (2 if model.norm == "layernorm" else 1) * columns.hidden
+    return columns.workload.model.norms_per_layer * _norm(columns)
+
+
+def _norm(columns: Columns) -> IntArray:
+    return (2 if columns.workload.model.norm == "layernorm" else 1) * columns.hidden
