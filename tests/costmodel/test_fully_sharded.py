@@ -38,19 +38,20 @@ def scored(
     stack: Stack | None = None,
     optimizer: Any = "adam",
     bandwidth: float | None = None,
+    host: float = 1.0,
     **of_row: Any,
 ) -> Any:
-    """Return the scores of one fully sharded topology on a node of eight H100."""
+    """Return the scores of one fully sharded topology on eight H100, whose host takes a multiple of the usual time."""
     row: dict[str, Any] = {"nodes": 1, "tp": 1, "pp": 1, "micro_batch": 1, "zero": 3, "recompute": "none", **of_row}
     row.setdefault("dp", 8 // row["tp"])
     space = space_for(model=model, gpu="H100-80GB-SXM", nodes=1, global_batch=batch)
-    workload: Workload = replace(
-        space.workload, framework=framework, precision="bf16", stack=stack, optimizer=optimizer
-    )
+    chosen = {"framework": framework, "precision": "bf16", "stack": stack, "optimizer": optimizer}
+    workload: Workload = replace(space.workload, **chosen)
     cluster: Cluster = space.cluster
     if bandwidth is not None:
         cluster = replace(cluster, intra_node=replace(cluster.intra_node, bandwidth=bandwidth))
-    return CostModel().score(Columns.of([Topology(**row)], workload, cluster))
+    columns = Columns.of([Topology(**row)], workload, cluster)
+    return CostModel(calibration=Calibration(site=SiteFactors(host=host))).score(columns)
 
 
 def memory(*arguments: Any, **named: Any) -> dict[str, float]:

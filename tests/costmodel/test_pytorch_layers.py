@@ -14,12 +14,26 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
-from tests.costmodel.test_fully_sharded import DENSE, FFN, HIDDEN, KEYS, LAYERS, SUMS, TOKENS, WIDTH, memory, seconds
+from tests.costmodel.test_fully_sharded import (
+    DENSE,
+    FFN,
+    HIDDEN,
+    KEYS,
+    LAYERS,
+    SUMS,
+    TOKENS,
+    WIDTH,
+    memory,
+    scored,
+    seconds,
+)
 from tests.mixtures import QWEN3_30B
 from tuner.core.catalog import gpu
 from tuner.core.domain import Framework
 from tuner.core.stack import Stack
 from tuner.costmodel.kernels import linear, traffic_rate
+from tuner.costmodel.links import Links, all_reduce
+from tuner.costmodel.microbatch import MicrobatchTimes
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import DTENSOR_HOST_SECONDS
 from tuner.space.build import space_for
@@ -110,10 +124,30 @@ def test_torch_copies_a_sequence_behind_the_batch(sequences: int, copies: tuple[
 
 @pytest.mark.parametrize(("sequence_parallel", "share"), [(False, 0.5), (True, 0.25)])
 def test_the_sum_over_ranks_behind_the_last_product_is_not_repeated(sequence_parallel: bool, share: float) -> None:
-    named: dict[str, Any] = {"tp": 2, "batch": 4, "sequence_parallel": sequence_parallel}
+    named: dict[str, Any] = {"tp": 2, "batch": 4, "sequence_parallel": sequence_parallel, "host": 0.0}
     whole, stopped = repeated(**named)
     exchanged = seconds("tensor_parallel", "deepspeed", zero=1, **named) / 2
     assert whole - stopped == pytest.approx(last_product(tp=2) + share * exchanged)
+
+
+@pytest.mark.parametrize("bandwidth", [1e9, 1e10, 1e11, 1e12])
+def test_a_recomputed_pass_lasts_as_long_as_the_host_launches_it(bandwidth: float) -> None:
+    """A faster link never makes recomputation slower, and stopping early saves no time that the GPU waits for the
+    host."""
+    named: dict[str, Any] = {"tp": 4, "batch": 2, "zero": 2, "recompute": "full", "host": 3.0}
+    slow, fast = (
+        sum(float(each[0]) for each in scored("fsdp2", bandwidth=rate, **named).time_terms.values())
+        for rate in (bandwidth, 2 * bandwidth)
+    )
+    assert fast <= slow * (1 + 1e-12)
+
+
+def test_only_shards_of_an_embedding_are_summed_over_ranks() -> None:
+    """With transformers' plan each tensor parallel rank has the whole embedding, whose lookup exchanges nothing."""
+    sharded, whole = (scored(name, tp=4, batch=2, zero=2).columns for name in ("torchtitan", "fsdp2"))
+    exchanged = all_reduce(2 * TOKENS * HIDDEN, 4, *Links(sharded, SiteFactors()).tensor)
+    lookups = [MicrobatchTimes.of(columns, SiteFactors()).embedding for columns in (sharded, whole)]
+    assert float((lookups[0] - lookups[1])[0]) == pytest.approx(float(exchanged[0]))
 
 
 @pytest.mark.parametrize("sequence_parallel", [False, True])
@@ -122,7 +156,7 @@ def test_each_product_of_transformers_exchanges_its_own_input(sequence_parallel:
 
     torch.compile merges the gathers, whose input is the same, but not the sums.
     """
-    named: dict[str, Any] = {"tp": 2, "batch": 4, "zero": 1, "sequence_parallel": sequence_parallel}
+    named: dict[str, Any] = {"tp": 2, "batch": 4, "zero": 1, "sequence_parallel": sequence_parallel, "host": 0.0}
     once, each, merged = (
         seconds("tensor_parallel", name, stack=stack, **named)
         for name, stack in (("deepspeed", None), ("fsdp2", None), ("fsdp2", COMPILED))

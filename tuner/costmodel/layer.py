@@ -138,7 +138,8 @@ def layer_of(columns: Columns, site: SiteFactors, links: Links, ffn: Any, beside
     again: Any = 0.0
     repeated = ahead + waits
     if beside is None and framework.early_stop and np.any(ffn) and (columns.granularity == FULL).any():
-        repeated = repeated - _never_again(columns, tokens, site, ffn, each_sum)
+        shorter = ahead - _never_again(columns, tokens, site, ffn, each_sum)
+        repeated = shorter + _waits(columns, site, (shorter, back), beside)[0]
     if (columns.granularity == SELECTIVE).any():
         if framework.saved_products:
             gathers = collectives - np.where(columns.sequence_parallel == 1, number * each_sum, 0.0)

@@ -169,7 +169,11 @@ def _head(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
 
 
 def _embedding(columns: Columns, site: SiteFactors, links: Links) -> FloatArray:
-    """Estimate the lookup and gradient update of one microbatch, and the all-reduce over the table's shards."""
+    """Estimate the lookup and gradient update of one microbatch, and the all-reduce over the table's shards if it has
+    some."""
     size = columns.tokens * columns.hidden * size_of(columns.workload)
+    moved = 6 * size / traffic_rate(columns.cluster.gpu, site)
+    if terms_of(columns.workload).whole_embedding:
+        return moved
     bandwidth, latency = links.tensor
-    return 6 * size / traffic_rate(columns.cluster.gpu, site) + all_reduce(size, columns.tp, bandwidth, latency)
+    return moved + all_reduce(size, columns.tp, bandwidth, latency)
