@@ -11,8 +11,8 @@ from tuner.core.domain import Workload
 from tuner.core.frameworks import context_exchange
 from tuner.costmodel.framework_terms import terms_of
 from tuner.costmodel.kernels import gathered_bytes, size_of, traffic_rate
-from tuner.costmodel.links import Links, all_reduce
-from tuner.costmodel.matrices import attention_widths
+from tuner.costmodel.links import Links, all_reduce, gather
+from tuner.costmodel.matrices import attention_widths, gate_width
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import MERGE_BYTES
 
@@ -61,11 +61,29 @@ def tensor_exchanges(
         ahead = ahead * np.where(sharded, (gathers + number) / (2 * number), 1.0)
         back = back * np.where(sharded, (sums + number) / (2 * number), sums / number)
     each_sum = ahead / np.where(sharded, gathers + number, number)
+    if terms.transformer_engine:
+        heads = _gathered_heads(columns, tokens, links)
+        ahead, back = ahead + heads, back + heads
     if not terms.batch_first or overlapped:
         return Exchanges(ahead, back, each_sum)
     scattered, gathered = _sequence_copies(columns, tokens, site)
     ahead = ahead + gathers * gathered + number * scattered
     return Exchanges(ahead, back + number * gathered + sums * scattered, each_sum + scattered)
+
+
+def _gathered_heads(columns: Columns, tokens: Any, links: Links) -> FloatArray | float:
+    """Estimate the gather of queries, keys and values among more tensor parallel ranks than there are key/value heads,
+    and the scatter of their gradients.
+
+    Megatron-Core divides their projection evenly, so that a rank needs parts of the others' outputs (NVIDIA/Megatron-LM
+    at d98e8a64, megatron/core/transformer/attention.py: all_gather_last_dim_from_tensor_parallel_region).
+    """
+    model, few = columns.workload.model, columns.tp > columns.kv_heads
+    if model.latent or model.delta_net or not few.any():
+        return 0.0
+    width = columns.query_width + gate_width(columns) + 2 * columns.kv_width
+    gathered: FloatArray = gather(tokens * width * size_of(columns.workload), columns.tp, *links.tensor)
+    return np.where(few, gathered, 0.0)
 
 
 def _sequence_copies(columns: Columns, tokens: Any, site: SiteFactors) -> Passes:
@@ -122,9 +140,9 @@ def context_exchanges(columns: Columns, tokens: Any, site: SiteFactors, links: L
 
 def _merges(columns: Columns, tokens: Any, site: SiteFactors) -> tuple[FloatArray, FloatArray]:
     """Estimate the cp - 1 times at which ring attention merges its parts: outputs, and gradients backward."""
-    width, keys = columns.query_width, columns.kv_width
+    width, keys, _ = attention_widths(columns)
     seconds = (columns.cp - 1) * tokens / columns.tp / traffic_rate(columns.cluster.gpu, site)
-    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + 2 * keys)
+    return seconds * MERGE_BYTES[0] * width, seconds * MERGE_BYTES[1] * (width + keys)
 
 
 def _ring(columns: Columns, tokens: Any, bandwidth: FloatArray, latency: FloatArray) -> FloatArray:

@@ -52,13 +52,14 @@ def gate_width(columns: Columns) -> Any:
 
 
 def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
-    """Return the widths of queries, of keys and values together, and of attention's output; with Gated DeltaNet, all
-    that is projected counts as queries."""
+    """Return the widths of queries, of keys and values together, and of attention's output, summed over tensor parallel
+    ranks, each of which has at least one key/value head; with Gated DeltaNet, all that is projected counts as
+    queries."""
     queries, latent = columns.query_width, columns.workload.model.latent
     if delta := delta_net_of(columns):
         return delta.projected, 0, delta.value_width
     if latent is None:
-        return queries, 2 * columns.kv_width, queries
+        return queries, 2 * columns.head_size * np.maximum(columns.kv_heads, columns.tp), queries
     output = columns.heads * latent.value_size
     return queries, queries + output, output
 
