@@ -7,12 +7,14 @@ from dataclasses import replace
 import pytest
 
 from tests.closed_forms import ring_share
+from tests.mixtures import QWEN3_30B
 from tuner.core.columns import Columns
 from tuner.core.domain import Cluster
 from tuner.core.keys import parse_key
 from tuner.costmodel.estimate import CostModel, Scores
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
+from tuner.planning.explain import explain
 from tuner.planning.plan import plan
 from tuner.space.build import space_for
 
@@ -67,3 +69,33 @@ def test_groups_are_searched_on_request() -> None:
     assert {row.topology.key: row.seconds for row in asked if row.topology.hsdp == 1} == {
         row.topology.key: row.seconds for row in without
     }
+
+
+def _sharded_experts(key: str, gpus: int) -> Scores:
+    """Return the scores of a mixture under torchtitan on so many GPUs, each of which has four microbatches."""
+    space = space_for(
+        model=QWEN3_30B, gpu="H100-80GB-SXM", nodes=gpus // 8, global_batch=4 * gpus, framework="torchtitan"
+    )
+    topology = parse_key(key, workload=space.workload, cluster=space.cluster)
+    return CostModel().score(Columns.of([topology], space.workload, space.cluster))
+
+
+@pytest.mark.parametrize("zero", [2, 3])
+def test_replica_groups_do_not_share_the_shards_of_experts(zero: int) -> None:
+    """Each of four replica groups on 32 GPUs stores as much a GPU as eight GPUs do alone, experts included, and beyond
+    their exchange reduces the gradients of its own shard."""
+    four = _sharded_experts(f"tp1-pp1-dp32-mbs1-z{zero}-hsdp4-ep4", 32)
+    alone = _sharded_experts(f"tp1-pp1-dp8-mbs1-z{zero}-ep4", 8)
+    for name in ("weights", "gradients", "optimizer", "gathered"):
+        assert float(four.memory_terms[name][0]) == pytest.approx(float(alone.memory_terms[name][0])), name
+    links = [Links(scores.columns, SiteFactors()).expert_data for scores in (four, alone)]
+    assert links[0] == links[1]
+
+
+def test_experts_are_divided_within_a_replica_group() -> None:
+    """torchtitan takes the ranks of expert parallelism from those that share a set of shards."""
+    space = space_for(model=QWEN3_30B, gpu="H100-80GB-SXM", nodes=4, global_batch=128, framework="torchtitan")
+    for key, legal in (("tp1-pp1-dp32-mbs1-z3-hsdp4-ep8", True), ("tp1-pp1-dp32-mbs1-z3-hsdp4-ep16", False)):
+        topology = parse_key(key, workload=space.workload, cluster=space.cluster)
+        broken = {violation.rule for violation in explain(space, topology).violations}
+        assert ("ep-in-stage" not in broken) == legal

@@ -189,8 +189,9 @@ class Columns:
 
     @cached_property
     def expert_shards(self) -> IntArray:
-        """Expert data parallelism, the GPUs that store the same experts: tp x cp x dp = etp x ep x this."""
-        ranks: IntArray = np.maximum(1, self.tp * self.copies // (self.etp * self.ep))
+        """Expert data parallelism, the GPUs that share one set of shards of the same experts: tp x cp x dp = etp x ep x
+        this, with hybrid sharding within each replica group (pytorch/torchtitan, distributed/parallel_dims.py)."""
+        ranks: IntArray = np.maximum(1, self.tp * self.shards // (self.etp * self.ep))
         return ranks
 
     @cached_property

@@ -124,9 +124,10 @@ class Links:
 
     @cached_property
     def expert_data(self) -> tuple[FloatArray, FloatArray]:
-        """Bandwidth and latency of the ranks with the same experts, which are spread over the whole stage."""
+        """Bandwidth and latency of the ranks with the same experts, which are spread over the whole stage, or over the
+        shard group."""
         columns = self._columns
-        return self._ring(columns.tp * columns.copies, rings=columns.etp * columns.ep)
+        return self._ring(columns.tp * columns.shards, rings=columns.etp * columns.ep)
 
     @cached_property
     def shard(self) -> tuple[FloatArray, FloatArray]:

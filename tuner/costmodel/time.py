@@ -207,7 +207,7 @@ def _data_parallel(columns: Columns, site: SiteFactors, layer_time: FloatArray, 
         gathered, reduced = gathered + own, reduced + summed
     whole = np.where(columns.zero == 0, 2.0, 1.0 if framework.scattered else 2.0) * reduced
     if hybrid:
-        whole = whole + _replicas(columns, parts, (weights + table) * gradient, links)
+        whole = whole + _replicas(columns, parts, stage, links)
     once = _exposed(whole, framework.overlap_grad, BACKWARD_SHARE * layers * layer_time)
     updated = _exposed(gathered, framework.overlap_param, (1 - BACKWARD_SHARE) * layers * layer_time)
     once = once + np.where(columns.zero == 0, 0.0, updated)
@@ -228,7 +228,7 @@ def _data_parallel(columns: Columns, site: SiteFactors, layer_time: FloatArray, 
         repeated = np.where(columns.pp > 1, 1, microbatches) * gathered
         exchanged, gathered = exchanged + np.where(columns.zero == 2, repeated, 0.0), np.zeros_like(gathered)
     if hybrid:
-        exchanged = exchanged + reductions * _replicas(columns, layers, (weights + table) * gradient, links)
+        exchanged = exchanged + reductions * _replicas(columns, layers, stage, links)
     compute = microbatches * layers * layer_time
     hidden = OVERLAPPED_GATHER_SHARE if framework.overlap_sharding is None else framework.overlap_sharding
     exposed = np.maximum((1 - hidden) * exchanged, exchanged - compute)
@@ -284,10 +284,11 @@ def _buckets(columns: Columns, elements: FloatArray) -> FloatArray:
     return parts
 
 
-def _replicas(columns: Columns, parts: Any, size: FloatArray, links: Links) -> FloatArray:
+def _replicas(columns: Columns, parts: Any, stage: Stages, links: Links) -> FloatArray:
     """Estimate the all-reduce of gradient shards over the replica groups, in so many parts."""
     bandwidth, latency = links.replica
-    return all_reduce_between(size / columns.shards, columns.hsdp, bandwidth, latency, parts)
+    size = stage.elements(sharded=True) * gradient_bytes(columns.workload)
+    return all_reduce_between(size, columns.hsdp, bandwidth, latency, parts)
 
 
 def _step(columns: Columns, site: SiteFactors, stage: Stages) -> FloatArray:

@@ -66,7 +66,8 @@ def _layers_to_experts(columns: Columns) -> int:
 
 def _ranks(columns: Columns) -> str:
     cp = f" x cp({columns.cp})" if columns.cp > 1 else ""
-    return f"tp({columns.tp}){cp} x dp({columns.dp}) = {columns.tp * columns.copies}"
+    groups = f" / hsdp({columns.hsdp})" if columns.hsdp > 1 else ""
+    return f"tp({columns.tp}){cp} x dp({columns.dp}){groups} = {columns.tp * columns.shards}"
 
 
 def _group(columns: Columns) -> Any:
@@ -194,11 +195,13 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
     Rule(
         name="ep-in-stage",
         level="law",
-        sentence="tp x cp x dp, the ranks of a stage, is divisible by etp x ep",
-        source=MEGATRON + "core/parallel_state.py: expert_tensor_model_pipeline_parallel_size",
-        reads=("ep", "etp", "tp", "cp", "dp"),
+        sentence="tp x cp x dp, the ranks of a stage, or with hybrid sharding of a replica group, is divisible by "
+        "etp x ep",
+        source=MEGATRON + "core/parallel_state.py: expert_tensor_model_pipeline_parallel_size; pytorch/torchtitan, "
+        "torchtitan/distributed/parallel_dims.py: dp_shard x cp x tp",
+        reads=("ep", "etp", "tp", "cp", "dp", "hsdp"),
         vary=("ep", "etp", "dp"),
-        broken=lambda c: c.tp * c.copies % (c.etp * c.ep) != 0,
+        broken=lambda c: c.tp * c.shards % (c.etp * c.ep) != 0,
         numbers=lambda c: f"{_ranks(c)} ranks are not divisible by etp x ep = {c.etp} x {c.ep} = {c.etp * c.ep}",
         binding=_experts,
     ),
