@@ -21,6 +21,7 @@ from tuner.sizing.compare import reasons
 from tuner.sizing.fit import BatchResult, pressures
 from tuner.sizing.jobs import jobs_of
 from tuner.sizing.max_batch import throughput_of
+from tuner.sizing.options import options
 from tuner.sizing.probes import pipeline_steps
 
 JOB = ("--model", "llama-3-70b", "--gpu", "H100-80GB-SXM", "--nodes", "16", "--framework", "megatron-core")
@@ -146,3 +147,20 @@ def test_a_command_of_a_pipeline_passes_the_global_batch(tmp_path: Path) -> None
     for command, topology in (("train {micro_batch} {global_batch}", two), ("train {micro_batch}", ONE)):
         assert refusal(command, topology) == ""
     assert refusal("train {micro_batch} {microbatches}", two) == ""
+
+
+@pytest.mark.parametrize(
+    ("description", "axes", "part"),
+    [
+        ({"model": "llama-3-8b", "framework": "torchtitan"}, ("tp=2", "pp=2"), "z3"),
+        ({"model": "llama-3-8b", "framework": "torchtitan"}, ("tp=2", "pp=2", "zero=2"), "z2"),
+        ({"model": "deepseek-v3"}, ("tp=1", "pp=4", "ep=4", "partition=layout"), "lay"),
+        ({"model": "deepseek-v3"}, ("tp=1", "pp=4", "ep=4"), "lay"),
+    ],
+)
+def test_a_pipeline_is_one_that_its_framework_runs(description: Any, axes: tuple[str, ...], part: str) -> None:
+    """torchtitan shards the stages of a pipeline; Megatron-Core takes a layout for 61 layers on 4 stages."""
+    space = tuner.space_for(**description, gpu="H100-80GB-SXM", nodes=2, settings=("recompute=full", *axes))
+    (topology,) = options(space)
+    assert part in topology.key.split("-")
+    assert tuner.explain(space, replace(topology, nodes=2)).legal

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any, Final, Literal
 
 from tuner.core.columns import Columns
-from tuner.core.domain import OPT_IN, Topology, Workload, partition_for
+from tuner.core.domain import OPT_IN, Partition, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
 from tuner.core.model import Model
@@ -79,7 +79,8 @@ def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[
                     f"tp({chosen['tp']}) x pp({chosen['pp']}) x cp({chosen['cp']}) x dp({dp}) = {replica * dp} GPUs, "
                     f"but the cluster has {space.cluster.gpus}."
                 )
-            partition = partition_for(space.workload.model.layers, chosen["pp"] * chosen["vpp"])
+            uneven: Partition = "layout" if "layout" in space.axes["partition"] else "layers"
+            partition = partition_for(space.workload.model.layers, chosen["pp"] * chosen["vpp"], uneven)
             nodes = -(-replica * dp // space.cluster.gpus_per_node)
             topologies.append(Topology(nodes=nodes, dp=dp, micro_batch=1, partition=partition, **chosen))
             _refuse_illegal(space, topologies[-1])
@@ -124,9 +125,9 @@ def widest_tensor_parallelism(space: Space) -> int:
 def _implied(chosen: Mapping[str, Any], workload: Workload) -> dict[str, Any]:
     """Return further values that laws require, and sequence parallelism where framework and sequence allow it."""
     implied: dict[str, Any] = {}
-    if chosen["pp"] > 1 and chosen["zero"] > 1:
-        implied["zero"] = 1  # ZeRO 2 and 3 exclude a pipeline
     framework, divides = record_of(workload), workload.model.seq % (chosen["tp"] * chosen["cp"]) == 0
+    if chosen["pp"] > 1 and chosen["zero"] > 1 and not (framework and framework.sharding_with_pp.value):
+        implied["zero"] = 1  # ZeRO 2 and 3 exclude a pipeline
     available = framework is not None and framework.sequence_parallel.value and divides
     if chosen["tp"] > 1 and (workload.model.experts or available):
         implied["sequence_parallel"] = True
