@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol
 
 from tuner.core.assignment import Assignment
 from tuner.core.atomic_write import write_object
@@ -91,26 +91,16 @@ class WorkerProgram:
     timeout: float = 600.0
     """Seconds that a collective may take before the job fails."""
     seed: int = 0
-
-    @property
-    def measured_by_log(self) -> bool:
-        """Return False, because the worker writes a result file and exits."""
-        return False
-
-    @property
-    def step_pattern(self) -> StepPattern | None:
-        """Return None, because no log measures the worker."""
-        return None
+    measured_by_log: ClassVar[bool] = False
+    """The worker writes a result file and exits."""
+    step_pattern: ClassVar[None] = None
+    several_batches: ClassVar[bool] = True
+    """The worker can accumulate gradients over more microbatches in later iterations."""
 
     @property
     def on_host(self) -> bool:
         """Whether ranks compute on the CPU."""
         return self.accelerator == "cpu"
-
-    @property
-    def several_batches(self) -> bool:
-        """Return True, because the worker can accumulate gradients over more microbatches in later iterations."""
-        return True
 
     def prepare(self, job: Job) -> ProcessSpec:
         """Write the assignment and DeepSpeed's config; return a parent process that starts the ranks."""
@@ -185,16 +175,10 @@ class CommandTemplate:
     """The command in its framework's words, to which each job appends its topology."""
     log: str | None = None
     """Template of the file that the trainer writes its log to, which is read besides stdout and stderr."""
-
-    @property
-    def measured_by_log(self) -> bool:
-        """Return True, because a trainer runs until it is ended."""
-        return True
-
-    @property
-    def several_batches(self) -> bool:
-        """Return False, because a trainer keeps its batch."""
-        return False
+    measured_by_log: ClassVar[bool] = True
+    """A trainer runs until it is ended."""
+    several_batches: ClassVar[bool] = False
+    """A trainer keeps its batch."""
 
     @classmethod
     def parse(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from tuner.core.atomic_write import write_whole
 from tuner.core.catalog import read_text
@@ -17,7 +17,6 @@ from tuner.core.text import counted, shown
 from tuner.launch.contract import Job
 from tuner.launch.machine import free_port
 from tuner.launch.program import ProcessSpec, WorkerProgram
-from tuner.logs import StepPattern
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
 """The ways of DeepSpeed's launcher to reach other machines, and the program of each."""
@@ -68,30 +67,18 @@ class HostfileProgram:
     hosts: tuple[Host, ...]
     over: str = "pdsh"
     python: str = field(default_factory=lambda: sys.executable)
+    measured_by_log: ClassVar[bool] = WorkerProgram.measured_by_log
+    step_pattern: ClassVar[None] = WorkerProgram.step_pattern
+    several_batches: ClassVar[bool] = WorkerProgram.several_batches
 
     def __post_init__(self) -> None:
         if self.over not in OVER:
             raise UnknownName("way to reach the hosts", self.over, OVER)
 
     @property
-    def measured_by_log(self) -> bool:
-        """Return False, because the worker exits by itself."""
-        return self.worker.measured_by_log
-
-    @property
-    def step_pattern(self) -> StepPattern | None:
-        """Return None, because no log measures the worker."""
-        return self.worker.step_pattern
-
-    @property
     def on_host(self) -> bool:
         """Whether ranks compute on the CPU."""
         return self.worker.on_host
-
-    @property
-    def several_batches(self) -> bool:
-        """Return True, like the worker."""
-        return self.worker.several_batches
 
     def dumps_on_signal(self, pid: int) -> bool:
         """Whether a process is a rank on this machine that writes its stacks on SIGUSR1."""
