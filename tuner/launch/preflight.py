@@ -31,7 +31,7 @@ PROBE_TIMEOUT: Final = 240.0
 """Seconds to import the framework and time it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CheckResult:
     """The result of one check."""
 
@@ -60,31 +60,31 @@ def probe(*, measure: bool = False) -> dict[str, Any]:
 
 def python() -> CheckResult:
     """Report the interpreter."""
-    return CheckResult(name="python", verdict="ok", evidence=f"{platform.python_version()} at {sys.executable}")
+    return CheckResult("python", "ok", f"{platform.python_version()} at {sys.executable}")
 
 
 def frameworks(found: dict[str, Any]) -> list[CheckResult]:
     """Check torch, DeepSpeed with its ops, and NCCL."""
     if "error" in found or "torch" not in found:
         why = found.get("error") or found.get("torch_lacks", "torch is not installed")
-        return [CheckResult(name="torch", verdict="missing", evidence=str(why), remedy=_INSTALL)]
-    findings = [CheckResult(name="torch", verdict="ok", evidence=str(found["torch"]))]
+        return [CheckResult("torch", "missing", str(why), _INSTALL)]
+    findings = [CheckResult("torch", "ok", str(found["torch"]))]
     if "deepspeed" in found:
         ops = found.get("ops", [])
         built = ", ".join(ops) if ops else "none prebuilt"
-        findings.append(CheckResult(name="deepspeed", verdict="ok", evidence=f"{found['deepspeed']}; ops: {built}"))
+        findings.append(CheckResult("deepspeed", "ok", f"{found['deepspeed']}; ops: {built}"))
     else:
         why = str(found.get("deepspeed_lacks", "not installed"))
-        findings.append(CheckResult(name="deepspeed", verdict="missing", evidence=why, remedy=_INSTALL))
+        findings.append(CheckResult("deepspeed", "missing", why, _INSTALL))
     if found["accelerator"] == "cuda":
-        findings.append(CheckResult(name="nccl", verdict="ok", evidence=str(found.get("nccl", "installed"))))
+        findings.append(CheckResult("nccl", "ok", str(found.get("nccl", "installed"))))
     elif found.get("gloo"):
         findings.append(
             CheckResult(
-                name="nccl",
-                verdict="warning",
-                evidence="no GPU; collectives run over gloo",
-                remedy="fine for a trial run; NCCL comes with torch for GPUs",
+                "nccl",
+                "warning",
+                "no GPU; collectives run over gloo",
+                "fine for a trial run; NCCL comes with torch for GPUs",
             )
         )
     return findings
@@ -94,14 +94,12 @@ def accelerator(machine: Machine) -> CheckResult:
     """Check the GPUs, by their driver."""
     if machine.cards:
         gib = machine.memory / GIB
-        return CheckResult(
-            name="accelerator", verdict="ok", evidence=f"{machine.cards} x {machine.name}, {gib:.0f} GiB"
-        )
+        return CheckResult("accelerator", "ok", f"{machine.cards} x {machine.name}, {gib:.0f} GiB")
     return CheckResult(
-        name="accelerator",
-        verdict="warning",
-        evidence=f"none; {machine.cores} cores and {machine.memory / GIB:.0f} GiB",
-        remedy="CPU only: fine for a trial run, not for benchmarks; check nvidia-smi",
+        "accelerator",
+        "warning",
+        f"none; {machine.cores} cores and {machine.memory / GIB:.0f} GiB",
+        "CPU only: fine for a trial run, not for benchmarks; check nvidia-smi",
     )
 
 
@@ -110,26 +108,21 @@ def slurm() -> CheckResult:
     program = shutil.which("sinfo")
     if program is None or shutil.which("sbatch") is None:
         return CheckResult(
-            name="slurm",
-            verdict="missing",
-            evidence="sinfo or sbatch is not on the PATH",
-            remedy="use a login node, or --launcher local",
+            "slurm", "missing", "sinfo or sbatch is not on the PATH", "use a login node, or --launcher local"
         )
     try:
         done = subprocess.run(  # noqa: S603 - a fixed argument list
             [program, "--noheader", "--Node", "--format=%N %P"], capture_output=True, text=True, timeout=20, check=False
         )
     except (OSError, subprocess.SubprocessError) as error:
-        return CheckResult(
-            name="slurm", verdict="warning", evidence=f"sinfo: {type(error).__name__}", remedy="try again later"
-        )
+        return CheckResult("slurm", "warning", f"sinfo: {type(error).__name__}", "try again later")
     if done.returncode:
         why = (done.stderr.strip().splitlines() or ["no answer"])[-1]
-        return CheckResult(name="slurm", verdict="warning", evidence=why, remedy="start slurmctld, or set SLURM_CONF")
+        return CheckResult("slurm", "warning", why, "start slurmctld, or set SLURM_CONF")
     lines = [line.split() for line in done.stdout.splitlines() if line.split()]
     nodes, partitions = ({line[at] for line in lines} for at in (0, -1))
     evidence = f"{counted(len(nodes), 'node')} in {counted(len(partitions), 'partition')}"
-    return CheckResult(name="slurm", verdict="ok", evidence=evidence)
+    return CheckResult("slurm", "ok", evidence)
 
 
 def ports() -> CheckResult:
@@ -140,31 +133,19 @@ def ports() -> CheckResult:
             second.bind(("127.0.0.1", 0))
             numbers = f"{first.getsockname()[1]} and {second.getsockname()[1]}"
     except OSError as error:
-        return CheckResult(
-            name="ports", verdict="missing", evidence=str(error), remedy="jobs need a free port on localhost"
-        )
-    return CheckResult(name="ports", verdict="ok", evidence=f"ports {numbers} are free on localhost")
+        return CheckResult("ports", "missing", str(error), "jobs need a free port on localhost")
+    return CheckResult("ports", "ok", f"ports {numbers} are free on localhost")
 
 
 def disk(folder: Path) -> CheckResult:
     """Check the disk that stores the studies."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
     if not os.access(existing, os.W_OK):
-        return CheckResult(
-            name="disk",
-            verdict="missing",
-            evidence=f"{existing} is not writable",
-            remedy="choose another folder with --runs",
-        )
+        return CheckResult("disk", "missing", f"{existing} is not writable", "choose another folder with --runs")
     free = shutil.disk_usage(existing).free / 1e9
     if free < MIN_DISK_GB:
-        return CheckResult(
-            name="disk",
-            verdict="warning",
-            evidence=f"{free:.1f} GB free at {existing}",
-            remedy=f"free at least {MIN_DISK_GB:g} GB",
-        )
-    return CheckResult(name="disk", verdict="ok", evidence=f"{free:,.0f} GB free at {existing}")
+        return CheckResult("disk", "warning", f"{free:.1f} GB free at {existing}", f"free at least {MIN_DISK_GB:g} GB")
+    return CheckResult("disk", "ok", f"{free:,.0f} GB free at {existing}")
 
 
 def extensions() -> CheckResult:
@@ -172,12 +153,12 @@ def extensions() -> CheckResult:
     folder = default_folder()
     if locks := stale_locks(folder, older_than=LONG_COMPILE_SECONDS):
         return CheckResult(
-            name="extensions",
-            verdict="warning",
-            evidence=f"nothing is compiling, yet {locks[0]} is there: programs that use the extension wait forever",
-            remedy=f"rm {shlex.join(map(str, locks))}",
+            "extensions",
+            "warning",
+            f"nothing is compiling, yet {locks[0]} is there: programs that use the extension wait forever",
+            f"rm {shlex.join(map(str, locks))}",
         )
-    return CheckResult(name="extensions", verdict="ok", evidence=f"no stale lock in {folder}")
+    return CheckResult("extensions", "ok", f"no stale lock in {folder}")
 
 
 def clock() -> CheckResult:
@@ -185,14 +166,5 @@ def clock() -> CheckResult:
     step = time.get_clock_info("perf_counter").resolution
     year = time.gmtime().tm_year
     if step > 1e-3 or year < 2024:
-        return CheckResult(
-            name="clock",
-            verdict="warning",
-            evidence=f"resolution {step:g} s, year {year}",
-            remedy="set the clock (NTP)",
-        )
-    return CheckResult(
-        name="clock",
-        verdict="ok",
-        evidence=f"resolution {step:g} s; {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC",
-    )
+        return CheckResult("clock", "warning", f"resolution {step:g} s, year {year}", "set the clock (NTP)")
+    return CheckResult("clock", "ok", f"resolution {step:g} s; {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC")

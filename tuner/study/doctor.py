@@ -101,12 +101,12 @@ def try_command(*, launcher: str = "local", **given: Any) -> CheckResult:
         if result is None or result.outcome is not Outcome.MEASURED:
             files.pop_all()
     if trial is None or result is None:
-        return CheckResult(name="job", verdict="missing", evidence="no job could be started", remedy=SEE_LOGS)
+        return CheckResult("job", "missing", "no job could be started", SEE_LOGS)
     if result.outcome is not Outcome.MEASURED:
         return _failed(trial.proposal.key, result, trial.job_folder(settings.folder))
     note = f" ({result.note})" if result.note else ""
     took = f"{trial.proposal.key}: {result.seconds:.4g} s per iteration{note}; the job took {result.elapsed:.1f} s"
-    return CheckResult(name="job", verdict="ok", evidence=took)
+    return CheckResult("job", "ok", took)
 
 
 def _new_folder(locks: ExitStack) -> Path:
@@ -143,10 +143,7 @@ def _failed(key: str, result: JobResult, folder: Path) -> CheckResult:
     remedy = REMEDIES.get(result.reason)
     logs = f"its logs are in {folder}" if remedy or unreadable else f"read stderr.log and stdout.log in {folder}"
     return CheckResult(
-        name="job",
-        verdict="missing",
-        evidence=f"{key} {result.outcome.value}: {said}",
-        remedy=f"{remedy}; {logs}" if remedy else logs,
+        "job", "missing", f"{key} {result.outcome.value}: {said}", f"{remedy}; {logs}" if remedy else logs
     )
 
 
@@ -179,15 +176,11 @@ def _storage(url: str | None) -> CheckResult:
     try:
         if url is not None:
             open_storage(url, create=True).close()
-            return CheckResult(name="storage", verdict="ok", evidence="the database answers")
+            return CheckResult("storage", "ok", "the database answers")
         with tempfile.TemporaryDirectory() as folder:
             study = TrialStore.open(sqlite_url(Path(folder) / "study.db"), "doctor", {"launcher": "none"})
             read_back = study.settings["launcher"] == "none"
             study.close()
     except TunerError as error:
-        return CheckResult(
-            name="storage", verdict="missing", evidence=str(error), remedy="see --storage of tuner optimize"
-        )
-    return CheckResult(
-        name="storage", verdict="ok" if read_back else "missing", evidence="SQLite stores and loads a study"
-    )
+        return CheckResult("storage", "missing", str(error), "see --storage of tuner optimize")
+    return CheckResult("storage", "ok" if read_back else "missing", "SQLite stores and loads a study")
