@@ -111,11 +111,6 @@ def test_a_change_of_speed_names_its_days_and_factor() -> None:
     assert single.rows == (1,)
 
 
-@pytest.mark.parametrize(("values", "middle"), [([3.0, 1.0, 2.0], 2.0), ([4.0, 1.0, 2.0, 3.0], 2.5), ([5.0], 5.0)])
-def test_the_middle_of_ratios_is_their_median(values: list[float], middle: float) -> None:
-    assert speed_periods._middle(values) == middle
-
-
 # -------------------------------------------------------------------------------------------------------- formulas
 
 

@@ -122,9 +122,9 @@ def mended(row: Row, repair: Repair) -> Row:
 
 def about(
     row: Row,
-    *,
     check: str,
     severity: Severity,
+    *,
     message: str,
     suggestion: str,
     others: Iterable[Row] = (),

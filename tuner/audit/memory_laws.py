@@ -31,14 +31,7 @@ def twins(evidence: Evidence) -> Iterator[Finding]:
             twin = before[0]
             message = f"{case.text('mem_gib')} GiB, but line {twin.line}, the same run, has {twin.text('mem_gib')}"
             suggestion = "one of the two is from a different run: state what differed"
-            yield about(
-                case.row,
-                check="memory-twins",
-                severity="warning",
-                message=message,
-                suggestion=suggestion,
-                others=[twin.row],
-            )
+            yield about(case.row, "memory-twins", "warning", message=message, suggestion=suggestion, others=[twin.row])
         before.append(case)
 
 
@@ -61,8 +54,8 @@ def micro_batches(evidence: Evidence) -> Iterator[Finding]:
                 reason = f"memory falls as the micro-batch size grows, lines {small.row.line} and {large.row.line}"
                 yield about(
                     odd.row,
-                    check="memory-falls",
-                    severity="error",
+                    "memory-falls",
+                    "error",
                     message=message,
                     suggestion=f"check the memory in line {odd.row.line}",
                     others=[twin.row],
@@ -88,8 +81,8 @@ def straight(evidence: Evidence) -> Iterator[Finding]:
             )
             yield about(
                 case.row,
-                check="memory-line",
-                severity="warning",
+                "memory-line",
+                "warning",
                 message=message,
                 suggestion="check its memory",
                 others=[other.row for other in rest.values()],
@@ -121,8 +114,8 @@ def stages(evidence: Evidence) -> Iterator[Finding]:
                 )
                 yield about(
                     high.row,
-                    check="memory-rises",
-                    severity="warning",
+                    "memory-rises",
+                    "warning",
                     message=message,
                     suggestion="check the stages and figures of both",
                     others=[low.row],
@@ -141,8 +134,8 @@ def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
                 message = f"out of memory at mbs {sizes[0]}, but mbs {sizes[1]} fits in line {other.line}"
                 yield about(
                     case.row,
-                    check="oom-fits",
-                    severity="warning",
+                    "oom-fits",
+                    "warning",
                     message=message,
                     suggestion="check the status and the micro-batch size of both",
                     others=[other.row],

@@ -48,8 +48,8 @@ def reprints(evidence: Evidence) -> Iterator[Finding]:
         exclude = f"a reprint of line {before.row.line}" if sure else ""
         yield about(
             case.row,
-            check="reprint",
-            severity="warning" if sure else "advice",
+            "reprint",
+            "warning" if sure else "advice",
             message=words,
             suggestion="count the measurement once",
             others=[before.row],
@@ -162,8 +162,8 @@ def repeats(evidence: Evidence) -> Iterator[Finding]:
                 )
                 yield about(
                     case.row,
-                    check="repeat",
-                    severity="advice",
+                    "repeat",
+                    "advice",
                     message=message,
                     suggestion="measure it again, or state what differed",
                     others=[before.row],
@@ -194,13 +194,7 @@ def batches(evidence: Evidence) -> Iterator[Finding]:
             reason = "its time per sample contradicts other batches of the same topology"
             rows = [other.row for other in others]
             yield about(
-                case.row,
-                check="batch-time",
-                severity="warning",
-                message=message,
-                suggestion=suggestion,
-                others=rows,
-                exclude=reason,
+                case.row, "batch-time", "warning", message=message, suggestion=suggestion, others=rows, exclude=reason
             )
 
 
@@ -259,8 +253,8 @@ def outliers(evidence: Evidence) -> Iterator[Finding]:
             )
             yield about(
                 row,
-                check="outlier",
-                severity="warning",
+                "outlier",
+                "warning",
                 message=message,
                 suggestion="check the seconds, the batch and the degrees",
                 exclude=f"{math.exp(off):.3g} times the seconds of similar rows",

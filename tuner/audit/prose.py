@@ -67,8 +67,8 @@ def formulas(evidence: Evidence) -> Iterator[Finding]:
         if row is not None:
             yield about(
                 row,
-                check="formula",
-                severity="error",
+                "formula",
+                "error",
                 message=message,
                 suggestion=f"tflops={right:.4g}",
                 cells={"tflops": f"{right:.4g}"},

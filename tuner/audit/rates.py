@@ -89,11 +89,9 @@ def _finding(evidence: Evidence, case: PrintedRow, unit: Unit, mistakes: list[Mi
     message = f"{words}: {either(dict.fromkeys(mistake.words for mistake in mistakes))}"
     suggestion = either(dict.fromkeys(mistake.suggestion for mistake in mistakes))
     if len({mistake.suggestion for mistake in mistakes}) == 1:
-        return about(
-            row, check="tflops", severity="error", message=message, suggestion=suggestion, cells=mistakes[0].cells
-        )
+        return about(row, "tflops", "error", message=message, suggestion=suggestion, cells=mistakes[0].cells)
     reason = "its TFLOPs and seconds disagree, and several mistakes would explain it"
-    return about(row, check="tflops", severity="error", message=message, suggestion=suggestion, exclude=reason)
+    return about(row, "tflops", "error", message=message, suggestion=suggestion, exclude=reason)
 
 
 def _mistakes(evidence: Evidence, case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
@@ -222,19 +220,14 @@ def _unexplained(evidence: Evidence, case: PrintedRow, unit: Unit, words: str) -
             if off < tolerance and other_off > 2 * tolerance:
                 return about(
                     row,
-                    check="tflops",
-                    severity="error",
+                    "tflops",
+                    "error",
                     message=f"{words}; its {agreeing} agree with similar rows",
                     suggestion=f"{column}={repaired}",
                     cells={column: repaired},
                 )
     return about(
-        row,
-        check="tflops",
-        severity="error",
-        message=words,
-        suggestion=suggestion,
-        exclude="its TFLOPs and seconds disagree",
+        row, "tflops", "error", message=words, suggestion=suggestion, exclude="its TFLOPs and seconds disagree"
     )
 
 

@@ -35,8 +35,8 @@ def cells(evidence: Evidence) -> Iterator[Finding]:
         if row.run is None and row.skipped and not _degrees(row) and not _without_degrees(row):
             yield about(
                 row,
-                check="cells",
-                severity="error",
+                "cells",
+                "error",
                 message=f"cannot read the row: {row.skipped}",
                 suggestion="fill in the cell" if " is missing" in row.skipped else "correct the cell or leave it empty",
                 exclude=row.skipped,
@@ -161,11 +161,7 @@ def batch(evidence: Evidence) -> Iterator[Finding]:
             message = f"gbs({size}) is not a multiple of dp({topology.dp}) x mbs({topology.micro_batch}) = {step}"
             near = either(dict.fromkeys(str(n) for n in (size // step * step, -(-size // step) * step) if n))
             yield about(
-                case.row,
-                check="batch",
-                severity="warning",
-                message=message,
-                suggestion=f"gbs={near}, or a different dp or mbs",
+                case.row, "batch", "warning", message=message, suggestion=f"gbs={near}, or a different dp or mbs"
             )
 
 
@@ -177,7 +173,7 @@ def node(evidence: Evidence) -> Iterator[Finding]:
             links = "NVLink domain" if cluster.nvlink_domain else "node"
             message = f"tp({topology.tp}) spans more than one {links} of {cluster.domain} GPUs"
             columns = "tp and nvlink_domain" if cluster.nvlink_domain else "tp and gpus_per_node"
-            yield about(case.row, check="node", severity="advice", message=message, suggestion=f"check {columns}")
+            yield about(case.row, "node", "advice", message=message, suggestion=f"check {columns}")
 
 
 def heads(evidence: Evidence) -> Iterator[Finding]:
@@ -187,9 +183,7 @@ def heads(evidence: Evidence) -> Iterator[Finding]:
         uneven = not (model.head_size or model.latent) and model.hidden % model.heads
         if "heads" in case.row.cells and (uneven or model.heads % tp):
             message = f"hidden {model.hidden}, {model.heads} heads and tp({tp}) do not divide evenly"
-            yield about(
-                case.row, check="heads", severity="warning", message=message, suggestion="check heads, hidden and tp"
-            )
+            yield about(case.row, "heads", "warning", message=message, suggestion="check heads, hidden and tp")
 
 
 def size(evidence: Evidence) -> Iterator[Finding]:
@@ -216,13 +210,7 @@ def size(evidence: Evidence) -> Iterator[Finding]:
                 message = f"{column} {cell}, but {shape_words(model)}"
                 if column == "active_params_b":
                     message += f", of which a token passes through {model.active_parameters / 1e9:.4g}B"
-                yield about(
-                    case.row,
-                    check="size",
-                    severity="warning",
-                    message=message,
-                    suggestion="correct the size or the shape",
-                )
+                yield about(case.row, "size", "warning", message=message, suggestion="correct the size or the shape")
 
 
 def endings(evidence: Evidence) -> Iterator[Finding]:
@@ -232,8 +220,8 @@ def endings(evidence: Evidence) -> Iterator[Finding]:
             message = f"status {row.status}, but an iteration took {text_of(row, 'sec_per_iter')} s"
             yield about(
                 row,
-                check="status",
-                severity="warning",
+                "status",
+                "warning",
                 message=message,
                 suggestion="correct the status or remove the figures",
                 exclude=message,
@@ -251,8 +239,8 @@ def milliseconds(evidence: Evidence) -> Iterator[Finding]:
             value = f"{row.seconds / 1000:.6g}"
             yield about(
                 row,
-                check="milliseconds",
-                severity="error",
+                "milliseconds",
+                "error",
                 message=f"{text_of(row, 'sec_per_iter')} s would mean {share:.2%} of the peak: the unit is ms",
                 suggestion=f"sec_per_iter={value}",
                 cells={"sec_per_iter": value},

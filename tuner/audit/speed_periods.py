@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, Final
 
 from tuner.audit.evidence import Evidence
@@ -70,7 +71,7 @@ def _periods(cases: Mapping[int, PrintedRow], rows: Sequence[Row]) -> dict[str, 
             if second == day:
                 home = next(name for name, members in found.items() if first in members)
                 verdicts.setdefault(home, []).extend(ratios)
-        alike = [name for name, ratios in verdicts.items() if abs(_middle(ratios)) < _MIN_PERIOD_FACTOR]
+        alike = [name for name, ratios in verdicts.items() if abs(median(ratios)) < _MIN_PERIOD_FACTOR]
         if alike:
             period = alike[-1]
         elif verdicts or not period:
@@ -101,7 +102,7 @@ def changes(evidence: Evidence) -> list[Finding]:
 def _finding(evidence: Evidence, found: dict[str, list[str]], pair: tuple[str, str], ratios: list[float]) -> Finding:
     before, after = pair
     percents = sorted(abs(math.expm1(ratio)) * 100 for ratio in ratios)
-    less = "less" if _middle(ratios) < 0 else "more"
+    less = "less" if median(ratios) < 0 else "more"
     rows = tuple(row.index for row in evidence.table.rows if day_of(row) in found[after])
     share = f"{percents[0]:.1f} to {percents[-1]:.1f}%" if len(percents) > 1 else f"{percents[0]:.1f}%"
     return Finding(
@@ -111,13 +112,8 @@ def _finding(evidence: Evidence, found: dict[str, list[str]], pair: tuple[str, s
         severity="advice",
         message=(
             f"{counted(len(ratios), 'run')} of {listed(found[before], limit=4)} took {share} {less} time on "
-            f"{listed(found[after], limit=4)}: a factor of {math.exp(_middle(ratios)):.3f}"
+            f"{listed(found[after], limit=4)}: a factor of {math.exp(median(ratios)):.3f}"
         ),
         suggestion="compare only rows of one speed period, or fit a factor between periods",
         rows=rows,
     )
-
-
-def _middle(values: Sequence[float]) -> float:
-    ordered = sorted(values)
-    return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
