@@ -90,20 +90,38 @@ def rank(
     distance = (finish - finish[leader]) / np.hypot(spreads, spreads[leader])
     chance = below(-distance)
     return [
-        RankedTrial(
-            candidate=candidates[index],
-            key=runs[candidates[index]][0].proposal.key,
-            seconds=math.exp(mean[index]),
-            days=math.exp(finish[index]) / DAY,
-            low=math.exp(finish[index] - width[index]) / DAY,
-            high=math.exp(finish[index] + width[index]) / DAY,
-            runs=int(counts[index]),
-            trials=tuple(trial.number for trial in runs[candidates[index]]),
+        _ranked(
+            runs[candidates[index]],
+            *(mean[index], finish[index], width[index]),
             chance_sooner=0.0 if index == leader else float(chance[index]),
             extrapolated=candidates[index] in reduced,
         )
         for index in order.tolist()
     ]
+
+
+def _ranked(
+    own: Sequence[Trial],
+    mean: float,
+    finish: float,
+    width: float,
+    *,
+    chance_sooner: float = 0.0,
+    extrapolated: bool = False,
+) -> RankedTrial:
+    """Return the rank of a topology by its runs and the logarithms of its seconds, its finish and half its interval."""
+    return RankedTrial(
+        candidate=own[0].proposal.candidate,
+        key=own[0].proposal.key,
+        seconds=math.exp(mean),
+        days=math.exp(finish) / DAY,
+        low=math.exp(finish - width) / DAY,
+        high=math.exp(finish + width) / DAY,
+        runs=len(own),
+        trials=tuple(trial.number for trial in own),
+        chance_sooner=chance_sooner,
+        extrapolated=extrapolated,
+    )
 
 
 def _runs(trials: Iterable[Trial]) -> dict[int, list[Trial]]:
@@ -126,17 +144,7 @@ def rank_by_own_runs(
     for candidate, own in runs.items():
         mean = sum(math.log(trial.seconds * slowdowns[trial.number]) for trial in own) / len(own)
         finish, width = mean + float(pool.work[candidate]), INTERVAL * spread / math.sqrt(len(own))
-        ranked = RankedTrial(
-            candidate=candidate,
-            key=own[0].proposal.key,
-            seconds=math.exp(mean),
-            days=math.exp(finish) / DAY,
-            low=math.exp(finish - width) / DAY,
-            high=math.exp(finish + width) / DAY,
-            runs=len(own),
-            trials=tuple(trial.number for trial in own),
-        )
-        found.append(ranked)
+        found.append(_ranked(own, mean, finish, width))
     return sorted(found, key=lambda ranked: (ranked.days, ranked.trials))
 
 
