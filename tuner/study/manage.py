@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -150,8 +150,8 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
     `optimize` to read. Raise a `StudyError` while a tuner process still runs the study.
     """
     folder = Path(runs) / name
-    store = existing(name, runs=Path(runs), storage=storage)
-    try:
+    with ExitStack() as opened:
+        store = opened.enter_context(closing(existing(name, runs=Path(runs), storage=storage)))
         store.close_finished()
         owners = store.owners()
         for number, owner in owners.items():
@@ -163,22 +163,17 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
         launcher = _launcher(store.settings, folder)
         if launcher is not None:
             store.keep_folder(folder, moves=storage is None)
-        try:
-            stopped = {
-                trial.number
-                for trial in store.trials()
-                if trial.number in owners
-                and store.take_over(trial, owners[trial.number], this_worker())
-                and _stop(store, launcher, trial, folder)
-            }
-            if isinstance(launcher, SlurmLauncher):
-                launcher.cancel_left(trial.proposal.tag for trial in store.trials() if trial.result is not None)
-            return [trial for trial in store.trials() if trial.number in stopped]
-        finally:
-            if launcher is not None:
-                launcher.close()
-    finally:
-        store.close()
+            opened.callback(launcher.close)
+        stopped = {
+            trial.number
+            for trial in store.trials()
+            if trial.number in owners
+            and store.take_over(trial, owners[trial.number], this_worker())
+            and _stop(store, launcher, trial, folder)
+        }
+        if isinstance(launcher, SlurmLauncher):
+            launcher.cancel_left(trial.proposal.tag for trial in store.trials() if trial.result is not None)
+        return [trial for trial in store.trials() if trial.number in stopped]
 
 
 def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, folder: Path) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -242,11 +243,8 @@ def open_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
     >>> study
     <StudyResult 'small': 3 jobs, best ...>
     """
-    store = existing(name, runs=Path(runs), storage=storage)
-    try:
+    with closing(existing(name, runs=Path(runs), storage=storage)) as store:
         return read_result(store, Path(runs) / name)
-    finally:
-        store.close()
 
 
 def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyResult:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,8 +43,7 @@ def calibration_report(table: Table, *, era: str | None = None) -> CalibrationRe
 
 def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:
     """Return the calibration that a study's measurements support, for the speed at which the study ended."""
-    store = existing(name, runs=runs, storage=storage, or_table=True)
-    try:
+    with closing(existing(name, runs=runs, storage=storage, or_table=True)) as store:
         settings = store.settings
         trials = [trial for trial in store.trials() if trial.measured or trial.measured_reduced]
         if "workload" not in settings:
@@ -60,8 +60,6 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
         seconds = np.array([trial.seconds for trial in trials])
         fitted = fit([MeasuredRows(columns=columns, seconds=seconds, period=tuple(labels))])
         return replace(fitted, period=labels[-1], simulated=settings.get("launcher") == "simulated")
-    finally:
-        store.close()
 
 
 def _as_run(trial: Trial) -> Topology:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,14 +153,11 @@ def _write(
     path: Path, name: str, settings: Mapping[str, Any], site: str, frozen: Mapping[int, FrozenTrial]
 ) -> list[Trial]:
     """Write the trials into a new database, with an empty one for each lost number; return those with content."""
-    store = TrialStore.open(sqlite_url(path), name, settings)
-    try:
+    with closing(TrialStore.open(sqlite_url(path), name, settings)) as store:
         if site:
             store.set_attribute("site", site)
         store.restore([frozen.get(number) for number in range(max(frozen, default=-1) + 1)])
         return store.trials()
-    finally:
-        store.close()
 
 
 def _remove(database: Path) -> None:
