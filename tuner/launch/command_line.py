@@ -28,7 +28,12 @@ def wait_until_shown(pid: int, word: str | Path) -> None:
 
 
 def state_of(pid: int) -> str | None:
-    """Return the letter of a process's state in /proc/PID/stat; None if there is no such process."""
+    """Return the letter of a process's state; None if there is no such process."""
+    return stat_field(pid, 0) or None
+
+
+def stat_field(pid: int, field: int) -> str:
+    """Return a field of /proc/PID/stat after the process name, or an empty string if unknown."""
     with suppress(OSError, IndexError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return None
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
+    return ""

@@ -13,6 +13,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tuner.launch.command_line import stat_field, state_of
+
 
 def this_worker() -> dict[str, Any]:
     """Return the identity of this process."""
@@ -37,7 +39,7 @@ def gone(worker: Mapping[str, Any]) -> bool | None:
         return True
     except PermissionError:
         pass
-    return _stat(pid, 0) in _ENDED or _born(pid) != worker.get("born")
+    return state_of(pid) in _ENDED or _born(pid) != worker.get("born")
 
 
 _ENDED = ("Z", "X")
@@ -60,13 +62,5 @@ def _machine() -> dict[str, str]:
 
 def _born(pid: int) -> int:
     """Return the start time of a process in ticks since boot, or 0 if unknown."""
-    began = _stat(pid, 19)
+    began = stat_field(pid, 19)
     return int(began) if began.isdecimal() else 0
-
-
-def _stat(pid: int, field: int) -> str:
-    """Return a field of /proc/PID/stat after the process name, or an empty string if unknown."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
-    except (OSError, IndexError):
-        return ""
