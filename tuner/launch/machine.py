@@ -90,7 +90,7 @@ def host_gpu(machine: Machine, ranks: int) -> Gpu:
 def catalog_name(machine: Machine) -> str:
     """Return the catalog's name for the machine's accelerator: the same family and memory size."""
     known = tuple(catalog().gpu)
-    words = re.sub(r"RTX (\d+)( ADA)?", _joined, machine.name.upper().replace("-", " ")).split()
+    words = re.sub(r"RTX (\d+)(?: (ADA))?", r"RTX\1\2", machine.name.upper().replace("-", " ")).split()
     gib = round(machine.memory / GIB)
     same_family = [name for name in known if name.upper().partition("-")[0] in words]
     exact = [name for name in same_family if abs((_gib(name) or gib) - gib) <= max(2, 0.07 * gib)]
@@ -102,10 +102,6 @@ def catalog_name(machine: Machine) -> str:
     if not exact:
         raise UnknownName("GPU", f"{machine.name} ({gib} GiB)", known, remedy="Describe it in a TOML file: --gpu FILE.")
     return exact[0]
-
-
-def _joined(found: re.Match[str]) -> str:
-    return found[0].replace(" ", "")
 
 
 def _gib(name: str) -> float:

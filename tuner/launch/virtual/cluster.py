@@ -12,6 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -235,10 +236,8 @@ class VirtualLauncher(ABC):
 
     def _note(self, run: _Run) -> None:
         """Record an event of a job, if its folder is writable."""
-        try:
+        with suppress(OSError):
             self._write(run)
-        except OSError:
-            return
 
     def _write(self, run: _Run) -> None:
         written(self._path(run.folder), VirtualJobRecord(life=run.life, began=run.began, cancelled=run.cancelled))

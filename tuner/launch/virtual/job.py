@@ -62,7 +62,7 @@ class VirtualJob:
     @property
     def moments(self) -> tuple[float, ...]:
         """Return the times of its events: each start and end of an iteration, and the end of the job."""
-        seen = [moment for moment in self._marks() if moment < self.stops]
+        seen = [moment for moment in marks(self.start_up, self.steps) if moment < self.stops]
         return (*seen, self.stops)
 
     def status(self, began: float, now: float) -> JobStatus:
@@ -72,7 +72,7 @@ class VirtualJob:
         return self._at(JobState.RUNNING, began, now)
 
     def _at(self, state: JobState, began: float, now: float) -> JobStatus:
-        seen = self._marks()
+        seen = marks(self.start_up, self.steps)
         moved = min(now, began + self.stops)
         # An iteration that ends exactly at the stop counts for a measured job only.
         whole = self.outcome is Outcome.MEASURED
@@ -139,9 +139,6 @@ class VirtualJob:
             return None
         steps = len(life.steps) // life.batches if life.batches > 0 else 0
         return life if life.measured and 1 <= min(life.measured) <= max(life.measured) <= steps else None
-
-    def _marks(self) -> tuple[float, ...]:
-        return marks(self.start_up, self.steps)
 
 
 _USUAL: Final[Mapping[str, Any]] = {"batches": 1, "memory_kind": "smi"}
