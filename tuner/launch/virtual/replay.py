@@ -68,7 +68,6 @@ class ReplayLauncher(VirtualLauncher):
         seed: int = 0,
         noise: RunNoise | None = None,
         faults: Faults = NO_FAULTS,
-        clock: float = 0.0,
         simulated: bool = False,
     ) -> None:
         self.simulated = simulated
@@ -80,7 +79,7 @@ class ReplayLauncher(VirtualLauncher):
             max_nodes = max(max_nodes, answer.topology.nodes)
         if not self._answers:
             raise InputError("the table has no usable row; give one with measured rows.")
-        super().__init__(max_nodes if nodes is None else nodes, cluster="replay", clock=clock)
+        super().__init__(max_nodes if nodes is None else nodes, cluster="replay")
 
     def _run_key(self, job: Job) -> str:
         return run_word(job.workload, job.cluster, job.topology)

@@ -102,7 +102,6 @@ class SimulatedLauncher(VirtualLauncher):
         drift: SpeedChange | None = None,
         truth: GroundTruth | None = None,
         faults: Faults | None = None,
-        noise: RunNoise = NOISE,
         start_up: tuple[float, float] = START_UP,
         clock: float = 0.0,
     ) -> None:
@@ -111,7 +110,6 @@ class SimulatedLauncher(VirtualLauncher):
         self.truth = truth or GroundTruth(seed)
         self._drift = drift
         self._faults = faults or Faults()
-        self._noise = noise
         self._start_up = start_up
 
     def _run_key(self, job: Job) -> str:
@@ -153,7 +151,7 @@ class SimulatedLauncher(VirtualLauncher):
         )
 
     def _steps(self, seconds: Sequence[float], many: int, chance: RunWords) -> tuple[float, ...]:
-        noise = self._noise.factor(*chance, "noise")
+        noise = NOISE.factor(*chance, "noise")
         means = [mean * noise for mean in seconds for _ in range(many)]
         steps = [mean * JITTER.factor(*chance, "jitter", number) for number, mean in enumerate(means, start=1)]
         steps[0] *= between(*WARM_UP, *chance, "warm-up")
