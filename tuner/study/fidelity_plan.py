@@ -192,11 +192,8 @@ class FidelityPlan:
         for (candidate, fidelity, reduced, risk), job in zip(jobs, expected, strict=True):
             seconds, nodes, share = [math.exp(job.log_seconds)], self.state.pool.topology(candidate).nodes, 1.0
             if fidelity is not None and reduced is not None:
-                site, nodes, share = (
-                    surrogate.time.model.site,
-                    fidelity.nodes,
-                    self._share_of_nodes(candidate, fidelity),
-                )
+                site, nodes = surrogate.time.model.site, fidelity.nodes
+                share = self._share_of_nodes(candidate, fidelity)
                 factor = math.exp(job.log_seconds - reduced.level(site))
                 seconds = [float(value) * factor for value in reduced.seconds(site)]
             extra = 0 if fidelity is None else EXTRA_ITERATIONS

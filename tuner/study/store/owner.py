@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -49,14 +50,11 @@ _ENDED = ("Z", "X")
 @cache
 def _machine() -> dict[str, str]:
     """Return identifiers of the boot and the PID namespace; empty strings if /proc lacks them."""
-    try:
+    boot = namespace = ""
+    with suppress(OSError):
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    try:
+    with suppress(OSError):
         namespace = str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        namespace = ""
     return {"boot": boot, "pid_namespace": namespace}
 
 

@@ -132,11 +132,11 @@ def result_document(result: JobResult) -> dict[str, Any]:
     document: dict[str, Any] = {
         "outcome": result.outcome.value,
         "seconds": result.seconds,
-        "tflops": measurement.tflops if measurement else None,
+        "tflops": result.tflops,
         "peak_memory": result.peak_memory,
         "memory_kind": measurement.memory_kind if measurement else None,
         "iterations": list(measurement.iterations) if measurement else [],
-        "note": measurement.note if measurement else "",
+        "note": result.note,
         **({"batch_seconds": list(measurement.batch_seconds)} if measurement and measurement.batch_seconds else {}),
         "reason": result.reason,
         "evidence": result.evidence,
