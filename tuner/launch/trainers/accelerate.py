@@ -14,8 +14,8 @@ from typing import Any, Final
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
 from tuner.core.frameworks import ANY, FrameworkChoice
-from tuner.launch.trainers.hugging_face import BATCH, SEQUENCE, fused_layers
-from tuner.launch.trainers.kind import Flags, RankLauncher, TrainerKind, only_agreeing
+from tuner.launch.trainers.hugging_face import BATCH, SEQUENCE, fused_layers, with_agreed_sequence
+from tuner.launch.trainers.kind import Flags, RankLauncher, TrainerKind
 
 PRECISIONS: Final = {"fp32": "no", "bf16": "bf16", "fp16": "fp16"}
 """Values of `--mixed_precision`."""
@@ -155,7 +155,7 @@ ACCELERATE: Final = TrainerKind(
     processes="--num_processes",
     sequence=SEQUENCE,
     length={"--max_train_steps": "steps", "--max_steps": "steps"},  # the second of scripts with HF Trainer
-    expand=lambda flags: only_agreeing(flags, SEQUENCE),
+    expand=with_agreed_sequence,
     pinned=_pinned,
     # only scripts that shard their model and their batches themselves support them
     cautious=lambda flags, _wanted: {"tp": "1", "cp": "1"} if _framework(flags) == "fsdp2" else {},

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.launch.ds_config import with_trainer_values
-from tuner.launch.trainers.kind import Flags, TrainerKind, is_on, number, only_agreeing
+from tuner.launch.trainers.kind import Flags, TrainerKind, is_on, number
 from tuner.launch.trainers.megatron_lm import half_precision
 
 
@@ -25,6 +25,13 @@ def _hf_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path)
 BATCH: Final = ("--per_device_train_batch_size", "--gradient_accumulation_steps")
 SEQUENCE: Final = ("--block_size", "--max_seq_length", "--max_length")
 """The sequence length in transformers' `run_clm.py` and in TRL, former and current."""
+
+
+def with_agreed_sequence(flags: Flags) -> Flags:
+    """Return the flags without those of the sequence length that have no whole number, or not the same one."""
+    values = {flag: flags[flag] for flag in SEQUENCE if flags.get(flag, "").isdecimal()}
+    kept = values if len(set(values.values())) == 1 else {}
+    return {name: value for name, value in flags.items() if name in kept or name not in SEQUENCE}
 
 
 def _batch_on(flags: Flags, gpus: int) -> int:
@@ -70,7 +77,7 @@ HF: Final = TrainerKind(
     batch_flags=BATCH,
     sequence=SEQUENCE,
     length={"--max_steps": "steps"},
-    expand=lambda flags: only_agreeing(flags, SEQUENCE),
+    expand=with_agreed_sequence,
     is_hyphen_underscore=True,
     ds_config=with_trainer_values,
     ds_config_flags=("--deepspeed", "--deepspeed_config_file"),  # the second is that of accelerate launch

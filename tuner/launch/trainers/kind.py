@@ -142,13 +142,6 @@ def has_fields(flags: Flags, names: Iterable[str]) -> bool:
     return any("{" in flags.get(name, "") for name in names)
 
 
-def only_agreeing(flags: Flags, alike: Sequence[str]) -> Flags:
-    """Return the flags without those of one quantity that have no whole number, or not the same one."""
-    values = {flag: flags[flag] for flag in alike if flags.get(flag, "").isdecimal()}
-    kept = values if len(set(values.values())) == 1 else {}
-    return {name: value for name, value in flags.items() if name in kept or name not in alike}
-
-
 def is_on(flags: Flags, flag: str) -> bool:
     """Whether a switch is on."""
     return flags.get(flag, "false").lower() in TRUE
