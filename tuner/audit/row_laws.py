@@ -32,7 +32,7 @@ _SMALLER_STATES: Final = ("8bit", "8-bit", "bnb", "offload", "adafactor", "sgd",
 def cells(evidence: Evidence) -> Iterator[Finding]:
     """Every cell has the type of its column: positive numbers, known words."""
     for row in evidence.table.rows:
-        if row.run is None and row.skipped and not _degrees(row) and not _without_degrees(row):
+        if row.run is None and row.skipped and not _contradiction(row) and not _without_degrees(row):
             yield about(
                 row,
                 "cells",
@@ -67,11 +67,11 @@ def _without_degrees(row: Row) -> bool:
 def degrees(evidence: Evidence) -> Iterator[Finding]:
     """tp x pp x cp x dp is the number of GPUs; the TFLOPs often show which degree is wrong."""
     for row in evidence.table.rows:
-        degrees = _degrees(row)
-        if not degrees or (row.skipped and row.run is not None):
+        contradiction = _contradiction(row)
+        if not contradiction or (row.skipped and row.run is not None):
             continue
-        available, product = degrees
-        if product == available or (product < available and _agrees(evidence, row)):
+        available, product = contradiction
+        if product < available and _agrees(evidence, row):
             continue
         words = f"{_product(row)} = {product} GPUs, but {_machines(row)} {available}"
         finding = partial(about, row, check="degrees")
@@ -93,7 +93,7 @@ def degrees(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
-def _degrees(row: Row) -> tuple[int, int] | None:
+def _contradiction(row: Row) -> tuple[int, int] | None:
     """Return the GPUs of the nodes and the product of the degrees, if the row prints both and they differ."""
     try:
         numbers = {name: int(float(row.understood.get(name, "1"))) for name in ("tp", "pp", "cp", "dp")}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from typing import Any, Generic, Literal, TypeVar
 
 from tuner.core.domain import (
@@ -80,7 +80,7 @@ class FrameworkRecord:
     """Formats of `tuner export`."""
     log: str
     """The log that its jobs write."""
-    forks: tuple[Fork, ...] = field(default=())
+    forks: tuple[Fork, ...] = ()
     """Variants, one of which must run the whole topology; empty: a single one."""
 
     def capabilities(self) -> Iterator[tuple[str, Capability[Any]]]:

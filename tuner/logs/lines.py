@@ -180,7 +180,7 @@ def _seconds_at(days: int, found: re.Match[str], first: int) -> tuple[float, flo
 
 def without_stamps(text: str) -> str:
     """Return a line with blanks in place of its timestamp."""
-    for pattern, limit in ((_STAMP, _MAX_STAMP_AT), (_SHORT_STAMP, _MAX_STAMP_AT)):
-        if found := pattern.search(text[:limit]):
+    for pattern in (_STAMP, _SHORT_STAMP):
+        if found := pattern.search(text[:_MAX_STAMP_AT]):
             text = text[: found.start()] + " " * (found.end() - found.start()) + text[found.end() :]
     return text
