@@ -194,11 +194,6 @@ class StudyState:
             return self.prospects()[0].mean
         return math.log(self.ranking[0].days * DAY) if self.ranking else None
 
-    @property
-    def _timed(self) -> list[Trial]:
-        """Trials that were measured, at whichever size."""
-        return [trial for trial in self._known if trial.measured or trial.measured_reduced]
-
     def overheads(self, iterations: int) -> list[tuple[int, float]]:
         """Return the nodes of each measured job of any size, and the seconds that it took besides its iterations.
 
@@ -272,7 +267,7 @@ class StudyState:
         return self._prospects
 
     def _find_prospects(self) -> list[Prospect]:
-        tried = {trial.proposal.candidate for trial in self._timed}
+        tried = {trial.proposal.candidate for trial in self._known if trial.measured or trial.measured_reduced}
         full = {trial.proposal.candidate for trial in self._known if trial.measured}
         failed = {candidate for candidate, count in self._attempts(reduced=False).items() if count >= MAX_ATTEMPTS}
         candidates = [candidate for candidate in tried if candidate in full or candidate not in failed]
