@@ -288,10 +288,7 @@ class _Reader:
             known = part.by_source.get(source, _NOTHING).get(which)
         self._latest = (self._starts, falls)
         self._streams[stream] = (which if which > last else last, falls)
-        found = part.by_source.get(source)
-        if found is None:
-            found = part.by_source[source] = {}
-        found[which] = merged(known, iteration) if known else iteration
+        part.by_source.setdefault(source, {})[which] = merged(known, iteration) if known else iteration
         if iteration.loss is not None and math.isnan(iteration.loss):
             part.not_numbers[which] = not_a_number(iteration.line, text)
 

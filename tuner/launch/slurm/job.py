@@ -159,10 +159,10 @@ class TrackedJob:
             self.log.read(now, whole=state.over)
 
     def _note_read(self, note: dict[str, Any]) -> states.NoteRead:
-        final = note.get("final")
-        report, at = None, 0.0
-        if isinstance(final, dict):
-            at = final.get("at") or 0.0
+        noted = note.get("final")
+        final = noted if isinstance(noted, dict) else {}
+        report, at = None, final.get("at") or 0.0
+        if final is noted:
             report = EndReport(
                 state=str(final.get("state", "")),
                 reason=str(final.get("reason", "")),
@@ -170,7 +170,6 @@ class TrackedJob:
                 began=final.get("began"),
                 exit_code=final.get("exit"),
             )
-        final = final if isinstance(final, dict) else {}
         return states.NoteRead(
             cancel_reason=note["ending"] if isinstance(note.get("ending"), str) else "",
             report=report,

@@ -74,7 +74,7 @@ def _script(
         site=site,
         cwd=str(start.cwd),
         srun=srun,
-        program=" ".join(shlex.quote(word) for word in words),
+        program=shlex.join(words),
     )
 
 

@@ -41,14 +41,8 @@ _BIGSCIENCE: Final = (
 )
 """Flags that only BigScience's fork has."""
 _CHANGES_MODEL: Final = (
-    *(
-        "--num-experts",
-        "--encoder-num-layers",
-        "--decoder-num-layers",
-        "--bert-no-binary-head",
-        "--retro-add-retriever",
-    ),
-    *("--squared-relu", "--apply-residual-connection-post-layernorm"),
+    *("--num-experts", "--encoder-num-layers", "--decoder-num-layers", "--bert-no-binary-head"),
+    *("--retro-add-retriever", "--squared-relu", "--apply-residual-connection-post-layernorm"),
 )
 _KV_HEADS: Final = "--num-key-value-heads"
 
