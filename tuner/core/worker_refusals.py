@@ -147,10 +147,7 @@ def _identity(workload: Workload, topology: Topology) -> Named:
     if model.rotary_scaling and model.rotary_scaling.kind not in ROTARY_SCALINGS:
         yield "rotary_scaling", f"the worker's rotary_scaling is linear or llama3, not {model.rotary_scaling.kind}."
     if model.rotary_scaling and model.rotary_scaling.kind == "llama3" and not model.rotary_scaling.original_seq:
-        yield (
-            "rotary_scaling",
-            "llama3's rotary_scaling needs the length of sequences before scaling (original_seq).",
-        )
+        yield "rotary_scaling", "llama3's rotary_scaling needs the length of sequences before scaling (original_seq)."
     kernel = {"sliding_window": model.window, "attention_softcap": model.attention_softcap}
     for name, value in kernel.items():
         if value and workload.attention != "eager":
@@ -177,10 +174,7 @@ def _features(workload: Workload) -> Named:
             f"the worker does not project embeddings ({model.embedding_size} to hidden {model.hidden}).",
         )
     if model.head_bias and model.tied_embeddings:
-        yield (
-            "head_bias",
-            "the worker's tied output layer has no bias; untie the embeddings or leave head_bias out.",
-        )
+        yield "head_bias", "the worker's tied output layer has no bias; untie the embeddings or leave head_bias out."
     if model.positions == "learned" and model.max_positions < model.seq:
         yield (
             "max_positions",
@@ -232,10 +226,7 @@ def _experts(workload: Workload, topology: Topology) -> Named:
     for field in fields(experts):
         value = getattr(experts, field.name)
         if field.name not in BUILT_OF_EXPERTS and value != field.default:
-            yield (
-                "experts",
-                f"the worker's experts have no {field.name}, which the model sets to {shown(value)}.",
-            )
+            yield "experts", f"the worker's experts have no {field.name}, which the model sets to {shown(value)}."
     if workload.precision == "fp16":
         yield "experts", "the worker's experts train in fp32 or bf16, not in fp16; use bf16."
     if experts.count % ep:

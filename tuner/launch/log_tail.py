@@ -185,11 +185,7 @@ class JobTail:
 
 
 def after_line(
-    progress: LogProgress,
-    line: str,
-    now: float,
-    reader: RecordReader | None = None,
-    figures: LiveFigures | None = None,
+    progress: LogProgress, line: str, now: float, reader: RecordReader | None = None, figures: LiveFigures | None = None
 ) -> LogProgress:
     """Return the progress after a line of the log.
 

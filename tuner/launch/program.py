@@ -340,10 +340,5 @@ def program_of(
     if command is None:
         return WorkerProgram(accelerator=accelerator, seed=seed)
     return CommandTemplate.parse(
-        command,
-        cwd=Path.cwd(),
-        on_host=accelerator == "cpu",
-        step_pattern=step_pattern,
-        log=log,
-        trainer=trainer,
+        command, cwd=Path.cwd(), on_host=accelerator == "cpu", step_pattern=step_pattern, log=log, trainer=trainer
     )

@@ -119,10 +119,7 @@ DEATH_SIGNATURES: Final = (
         "torchrun, DeepSpeed, bash, srun",
         "request more host memory; `dmesg` on the node names the process",
         weight=SIGNAL,
-        words=(
-            *_END_WORDS,
-            *("Killed", "已杀死", "已砍掉", "Getötet"),
-        ),
+        words=(*_END_WORDS, *("Killed", "已杀死", "已砍掉", "Getötet")),
     ),
     Signature(
         _ended_by(7, "SIGBUS"),

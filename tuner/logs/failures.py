@@ -15,17 +15,7 @@ from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
 from tuner.logs.exception_meanings import FOLLOWED, LOST_PEER, MEANINGS, WAITED
-from tuner.logs.signature import (
-    BARE,
-    CAUSE,
-    ENDED,
-    LOST,
-    NCCL,
-    NOT_A_NUMBER,
-    REPORT,
-    SIGNAL,
-    Signature,
-)
+from tuner.logs.signature import BARE, CAUSE, ENDED, LOST, NCCL, NOT_A_NUMBER, REPORT, SIGNAL, Signature
 from tuner.logs.signatures import NOT_TOPOLOGICAL, REMEDIES, SIGNATURES
 
 

@@ -20,13 +20,7 @@ LAUNCH_SIGNATURES: Final = (
         "pyxis, Apptainer, Docker, Kubernetes",
         "correct the image in the site profile or in --command, and start it once by hand on a node",
         words=(
-            *(
-                "FATAL: ",
-                "docker: Error response",
-                "pyxis: ",
-                "ErrImagePull",
-                "ImagePullBackOff",
-            ),
+            *("FATAL: ", "docker: Error response", "pyxis: ", "ErrImagePull", "ImagePullBackOff"),
             *("Failed to pull image ", "OCI runtime", "crun: ", "nvidia-container-cli: "),
         ),
     ),

@@ -20,13 +20,7 @@ from tuner.core.errors import InputError, TunerWarning
 from tuner.core.huggingface import deepseek, delta_net, gpt, llama, moe
 from tuner.core.huggingface.classes import is_model_of, unknown_classes
 from tuner.core.huggingface.keys import Config, Fields, Keys
-from tuner.core.huggingface.multimodal import (
-    VARIANTS,
-    TextModel,
-    as_known_family,
-    multimodal,
-    text_model,
-)
+from tuner.core.huggingface.multimodal import VARIANTS, TextModel, as_known_family, multimodal, text_model
 from tuner.core.model import Model
 from tuner.core.text import listed, shown, shown_name
 

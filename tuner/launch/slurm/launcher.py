@@ -23,13 +23,7 @@ from tuner.launch.slurm.commands import ControllerUnreachable, no_answer
 from tuner.launch.slurm.job import NEVER_STARTS, NOTE, TrackedJob
 from tuner.launch.slurm.parsing import QueuedJob, largest_partition, printed_job_id, refusal, why_never_starts
 from tuner.launch.slurm.script import batch_script, job_name
-from tuner.launch.slurm.tracker import (
-    MAX_CANCEL_SECONDS,
-    TrackerOptions,
-    first_note,
-    not_cancelled,
-    submitted_id,
-)
+from tuner.launch.slurm.tracker import MAX_CANCEL_SECONDS, TrackerOptions, first_note, not_cancelled, submitted_id
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

@@ -52,12 +52,7 @@ class SlurmStepLauncher(BaseSlurmLauncher):
     queues = False
 
     def __init__(
-        self,
-        program: Program,
-        *,
-        allocation: Allocation,
-        nodes: int | None = None,
-        **options: Unpack[TrackerOptions],
+        self, program: Program, *, allocation: Allocation, nodes: int | None = None, **options: Unpack[TrackerOptions]
     ) -> None:
         super().__init__(program, **options)
         self._allocation = allocation

@@ -219,12 +219,7 @@ def offloading(topology: Topology) -> list[tuple[str, ...]]:
     share = OFFLOADED_SHARE[topology.offload]
     if not share:
         return []
-    return [
-        (_OFFLOAD,),
-        (_OFFLOADED, f"{share:g}"),
-        ("--overlap-cpu-optimizer-d2h-h2d",),
-        (_PRECISION_AWARE,),
-    ]
+    return [(_OFFLOAD,), (_OFFLOADED, f"{share:g}"), ("--overlap-cpu-optimizer-d2h-h2d",), (_PRECISION_AWARE,)]
 
 
 def expert_parallelism(model: Model, topology: Topology) -> list[tuple[str, ...]]:
