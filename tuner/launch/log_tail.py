@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tuner.core.atomic_write import open_regular
-from tuner.launch.contract import STEPS
+from tuner.launch.contract import STEPS, JobState, JobStatus
 from tuner.logs.arguments import argument, opens_arguments
 from tuner.logs.bars import is_whole_bar
 from tuner.logs.deepspeed import overflow
@@ -98,6 +98,19 @@ class LogProgress:
         """
         is_precise = self.clock_error <= COARSE_CLOCK
         return (self.iterations >= last and is_precise) or self.skipped >= MAX_SKIPPED_LINES
+
+    def status(self, *, began: float, now: float, resumed: float = 0.0) -> JobStatus:
+        """Return the status of the job while it runs; `resumed` is when it last ceased to be suspended."""
+        return JobStatus(
+            state=JobState.RUNNING,
+            began=began,
+            iterations=self.iterations,
+            number=self.number,
+            interval=self.interval,
+            seconds_in=max(0.0, now - max(self.finished or began, resumed)),
+            share=self.share,
+            moved=max(self.moved or began, resumed),
+        )
 
 
 class LogTail:

@@ -239,16 +239,7 @@ class LocalLauncher:
             progress = local.log.progress
             return JobStatus(state=JobState.ENDED, iterations=progress.iterations, number=progress.number)
         progress = local.log.progress
-        return JobStatus(
-            state=JobState.RUNNING,
-            began=local.began,
-            iterations=progress.iterations,
-            number=progress.number,
-            interval=progress.interval,
-            seconds_in=max(0.0, now - (progress.finished or local.began or now)),
-            share=progress.share,
-            moved=progress.moved or local.began,
-        )
+        return progress.status(began=local.began or now, now=now)
 
     def _is_measured(self, local: _LocalJob) -> bool:
         """Whether a job that its log measures has finished its last iteration."""

@@ -171,13 +171,8 @@ class SlurmState:
     @property
     def run(self) -> ScriptRun | None:
         """The current run, or the last one."""
-        match self.phase:
-            case Waiting():
-                return None
-            case Unsettled(ended=ended):
-                return ended.run
-            case phase:
-                return phase.run
+        phase = self.phase.ended if isinstance(self.phase, Unsettled) else self.phase
+        return None if isinstance(phase, Waiting) else phase.run
 
     @property
     def exit(self) -> ScriptExit | None:

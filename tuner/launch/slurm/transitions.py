@@ -244,16 +244,7 @@ def status_of(state: SlurmState, log: LogProgress, now: float) -> JobStatus:
     runs_in_queue = row is not None and row.job_state is JobState.RUNNING
     if began is None or (row is not None and row.suspended):
         return JobStatus(state=JobState.WAITING, reason="starting" if runs_in_queue else _why_it_waits(state))
-    return JobStatus(
-        state=JobState.RUNNING,
-        began=began,
-        iterations=log.iterations,
-        number=log.number,
-        interval=log.interval,
-        seconds_in=max(0.0, now - max(log.finished or began, state.queue.resumed)),
-        share=log.share,
-        moved=max(log.moved or began, state.queue.resumed),
-    )
+    return log.status(began=began, now=now, resumed=state.queue.resumed)
 
 
 def _why_it_waits(state: SlurmState) -> str:
