@@ -345,9 +345,8 @@ def _notes(
         notes.append(_SOURCE_NOTES[run.source])
     if subject is None:
         return notes
-    batches = {row.global_batch for row in taken} - {subject.topology.global_batch or subject.workload.global_batch}
-    if batches:
-        usual = subject.topology.global_batch or subject.workload.global_batch
+    usual = subject.topology.global_batch or subject.workload.global_batch
+    if batches := {row.global_batch for row in taken} - {usual}:
         notes.append(f"the log's batch is {listed(sorted(filter(None, batches)))}, not {usual}; TFLOPs use the log's.")
     gpu = subject.cluster.gpu
     peak = gpu.peak_flops.get(subject.workload.precision, 0.0)

@@ -88,10 +88,9 @@ class RepeatDifference(NamedTuple):
 def periods_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
     """Return the speed periods that a study has stored. Raise a `StudyError` if they cannot be read."""
     try:
-        periods = [SpeedPeriod(first=int(period["first"]), factor=float(period["factor"])) for period in documents]
+        return [SpeedPeriod(first=int(period["first"]), factor=float(period["factor"])) for period in documents]
     except (KeyError, TypeError, ValueError):
         raise StudyError("the study's speed periods cannot be read: restore its database from a backup.") from None
-    return periods
 
 
 def label(number: int, periods: Sequence[SpeedPeriod], first: str) -> str:
