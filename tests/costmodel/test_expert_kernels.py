@@ -12,7 +12,7 @@ import pytest
 from tests.mixtures import QWEN3_30B
 from tuner.core import catalog
 from tuner.core.columns import Columns
-from tuner.core.domain import Framework, Precision, Topology
+from tuner.core.domain import Framework, Precision, Routing, Topology
 from tuner.core.experts import Experts
 from tuner.core.stack import Stack
 from tuner.costmodel.calibration import Calibration
@@ -53,6 +53,7 @@ def columns(
     stack: Stack | None = None,
     framework: Framework = "megatron-core",
     precision: Precision = "bf16",
+    routing: Routing = "balanced",
     **row: Any,
 ) -> Columns:
     ranks, per_node = 128, 4 if gpu.startswith("GB") else 8
@@ -60,7 +61,7 @@ def columns(
     topology = Topology(
         **{"nodes": ranks // per_node, "tp": 1, "pp": 1, "dp": ranks, "micro_batch": 1, "recompute": "none", **row}
     )
-    workload = replace(space.workload, framework=framework, stack=stack, precision=precision)
+    workload = replace(space.workload, framework=framework, stack=stack, precision=precision, routing=routing)
     return Columns.of([topology], workload, space.cluster)
 
 
@@ -256,6 +257,19 @@ def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> 
     assert layer(ep=8, micro_batch=4, stack=Stack(cuda_graph="full")).launch[0] == 0
     again = layer(ep=8, micro_batch=4, recompute="full")
     assert again.recompute[0] > again.launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+
+
+@pytest.mark.parametrize("routing", ["balanced", "natural"])
+def test_experts_that_are_padded_always_have_their_capacity(routing: Routing) -> None:
+    """Padded to 1.5 times their share, 8 experts for each token compute and exchange as much as 12 do; not padded, they
+    have what is routed to them."""
+    model = replace(QWEN3_30B, experts=replace(EXPERTS, capacity_factor=1.5))
+    more = replace(QWEN3_30B, experts=replace(EXPERTS, top_k=12))
+    padded = layer(ep=8, model=model, stack=Stack(padded_experts=True), routing=routing)
+    apart, usual = layer(ep=8, model=model), layer(ep=8)
+    assert padded.experts[0] == pytest.approx(layer(ep=8, model=more).experts[0])
+    assert padded.dispatch[0] == pytest.approx(layer(ep=8, model=more).dispatch[0])
+    assert (apart.experts[0], apart.dispatch[0]) == (usual.experts[0], usual.dispatch[0])
 
 
 def test_a_short_pass_waits_for_the_modules_that_run_in_python() -> None:

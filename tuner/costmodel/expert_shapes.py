@@ -14,6 +14,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.experts import Experts
 from tuner.costmodel.expert_constants import EXPERT_LOAD_DEVIATION
+from tuner.costmodel.framework_terms import terms_of
 
 
 def experts_of(columns: Columns) -> Experts:
@@ -57,8 +58,13 @@ def expert_load(columns: Columns) -> FloatArray:
 
     Balanced routing gives each expert as many. Natural routing gives expert i a share with the relative deviation
     `EXPERT_LOAD_DEVIATION`; the busiest of ep ranks, each with the mean of count / ep experts, is as far out as the
-    greatest of ep normal numbers, sqrt(2 ln ep) deviations. Of few ranks it has at most all tokens.
+    greatest of ep normal numbers, sqrt(2 ln ep) deviations. Of few ranks it has at most all tokens. Experts that are
+    padded have their capacity, whatever the routing (NVIDIA/Megatron-LM core_v0.12.0, megatron/core/transformer/moe/
+    token_dispatcher.py: num_out_tokens).
     """
+    capacity = experts_of(columns).capacity_factor
+    if capacity and terms_of(columns.workload).padded_experts:
+        return np.full(np.shape(columns.ep), capacity)
     if columns.workload.routing != "natural":
         return np.ones(len(columns.tp)) if columns.ep.ndim else np.ones(())
     experts = experts_of(columns)
