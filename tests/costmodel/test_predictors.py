@@ -88,3 +88,16 @@ def test_each_takes_a_layer_a_projection_and_a_head() -> None:
     head = eight["head"]  # with the embedding's lookup, which a predictor does not repeat
     more = predicting["head"] - head
     assert more == pytest.approx(layer + projections + head, rel=5e-3)
+
+
+@pytest.mark.parametrize("model", [DEEPSEEK, replace(DEEPSEEK, experts=None, ffn=18432)])
+def test_a_stage_picked_from_two_is_that_stage(model: Model) -> None:
+    """Its layers and parameters are those of the stage itself."""
+    one = columns(model, pp=4)
+    both = Stages(one, np.array([[0], [3]]))
+    for index, own in enumerate((Stages.first(one), Stages.last(one))):
+        picked = both.line(np.array([index == 1]))
+        assert (picked.at[0], picked.layers[0]) == (own.at[0], own.layers[0])
+        assert picked.table_parameters[0] == own.table_parameters[0]
+        for sharded in (False, True):
+            assert picked.elements(sharded)[0] == own.elements(sharded)[0]

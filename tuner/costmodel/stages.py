@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
 import numpy as np
 
@@ -61,6 +62,14 @@ class Stages:
         """Return the first, a middle one, further inner ones and the last stage as lines; one of them needs most time,
         or nearly so, and one most memory."""
         return cls(columns, np.stack([cls.first(columns).at, *cls._inner(columns), cls.last(columns).at]))
+
+    def line(self, index: BoolArray | int) -> Stages:
+        """Return the stage of every row on one of the lines; its sizes are picked from theirs."""
+        chosen = Stages(self.columns, np.choose(index, self.at))
+        for name in _SIZES:
+            sizes = np.broadcast_to(getattr(self, name), self.at.shape)
+            vars(chosen)[name] = np.choose(index, sizes)  # where cached_property stores them
+        return chosen
 
     def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:
         """Return the average over the stage's layers of an estimate for a stage with layers of one kind."""
@@ -254,6 +263,9 @@ class Stages:
         if model.mtp_layers and not model.tied_embeddings:
             tables = tables + self.is_last * np.where(columns.pp > 1, embedding, 0)
         return tables
+
+
+_SIZES: Final = ("layers", "parameters", "table_parameters", "expert_parameters")
 
 
 def _pipelines(columns: Columns) -> tuple[IntArray, ...]:

@@ -78,8 +78,9 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     terms["pipeline"] = np.minimum(waits, extra) * microbatches
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
     terms["stragglers"] = _straggling(columns) * (sum(terms.values()) - terms["pipeline"])
-    stage = Stages.middle(columns)
-    terms |= _data_parallel(columns, site, layer_time, links)
+    both = Stages(columns, np.stack([Stages.first(columns).at, Stages.middle(columns).at]))
+    stage = both.line(1)
+    terms |= _data_parallel(columns, site, _exchanging(both), layer_time, links)
     if recipe_of(columns.workload) == "delayed" and terms_of(columns.workload).transformer_engine:
         terms["data_parallel"] = np.add(terms["data_parallel"], _delayed_scales(columns, links))
     terms["optimizer"] = _step(columns, site, stage)
@@ -174,7 +175,9 @@ def _slowest(
     return longest, (at, rows)
 
 
-def _data_parallel(columns: Columns, site: SiteFactors, layer_time: FloatArray, links: Links) -> dict[str, FloatArray]:
+def _data_parallel(
+    columns: Columns, site: SiteFactors, stage: Stages, layer_time: FloatArray, links: Links
+) -> dict[str, FloatArray]:
     """Estimate the exchange of gradients and weights among data and context parallel ranks.
 
     ZeRO 0 and 1 reduce once per iteration, after the last microbatch; 1 and 2 gather the updated weights. ZeRO 2 stores
@@ -186,7 +189,6 @@ def _data_parallel(columns: Columns, site: SiteFactors, layer_time: FloatArray, 
     """
     bandwidth, latency = links.data
     framework, size, gradient = terms_of(columns.workload), size_of(columns.workload), gradient_bytes(columns.workload)
-    stage = _exchanging(columns)
     layers, table = stage.layers, stage.table_parameters
     weights = stage.parameters - table
     hybrid = bool((columns.hsdp > 1).any())
@@ -239,14 +241,13 @@ def _data_parallel(columns: Columns, site: SiteFactors, layer_time: FloatArray, 
     }
 
 
-def _exchanging(columns: Columns) -> Stages:
+def _exchanging(first_and_middle: Stages) -> Stages:
     """Return the stage whose exchange ends last: the first one, or a middle one with more parameters.
 
     The last stage has the whole pipeline's drain and fill for its own.
     """
-    both = Stages(columns, np.stack([Stages.first(columns).at, Stages.middle(columns).at]))
-    more = both.elements(sharded=False)
-    return Stages(columns, np.where(more[1] > more[0], both.at[1], both.at[0]))
+    first, middle = first_and_middle.elements(sharded=False)
+    return first_and_middle.line(middle > first)
 
 
 def _delayed_scales(columns: Columns, links: Links) -> FloatArray:
