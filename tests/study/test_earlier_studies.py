@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.conftest import ROOT, Run
@@ -59,6 +60,28 @@ def test_a_study_that_predates_nvlink_domains_continues_if_the_domain_is_the_nod
         open_loop(replace(settings, space=wider)),
     ):
         pass
+
+
+def test_a_study_of_other_laws_knows_its_topologies_by_their_names(tmp_path: Path) -> None:
+    """If a version has other legal topologies, trials refer to the same ones as before, or to none that is proposed."""
+    space = space_for(settings=["tp=8", "pp=12", "vpp=1", "zero=1", "recompute=full"], exact_nodes=True)
+    settings = StudySettings(space=space, limits=Limits(budget=3), study="old", runs=tmp_path)
+    with open_loop(settings) as loop:
+        loop.run()
+        tried = sorted(trial.proposal.candidate for trial in loop.state.trials)
+        keys = {number: loop.pool.topology(number).key for number in tried}
+    points = np.concatenate(list(space.blocks()))
+    forbidden = tried[0]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(type(space), "blocks", lambda *_: iter([np.delete(points, forbidden)]))
+        with open_loop(replace(settings, limits=Limits(budget=5))) as loop:
+            loop.read()
+            known = [trial.proposal for trial in loop.state.trials]
+            assert {one.key for one in known if one.candidate < 0} == {keys.pop(forbidden)}
+            found = {loop.pool.topology(one.candidate).key: one.key for one in known if one.candidate >= 0}
+            assert found == {key: key for key in keys.values()}
+            loop.run()
+            assert [trial.launched for trial in loop.state.trials] == [True] * 5
 
 
 STORED = ROOT / "tests" / "data" / "studies" / "half"

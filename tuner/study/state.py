@@ -25,7 +25,7 @@ from tuner.search.surrogate import Surrogate
 from tuner.search.time_posterior import revealed
 from tuner.study import drift
 from tuner.study.ranking import DAY, RankedTrial, noise, rank
-from tuner.study.store.trial import Trial
+from tuner.study.store.trial import Proposal, Trial
 from tuner.study.store.trial_store import TrialStore
 
 INCONCLUSIVE: Final = frozenset({Outcome.CANCELLED, Outcome.PREEMPTED})
@@ -87,7 +87,7 @@ class StudyState:
         self._prospects: list[Prospect] | None = None
         """What `prospects` returns, until something new is known."""
         self._found: dict[str, int] = {}
-        """Candidates of tried topologies by key, where the pool has only some of its space."""
+        """Candidates of tried topologies by key."""
 
     def read(self) -> drift.SpeedPeriod | None:
         """Learn from all finished trials, whichever process ran them; return a speed period that this reveals."""
@@ -113,21 +113,26 @@ class StudyState:
         return [trial for trial in self.trials if self.has(trial)]
 
     def _numbered(self, trials: list[Trial]) -> list[Trial]:
-        """Return the trials with the numbers that this process has for their topologies.
+        """Return the trials with the numbers that this process has for their topologies; -1 if its pool lacks them.
 
-        Which topologies of a very large space a process selects depends on its cost model and calibration; a trial of
-        another one has the number -1.
+        Which topologies of a very large space a process selects depends on its cost model and calibration, and which
+        ones are legal on the laws of its version.
         """
-        if self.pool.values is None:
+        if len(self.pool.parts) > 1:  # those of a replay, which its rows identify
             return trials
-        for trial in trials:
-            if trial.proposal.key not in self._found:
-                found = self.pool.find(topology_of(trial.proposal.topology))
-                self._found[trial.proposal.key] = -1 if found is None else found
         return [
-            replace(trial, proposal=replace(trial.proposal, candidate=self._found[trial.proposal.key]))
-            for trial in trials
+            replace(trial, proposal=replace(trial.proposal, candidate=self._number(trial.proposal))) for trial in trials
         ]
+
+    def _number(self, proposal: Proposal) -> int:
+        if proposal.key not in self._found:
+            stored = proposal.candidate
+            if 0 <= stored < len(self.pool) and self.pool.topology(stored).key == proposal.key:
+                self._found[proposal.key] = stored
+            else:
+                found = self.pool.find(topology_of(proposal.topology))
+                self._found[proposal.key] = -1 if found is None else found
+        return self._found[proposal.key]
 
     @property
     def _period_labels(self) -> dict[int, str]:
@@ -218,7 +223,7 @@ class StudyState:
         return [max(0.0, result.elapsed - (result.seconds or 0.0) * (iterations - 1)) for result in results]
 
     def has(self, trial: Trial) -> bool:
-        """Return whether the trial's candidate is in the pool; it is unless the study was tampered with."""
+        """Return whether the topology of a trial is in the pool."""
         return 0 <= trial.proposal.candidate < len(self.pool)
 
     def _close_tried(self) -> None:
