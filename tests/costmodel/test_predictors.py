@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.costmodel.test_fully_sharded import DENSE, HIDDEN, TOKENS, memory
 from tests.mixtures import DEEPSEEK
 from tuner.core import catalog
 from tuner.core.columns import Columns
 from tuner.core.domain import Topology
 from tuner.core.model import Model
+from tuner.core.stack import Stack
 from tuner.costmodel.kernels import linear
 from tuner.costmodel.memory import memory_terms
 from tuner.costmodel.site_factors import SiteFactors
@@ -101,3 +103,21 @@ def test_a_stage_picked_from_two_is_that_stage(model: Model) -> None:
         assert picked.table_parameters[0] == own.table_parameters[0]
         for sharded in (False, True):
             assert picked.elements(sharded)[0] == own.elements(sharded)[0]
+
+
+@pytest.mark.parametrize(
+    ("stack", "each"),
+    [
+        (Stack(loss_chunks=1), 4 * 151936),
+        (Stack(loss_chunks=1, loss_precision="bf16"), 2 * 151936),
+        (Stack(loss_chunks=1, fused_loss=True), 2 * 151936),
+        (Stack(loss_chunks=8), 4 * HIDDEN),
+    ],
+)
+def test_a_loss_keeps_its_softmax_under_fully_shard(stack: Stack, each: float) -> None:
+    """Each keeps it until the backward pass; in chunks the gradients of its inputs, compiled its logits."""
+    for tp, share in ((1, 1), (2, 1 if stack.loss_chunks == 8 else 2)):
+        row = {"stack": stack, "tp": tp, "sequence_parallel": tp > 1}
+        none, one, two = (memory(model=replace(DENSE, mtp_layers=n), **row)["logits"] for n in (0, 1, 2))
+        assert one - none == pytest.approx(TOKENS * each / share, rel=1e-3)
+        assert two - one == pytest.approx(one - none)

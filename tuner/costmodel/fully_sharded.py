@@ -78,14 +78,18 @@ def _optimizer_bytes(workload: Workload) -> float:
 def _logits(stage: Stages) -> FloatArray:
     """Return the logits, the logarithm of their softmax, and the gradients of both, of a loss that is not compiled.
 
-    Of a loss in chunks these are one chunk's, beside the gradients of all its inputs in fp32.
+    Of a loss in chunks these are one chunk's, beside the gradients of all its inputs in fp32. Each loss of multi-token
+    prediction has such gradients too, or keeps the logarithm of its softmax, or its logits if it is compiled.
     """
     columns, workload = stage.columns, stage.columns.workload
     chunks, size = terms_of(workload).loss_chunks, size_of(workload)
     loss = 4.0 if terms_of(workload).loss_precision == "fp32" else size
     kept = 2 * size if terms_of(workload).fused_loss else size + 3 * loss
+    predicted = workload.model.mtp_layers
+    if chunks == 1:
+        kept = kept + predicted * (size if terms_of(workload).fused_loss else loss)
     each = kept / np.where(workload.parallel_loss, columns.tp, 1) / chunks
-    inputs = 4.0 * columns.hidden * (chunks > 1)
+    inputs = 4.0 * columns.hidden * (chunks > 1) * (1 + predicted)
     return stage.is_last * columns.tokens * (columns.padded_vocab * each + inputs)
 
 
