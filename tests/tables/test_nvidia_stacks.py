@@ -120,6 +120,17 @@ def test_nemos_recipes_pad_experts_to_their_capacity(framework: str, cells: str,
     assert (workload.model.experts.capacity_factor, terms_of(workload).padded_experts) == (capacity, padded)
 
 
+@pytest.mark.parametrize(
+    ("dispatcher", "padded"), [("alltoall", True), ("all-to-all", True), ("deepep", False), ("flex", False)]
+)
+def test_only_tokens_of_an_all_to_all_are_padded(dispatcher: str, padded: bool) -> None:
+    columns, values = "framework,model,experts,top_k,moe_ffn,ep,dispatcher", "nemo 2,mixtral-8x7b,8,2,14336,2"
+    row = only(columns, f"{values},{dispatcher}")
+    assert row.run is not None, row.skipped
+    assert terms_of(row.run.workload).padded_experts == padded
+    assert ("capacity_factor" in row.assumed) == padded
+
+
 def test_a_capacity_is_a_number() -> None:
     row = only("model,experts,top_k,moe_ffn,capacity_factor", "mixtral-8x7b,8,2,14336,much")
     assert row.skipped == "capacity_factor must be a positive number from 1e-12 to 1e15, not 'much'."

@@ -12,7 +12,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
     zero 1; mbs 1; gbs mbs x dp x `microbatches` (1 if absent)
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0;
-    capacity_factor 0 (dropless), of NeMo 1 with padded_experts
+    capacity_factor 0 (dropless), of NeMo with an all-to-all 1 with padded_experts
     ep 1; etp 1, of Megatron-Core as tp; dispatcher alltoall, of Megatron-Bridge with ep hybridep; routing balanced,
     of NeMo AutoModel round-robin
     mtp as the catalog has it for the model, else 0. A row with deepep or hybridep and no ep is skipped; moe_overlap 0

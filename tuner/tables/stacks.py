@@ -97,6 +97,12 @@ _UNFUSED_LATENT: Final[Cells] = {**_selective("core_attn"), "attention": "fused"
 common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend), so latent attention was a softmax between two products.
 Its scores are computed again (NVIDIA/dgxc-benchmarking at c5c765f, deepseek_v3/pretraining/launch.sh: core_attn)."""
 
+_PADDED: Final[Cells] = {"capacity_factor": "1", "padded_experts": "1"}
+"""NeMo's scripts set MegatronTokenDropCallback unless DeepEP exchanges the tokens (NVIDIA/NeMo at 5ee7adee,
+scripts/performance/llm/finetune_deepseek_v3.py)."""
+_ALL_TO_ALL: Final = r"(all[-_]?to[-_]?all)?$"
+"""A dispatcher that is not stated, or that pads experts to their capacity."""
+
 _AUTOMODEL_EXPERTS: Final[Cells] = {
     "grad_precision": "fp32",
     "state_precision": "bf16",
@@ -128,7 +134,7 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "mlperf-nemo"}, {"cudnn": "9.13", "fused_loss": "0"}),
     ({"framework": _NEMO, "release": r"25\.02"}, {"fused_loss": "0"}),
     ({"framework": _NEMO, "model": r"grok-1|mixtral-"}, {"fused_permutation": "0"}),
-    ({"framework": _NEMO, "experts": "[1-9]"}, {"capacity_factor": "1", "padded_experts": "1"}),
+    ({"framework": _NEMO, "experts": "[1-9]", "dispatcher": _ALL_TO_ALL}, _PADDED),
     ({"framework": _NEMO, "model": "deepseek-v3|mixtral-8x22b"}, {"overlap_tp": "0"}),
     ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "h100"}, _selective("mla_up_proj")),
     ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "g?b200", "release": r"25\.0[245]"}, _UNFUSED_LATENT),
