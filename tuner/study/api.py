@@ -113,7 +113,7 @@ def study_settings(
         table = read_table(Path(table), cells)
     if table is not None:
         usable = (row for row in table.rows if row.usable and group in (None, row.group))
-        _warn_of_units(table, unit_doubts(guess_rows(usable, CostModel())))
+        _warn_of_units(table, unit_doubts(guess_rows(usable, CostModel())), stacklevel=3)
     found = StudySettings(
         space=space,
         limits=Limits(
@@ -226,9 +226,9 @@ def optimize(settings: StudySettings) -> StudyResult:
         return loop.result()
 
 
-def _warn_of_units(table: Table, doubts: Iterable[str]) -> None:
+def _warn_of_units(table: Table, doubts: Iterable[str], *, stacklevel: int) -> None:
     for doubt in doubts:
-        warnings.warn(TunerWarning(f"{table.name}: {doubt}."), stacklevel=3)
+        warnings.warn(TunerWarning(f"{table.name}: {doubt}."), stacklevel=stacklevel)
 
 
 def _calibration(
@@ -247,6 +247,6 @@ def _calibration(
         return None
     if Path(start_from).is_file():
         learnt = calibration_report(read_table(Path(start_from), cells))
-        _warn_of_units(learnt.table, learnt.doubts)
+        _warn_of_units(learnt.table, learnt.doubts, stacklevel=4)
         return learnt.calibration
     return calibration_from_study(str(start_from), runs=runs, storage=storage)

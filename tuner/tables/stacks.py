@@ -79,6 +79,8 @@ PRECISION_RECIPES: Final[Mapping[str, PrecisionRecipe]] = {
 
 _NEMO: Final = r"nemo(?![a-z]|-(automodel|rl))"
 _NVIDIA: Final = rf"{_NEMO}|megatron-bridge"
+_FIRST: Final = r"25\.0[245]"
+"""Releases whose scripts are NeMo's v2.3.0 or earlier."""
 _GRAPHS: Final[Cells] = {"cuda_graph": "full"}
 
 
@@ -136,8 +138,8 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": _NEMO, "model": r"grok-1|mixtral-"}, {"fused_permutation": "0"}),
     ({"framework": _NEMO, "experts": "[1-9]", "dispatcher": _ALL_TO_ALL}, _PADDED),
     ({"framework": _NEMO, "model": "deepseek-v3|mixtral-8x22b"}, {"overlap_tp": "0"}),
-    ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "h100"}, _selective("mla_up_proj")),
-    ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "g?b200", "release": r"25\.0[245]"}, _UNFUSED_LATENT),
+    ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "h100", "release": _FIRST}, _selective("mla_up_proj")),
+    ({"framework": _NEMO, "model": "deepseek-v3", "gpu": "g?b200", "release": _FIRST}, _UNFUSED_LATENT),
     ({"framework": _NEMO, "gpu": "gb200", "model": r"gpt3-|grok-1|llama3-8b|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "b200", "model": r"llama3-|mixtral-8x7b|nemotron4-"}, _GRAPHS),
     ({"framework": _NEMO, "gpu": "h100", "model": r"llama4-", "precision": "fp8"}, _GRAPHS),
