@@ -259,6 +259,12 @@ class Columns:
         return width
 
     @cached_property
+    def placed_kv_heads(self) -> IntArray:
+        """Key/value heads of all tensor parallel ranks, each of which has at least one."""
+        heads: IntArray = np.maximum(self.kv_heads, self.tp)
+        return heads
+
+    @cached_property
     def kv_width(self) -> FloatArray:
         """Columns of the key projection, and of the value projection; with latent attention, of all heads' keys."""
         width: FloatArray = self.head_size * self.kv_heads

@@ -158,7 +158,7 @@ def _layer(columns: Columns, ffn: Any) -> FloatArray:
     norms = model.norms_per_layer - 2
     whole += 2 * norms if norms > 0 else 4 * norms  # one that follows its layer keeps only its input
     if model.qk_norm and not model.delta_net:  # keeps its inputs beside its outputs, which attention keeps
-        cut = cut + 2 * columns.head_size * (columns.heads + np.maximum(columns.kv_heads, columns.tp)) / columns.hidden
+        cut = cut + 2 * columns.head_size * (columns.heads + columns.placed_kv_heads) / columns.hidden
     each = columns.tokens * columns.hidden * halves
     layer: FloatArray = each * (whole / columns.sequence_shards + cut / columns.tp) + score_bytes(columns)
     return layer

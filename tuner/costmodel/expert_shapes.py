@@ -53,6 +53,11 @@ def routed_tokens(columns: Columns) -> FloatArray:
     return tokens
 
 
+def has_padded_experts(columns: Columns) -> bool:
+    """Whether each expert gets as many tokens as its capacity, dropped or padded."""
+    return bool(experts_of(columns).capacity_factor) and terms_of(columns.workload).padded_experts
+
+
 def expert_load(columns: Columns) -> FloatArray:
     """Return the tokens of the busiest rank's experts relative to the mean.
 
@@ -62,9 +67,8 @@ def expert_load(columns: Columns) -> FloatArray:
     padded have their capacity, whatever the routing (NVIDIA/Megatron-LM core_v0.12.0, megatron/core/transformer/moe/
     token_dispatcher.py: num_out_tokens).
     """
-    capacity = experts_of(columns).capacity_factor
-    if capacity and terms_of(columns.workload).padded_experts:
-        return np.full(np.shape(columns.ep), capacity)
+    if has_padded_experts(columns):
+        return np.full(np.shape(columns.ep), experts_of(columns).capacity_factor)
     if columns.workload.routing != "natural":
         return np.ones(len(columns.tp)) if columns.ep.ndim else np.ones(())
     experts = experts_of(columns)

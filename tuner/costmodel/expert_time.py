@@ -50,6 +50,7 @@ from tuner.costmodel.expert_shapes import (
     expert_load,
     expert_tokens,
     experts_of,
+    has_padded_experts,
     local_experts,
     moe_share,
     reached,
@@ -181,7 +182,7 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
     token_dispatcher.py: preprocess). Another microbatch's pass does not fill the wait: its kernels are launched by the
     same host, and those launched before have ended when the tokens are counted.
     """
-    if experts_of(columns).capacity_factor and terms_of(columns.workload).padded_experts:
+    if has_padded_experts(columns):
         return np.zeros_like(products)
     pace = host_pace(columns.cluster.gpu, site)
     waits: FloatArray = EXPERT_HOST_SECONDS * pace + np.maximum(0.0, _launches(columns)[0] * pace - products)

@@ -139,7 +139,7 @@ def _everything(columns: Columns, ffn: Any, routed: Any) -> FloatArray:
         inputs = inputs + UNFUSED_NORM_COPY_BYTES / 2 * columns.hidden
     cut = mixing + _mlp_copies(workload) * ffn
     if model.qk_norm and not model.delta_net:
-        cut = cut + columns.head_size * (columns.heads + np.maximum(columns.kv_heads, columns.tp))
+        cut = cut + columns.head_size * (columns.heads + columns.placed_kv_heads)
     whole = inputs / columns.sequence_shards + 2 * columns.hidden
     found: FloatArray = columns.tokens * size * (whole + cut / columns.tp) + score_bytes(columns) + routed
     return found

@@ -59,7 +59,7 @@ def attention_widths(columns: Columns) -> tuple[Any, Any, Any]:
     if delta := delta_net_of(columns):
         return delta.projected, 0, delta.value_width
     if latent is None:
-        return queries, 2 * columns.head_size * np.maximum(columns.kv_heads, columns.tp), queries
+        return queries, 2 * columns.head_size * columns.placed_kv_heads, queries
     output = columns.heads * latent.value_size
     return queries, queries + output, output
 

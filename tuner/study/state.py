@@ -121,7 +121,10 @@ class StudyState:
         if len(self.pool.parts) > 1:  # those of a replay, which its rows identify
             return trials
         return [
-            replace(trial, proposal=replace(trial.proposal, candidate=self._number(trial.proposal))) for trial in trials
+            trial
+            if (number := self._number(trial.proposal)) == trial.proposal.candidate
+            else replace(trial, proposal=replace(trial.proposal, candidate=number))
+            for trial in trials
         ]
 
     def _number(self, proposal: Proposal) -> int:

@@ -119,10 +119,9 @@ def _experts(cells: Mapping[str, str]) -> Experts:
     )
 
 
-def _capacity(cells: Mapping[str, str], known: float = 0.0) -> float:
+def _capacity(cells: Mapping[str, str]) -> float:
     """Return the capacity of an expert, which 0 leaves out."""
-    stated = cells.get("capacity_factor")
-    return known if stated is None else 0.0 if _equal(stated, "0") else number_in(cells, "capacity_factor")
+    return 0.0 if _equal(cells.get("capacity_factor", "0"), "0") else number_in(cells, "capacity_factor")
 
 
 def _refuse_incomplete(cells: Mapping[str, str], known: Model | None) -> None:
@@ -152,8 +151,8 @@ def _as_in_row(known: Model, own: Experts | None, cells: Mapping[str, str]) -> M
     layers, dense = whole(cells, "layers"), whole(cells, "dense_layers", known.dense_mlp_layers)
     if own and dense != known.dense_mlp_layers:  # a number of dense layers that interleaving does not explain
         own = replace(own, dense_layers=dense, period=1)
-    if own:
-        own = replace(own, capacity_factor=_capacity(cells, own.capacity_factor))
+    if own and "capacity_factor" in cells:
+        own = replace(own, capacity_factor=_capacity(cells))
     seq = whole(cells, "seq")
     return replace(
         known,

@@ -114,9 +114,10 @@ def _print_text(made: Evaluation, rows: bool) -> None:
         print_table(headers, cells, left=("Group", "Key", ""), spare=("Group", "80% interval"))
         print()
     skipped = [row for row in made.table.rows if row.skipped]
-    are = "is" if len(made.calibrated_on) == 1 else "are"
-    fitted = f"; calibrated on {counted(len(made.calibrated_on), 'row')}, which {are} not scored"
-    fitted = fitted if made.calibrated_on else ""
+    fitted = ""
+    if made.calibrated_on:
+        are = "is" if len(made.calibrated_on) == 1 else "are"
+        fitted = f"; calibrated on {counted(len(made.calibrated_on), 'row')}, which {are} not scored"
     calibrated = made.calibration.known is not None or made.calibration.weighed
     label = "SIMULATED: " if made.table.simulated else ""
     print(f"{label}{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
