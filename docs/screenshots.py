@@ -15,8 +15,14 @@ from PIL import Image
 
 import tuner
 from tests.browser import DESK, Browser, browser
+from tuner.core.columns import Columns
+from tuner.core.keys import parse_key
+from tuner.costmodel.estimate import CostModel
 from tuner.launch.dashboard_server import dashboard
 from tuner.report.dashboard import annotate
+from tuner.report.figures import stacked_bars
+from tuner.report.style import figure, legend_below
+from tuner.report.summary import term_label
 from tuner.report.write import write_report
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
@@ -43,6 +49,7 @@ def main() -> None:
             _report(reader, study, runs / "report")
             _dashboard(reader, study, runs / "artifacts")
         _batches(runs)
+    _expert_parallel()
 
 
 def _report(reader: Browser, study: StudyResult, folder: Path) -> None:
@@ -83,6 +90,27 @@ def _batches(folder: Path) -> None:
     for name, made in found.items():
         tuner.plot_batches(made, folder / f"{name}.png")
         _save((folder / f"{name}.png").read_bytes(), name)
+
+
+def _expert_parallel() -> None:
+    """Draw where the estimated time of Qwen3-235B goes, by expert parallel degree."""
+    degrees = (8, 16, 32)
+    space = space_for(model="qwen3-235b", gpu="H100-80GB-SXM", nodes=32)
+    keys = [f"tp2-pp8-dp16-mbs1-z1-vpp4-sp-rsel-emb-ep{degree}-deepep" for degree in degrees]
+    topologies = [parse_key(key, workload=space.workload, cluster=space.cluster) for key in keys]
+    terms = CostModel().score(Columns.of(topologies, space.workload, space.cluster)).time_terms
+    drawn = figure(9.0)
+    axes = drawn.subplots()
+    seconds = {name: values.tolist() for name, values in terms.items()}
+    stacked_bars(axes, seconds, {name: term_label(name) for name in seconds}, horizontal=True)
+    axes.set_yticks(range(len(degrees)), [f"ep {degree}" for degree in degrees])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.set_xlabel("seconds per iteration, estimated")
+    drawn.set_figheight(2.4 + legend_below(drawn, 4, *axes.get_legend_handles_labels()))
+    made = io.BytesIO()
+    drawn.savefig(made, format="png", dpi=110)
+    _save(made.getvalue(), "expert-parallel")
 
 
 _SHOW = (

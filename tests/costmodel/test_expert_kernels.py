@@ -21,8 +21,8 @@ from tuner.costmodel.estimate import memory_deviation, own_memory_deviation
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
     CLAMP_BYTES,
+    COUNTED_TOKENS_SECONDS,
     EXCHANGE_SECONDS,
-    EXPERT_HOST_SECONDS,
     EXPERT_MEMORY_DEVIATION,
     EXPERT_MODULE_SECONDS,
     EXPERT_PRODUCT_SECONDS,
@@ -245,18 +245,18 @@ def test_the_bias_of_an_experts_output_passes_through_memory_in_fp32() -> None:
 
 def test_the_gpu_waits_while_the_host_learns_how_many_tokens_an_expert_has() -> None:
     """The GPU waits in the forward pass, unless tokens are padded to a capacity or a full CUDA graph is recorded."""
-    assert layer(ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+    assert layer(ep=8, micro_batch=4).launch[0] == pytest.approx(COUNTED_TOKENS_SECONDS)
     grace = host_pace(catalog.gpu("GB200-192GB"), SITE)
-    assert layer("GB200-192GB", ep=8, micro_batch=4).launch[0] == pytest.approx(EXPERT_HOST_SECONDS * grace)
+    assert layer("GB200-192GB", ep=8, micro_batch=4).launch[0] == pytest.approx(COUNTED_TOKENS_SECONDS * grace)
     capacity = replace(QWEN3_30B, experts=replace(EXPERTS, capacity_factor=1.0))
     padded = Stack(padded_experts=True)
     assert layer(ep=8, micro_batch=4, model=capacity, stack=padded).launch[0] == 0
-    assert layer(ep=8, micro_batch=4, model=capacity).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
-    assert layer(ep=8, micro_batch=4, stack=padded).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
-    assert layer(ep=8, micro_batch=4, moe_overlap=True).launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+    assert layer(ep=8, micro_batch=4, model=capacity).launch[0] == pytest.approx(COUNTED_TOKENS_SECONDS)
+    assert layer(ep=8, micro_batch=4, stack=padded).launch[0] == pytest.approx(COUNTED_TOKENS_SECONDS)
+    assert layer(ep=8, micro_batch=4, moe_overlap=True).launch[0] == pytest.approx(COUNTED_TOKENS_SECONDS)
     assert layer(ep=8, micro_batch=4, stack=Stack(cuda_graph="full")).launch[0] == 0
     again = layer(ep=8, micro_batch=4, recompute="full")
-    assert again.recompute[0] > again.launch[0] == pytest.approx(EXPERT_HOST_SECONDS)
+    assert again.recompute[0] > again.launch[0] == pytest.approx(COUNTED_TOKENS_SECONDS)
 
 
 @pytest.mark.parametrize("routing", ["balanced", "natural"])
@@ -290,8 +290,8 @@ def test_products_wait_for_their_launches_expert_by_expert() -> None:
     launches = 6 * 128 * LAUNCH_SECONDS * pace
     assert forward < launches
     waits = _waits(one, SITE, np.array([forward]))
-    assert waits[0] == pytest.approx(EXPERT_HOST_SECONDS * pace + launches - forward)
-    assert _waits(one, SITE, np.array([2 * launches]))[0] == pytest.approx(EXPERT_HOST_SECONDS * pace)
+    assert waits[0] == pytest.approx(COUNTED_TOKENS_SECONDS * pace + launches - forward)
+    assert _waits(one, SITE, np.array([2 * launches]))[0] == pytest.approx(COUNTED_TOKENS_SECONDS * pace)
     assert layer("GB200-192GB", model=short, precision="fp8").launch[0] >= waits[0]
 
 

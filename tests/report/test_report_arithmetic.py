@@ -16,7 +16,7 @@ from tuner.cli.optimize_output import _gain, _where, print_answer
 from tuner.core.outcomes import Failure, Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.report import summary
-from tuner.report.figures import _log_ticks, _stack
+from tuner.report.figures import _log_ticks, stacked_bars
 from tuner.report.tables import HEADERS, _line
 from tuner.study.ranking import RankedTrial
 from tuner.study.store.trial import Proposal, Trial
@@ -59,7 +59,7 @@ def test_terms_below_1_2_percent_of_the_tallest_bar_are_others() -> None:
     """The tallest bar is 1000: a term of 12 is shown, one of 11 is not; `others` are at the top of the stack."""
     axes = Figure().subplots()
     terms = {"large": [900.0, 977.0], "just": [12.0, 12.0], "small": [9.0, 11.0]}
-    _stack(axes, terms, {name: name.upper() for name in terms})
+    stacked_bars(axes, terms, {name: name.upper() for name in terms})
     assert [bars.get_label() for bars in axes.containers] == ["LARGE", "JUST", "others"]
     assert [bars[1].get_y() for bars in axes.containers] == [0, 977, 989]
     assert [bars[1].get_height() for bars in axes.containers] == [977, 12, 11]
@@ -68,7 +68,7 @@ def test_terms_below_1_2_percent_of_the_tallest_bar_are_others() -> None:
 @pytest.mark.parametrize(("rest", "shown"), [(2.0, False), (2.1, True)])
 def test_others_up_to_a_fifth_of_a_percent_are_omitted(rest: float, shown: bool) -> None:
     axes = Figure().subplots()
-    _stack(axes, {"a": [1000.0 - rest], "b": [rest]}, {"a": "A", "b": "B"}, horizontal=True)
+    stacked_bars(axes, {"a": [1000.0 - rest], "b": [rest]}, {"a": "A", "b": "B"}, horizontal=True)
     assert [bars.get_label() for bars in axes.containers] == ["A", "others"][: 1 + shown]
 
 

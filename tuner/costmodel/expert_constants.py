@@ -27,9 +27,19 @@ EXPERT_HOST_SECONDS: Final = _constant(
     "EXPERT_HOST_SECONDS",
     0.45e-3,
     "seconds, in either pass",
-    "counted: 40 operations of 8 us, two exchanges, and a wait for the number of tokens of each expert",
+    "counted: 40 operations of 8 us, two exchanges, and the number of tokens of each expert",
 )
 """Extra host time of a layer with experts."""
+
+COUNTED_TOKENS_SECONDS: Final = _constant(
+    "COUNTED_TOKENS_SECONDS",
+    0.1e-3,
+    "seconds",
+    "counted in NVIDIA/Megatron-LM at d98e8a64: twelve operations of 8 us from the event that tells the host the "
+    "number of tokens to the kernel for which the GPU waits (moe/token_dispatcher.py: the all-to-all, behind a "
+    "permutation that is already running; moe/fused_a2a.py: the first products behind HybridEP's permutation)",
+)
+"""Time in which the GPU has nothing to do, because the host did not know the number of tokens of each expert."""
 
 EXPERT_MODULE_SECONDS: Final = _constant(
     "EXPERT_MODULE_SECONDS",

@@ -30,6 +30,7 @@ from tuner.costmodel.constants import BACKWARD_TRAFFIC_RATIO, SEND_SHARE
 from tuner.costmodel.expert_constants import (
     ALL_TO_ALL_SHARE,
     CLAMP_BYTES,
+    COUNTED_TOKENS_SECONDS,
     DEEPEP_SHARES,
     EXCHANGE_SECONDS,
     EXCHANGE_SMS,
@@ -185,7 +186,7 @@ def _waits(columns: Columns, site: SiteFactors, products: FloatArray) -> FloatAr
     if has_padded_experts(columns):
         return np.zeros_like(products)
     pace = host_pace(columns.cluster.gpu, site)
-    waits: FloatArray = EXPERT_HOST_SECONDS * pace + np.maximum(0.0, _launches(columns)[0] * pace - products)
+    waits: FloatArray = COUNTED_TOKENS_SECONDS * pace + np.maximum(0.0, _launches(columns)[0] * pace - products)
     return waits
 
 

@@ -202,7 +202,7 @@ def _log_ticks(limits: tuple[float, float]) -> list[float]:
     return ticks
 
 
-def _stack(
+def stacked_bars(
     axes: Axes, terms: Mapping[str, Sequence[float]], labels: Mapping[str, str], *, horizontal: bool = False
 ) -> None:
     """Draw one stacked bar per position; small terms are summed up and empty ones omitted."""
@@ -237,7 +237,7 @@ def _terms(study: StudyResult, rows: Sequence[LeaderboardRow]) -> Plot:
     drawn = figure(9.0)
     axes = drawn.subplots()
     terms = {name: [topology.terms[name] for topology in data] for name in data[0].terms}
-    _stack(axes, terms, {name: term_label(name) for name in terms}, horizontal=True)
+    stacked_bars(axes, terms, {name: term_label(name) for name in terms}, horizontal=True)
     for extrapolated, word, mark in ((False, measured_word(study), "D"), (True, "extrapolated", "^")):
         own = [(each.seconds, at) for at, each in enumerate(data) if each.extrapolated == extrapolated]
         if own:
@@ -268,7 +268,7 @@ def _memory(study: StudyResult, row: LeaderboardRow) -> Plot:
     stages = len(next(iter(data.terms.values())))
     drawn = figure(max(6.4, min(11.0, 2.5 + 0.45 * stages)), 4.6)
     axes = drawn.subplots()
-    _stack(axes, data.terms, {name: memory_label(name) for name in data.terms})
+    stacked_bars(axes, data.terms, {name: memory_label(name) for name in data.terms})
     axes.axhline(data.usable, color=VERMILLION, lw=1.6, ls="--", label=f"usable GPU memory, {data.usable:.1f} GiB")
     totals = [sum(values[stage] for values in data.terms.values()) for stage in range(stages)]
     if data.measured:
