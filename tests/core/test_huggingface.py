@@ -185,6 +185,7 @@ MEANING: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("mpt-7b", {"attn_config": {"alibi": True, "clip_qkv": 6.0}}, {"not_understood": ("attn_config.clip_qkv=6.0",)}),
     ("olmo-7b", {"clip_qkv": 8.0}, {"not_understood": ("clip_qkv=8.0",)}),
+    ("gpt-oss-20b", {"rope_scaling": None, "rope_theta": 5e3}, {"rotary_base": 5e3}),  # with the usual yarn
     ("opt-125m", {"layerdrop": 0.1}, {"not_understood": ("layerdrop=0.1",)}),
     (
         "phi-3-mini-4k",

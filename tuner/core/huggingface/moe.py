@@ -153,7 +153,7 @@ def gpt_oss(keys: Keys) -> Fields:
     fields = common(keys, epsilon=1e-5, kv_heads=8, theta=150_000.0)
     if not keys.get("rope_scaling") and keys.get("rope_parameters") is None:
         usual = {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False}
-        fields.update(rotary_base=150_000.0, rotary_scaling=rotary_scaling(keys, usual))
+        fields.update(rotary_scaling=rotary_scaling(keys, usual))
     keys.expects("initial_context_length", fields["rotary_scaling"] and fields["rotary_scaling"].original_seq)
     return {
         **fields,
