@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.tables import assumptions, table_of
+from tuner.tables import Defaults, assumptions, table_of
+from tuner.tables.notices import notices
 
 
 def test_the_decisive_settings_that_a_table_does_not_state_are_named() -> None:
@@ -40,3 +41,13 @@ def test_the_batch_follows_from_gradient_accumulation(name: str) -> None:
     assert stated.usable
     (other,) = table_of(f"{header}\n{row.format(512)}", "t").rows
     assert other.skipped == "gbs(512) is not mbs(2) x microbatches(16) x dp(8) = 256."
+
+
+def test_a_default_that_no_row_needs_is_named() -> None:
+    """Cells take precedence; a default for a column that one row lacks is used."""
+    text = "layers,hidden,heads,gpu,tp,sec_per_iter\n4,1024,16,A100-80GB-SXM,1,1\n4,1024,16,{},1,1\n"
+    defaults = Defaults.parse(["gpu=V100-32GB-SXM"])
+    stated, lacking = (table_of(text.format(cell), "t", defaults) for cell in ("A100-80GB-SXM", ""))
+    (notice,) = notices(stated, defaults=defaults)
+    assert notice == "--default gpu=V100-32GB-SXM has no effect, because every row states gpu."
+    assert not [*notices(lacking, defaults=defaults)]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from tuner.core.text import either, listed, shown
+from tuner.core.text import either, listed, shown, shown_name
 from tuner.tables.adapters import ADAPTER_COLUMNS
 from tuner.tables.column_aliases import KNOWN, folded_name
 from tuner.tables.headers import header_of
-from tuner.tables.row import Table
+from tuner.tables.row import Defaults, Table
 from tuner.tables.stacks import is_known
 
 STUDY_COLUMNS: Final = (
@@ -54,8 +54,8 @@ def unused_columns(table: Table, period_column: str | None = None) -> tuple[str,
     return tuple(column for column in table.columns if column not in known and folded_name(column) not in _REMARKS)
 
 
-def notices(table: Table, period_column: str | None = None) -> Iterator[str]:
-    """Yield what of a table is not understood."""
+def notices(table: Table, period_column: str | None = None, defaults: Defaults | None = None) -> Iterator[str]:
+    """Yield what of a table is not understood, and defaults that it does not need."""
     unused = unused_columns(table, period_column)
     refusals = {column: header_of(column).refused for column in unused}
     yield from (f"{refused}." for refused in refusals.values() if refused)
@@ -64,3 +64,6 @@ def notices(table: Table, period_column: str | None = None) -> Iterator[str]:
     named = dict.fromkeys(row.understood["framework"] for row in table.rows if "framework" in row.understood)
     if frameworks := [shown(name) for name in named if not is_known(name)]:
         yield f"unknown frameworks, for which nothing is assumed: {listed(frameworks)}."
+    for column, value in (defaults.cells if defaults else {}).items():
+        if all(row.cells.get(column) for row in table.rows):
+            yield f"--default {column}={shown_name(value)} has no effect, because every row states {column}."

@@ -81,12 +81,12 @@ _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNOREC
 def read_table(path: str | Path, defaults: Defaults | None = None, *, period_column: str | None = None) -> Table:
     """Read the table of a CSV or Markdown file; the tables of a Markdown file become one.
 
-    Warns of columns that are not used, except `period_column`, which labels speed periods; raises `InputError` if there
-    is no table.
+    Warns of columns and defaults that are not used, except `period_column`, which labels speed periods; raises
+    `InputError` if there is no table.
     """
     text = read_text(Path(path), most=_MAX_TABLE_BYTES)
     table = table_of(text, str(path), defaults)
-    for notice in notices(table, period_column):
+    for notice in notices(table, period_column, defaults):
         warnings.warn(TunerWarning(f"{table.name}: {notice}"), stacklevel=2)
     return table
 
