@@ -255,6 +255,8 @@ def test_calibrate_warns_of_a_likely_wrong_unit(run: Run, tmp_path: Path) -> Non
         file.write_text(f"{header}\nA100-80GB-SXM,8,1,24,2048,16,8,1,1,4,64,{seconds}\n")
         said = run("calibrate", str(file), "-o", str(out)).out
         assert ("times the estimates (median): check their unit with tuner audit" in said) == warned
+        doubts = json.loads(run("calibrate", str(file), "-o", str(out), "--json").out)["doubts"]
+        assert [doubt in said for doubt in doubts] == [True] * warned
     for memory, warned in ((12, False), (0.12, True)):
         file.write_text(f"{header},mem_gib\nH200,8,1,24,2048,16,8,1,1,4,64,1,{memory}\n")
         assert ("\nmeasured memory is " in run("calibrate", str(file), "-o", str(out)).out) == warned

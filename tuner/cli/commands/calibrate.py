@@ -56,6 +56,7 @@ def _print_json(table: Table, output: str, learnt: CalibrationReport, *, period_
         {
             "table": table.name,
             "unused_columns": list(unused_columns(table, period_column)),
+            "doubts": list(learnt.doubts),
             "simulated": table.simulated,
             "output": output,
             "skipped": [{"line": row.line, "reason": row.skipped} for row in learnt.table.rows if row.skipped],

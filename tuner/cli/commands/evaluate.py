@@ -58,6 +58,7 @@ def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: i
 
 def _print_json(made: Evaluation) -> None:
     from tuner.cli.output import print_json
+    from tuner.costmodel.evaluation import unit_doubts
     from tuner.tables import unused_columns
 
     print_json(
@@ -65,6 +66,7 @@ def _print_json(made: Evaluation) -> None:
         {
             "table": made.table.name,
             "unused_columns": list(unused_columns(made.table)),
+            "doubts": list(unit_doubts(list(made.guesses.values()))),
             "calibrated_on": list(made.calibrated_on),
             "rows": [_row_document(row, made.guesses.get(row.index), made) for row in made.table.rows],
             "summary": _summary_document(made.summary),
