@@ -278,5 +278,6 @@ def test_times_far_from_the_estimates_are_doubted(seconds: str, doubted: bool, r
     (tmp_path / "t.csv").write_text(f"{header}\nH100-80GB-SXM,4,llama-3-8b,8192,2,1,1,512,{seconds}\n")
     said = run("evaluate", str(tmp_path / "t.csv"))
     assert ("times the estimates (median): check their unit with tuner audit" in said.out) == doubted
-    doubts = json.loads(run("evaluate", str(tmp_path / "t.csv"), "--json").out)["doubts"]
-    assert [doubt in said.out for doubt in doubts] == [True] * doubted
+    if doubted:
+        (doubt,) = json.loads(run("evaluate", str(tmp_path / "t.csv"), "--json").out)["doubts"]
+        assert doubt in said.out
