@@ -31,6 +31,7 @@ from tuner.costmodel.expert_constants import (
     ROUTER_CAST_BYTES,
     WEIGHTED_BYTES,
 )
+from tuner.costmodel.expert_shapes import expert_load
 from tuner.costmodel.expert_time import ExpertLayer, _experts, _host, _waits, expert_layer_seconds
 from tuner.costmodel.kernels import host_pace, inner_speed, linear, product, product_rate, traffic_rate
 from tuner.costmodel.links import Links
@@ -302,3 +303,24 @@ def test_memory_with_experts_is_less_certain_until_it_is_measured() -> None:
     assert memory_deviation(mixture, unknown) == EXPERT_MEMORY_DEVIATION > memory_deviation(dense, unknown)
     assert own_memory_deviation(mixture, unknown) == memory_deviation(dense, unknown)
     assert memory_deviation(mixture, measured) == memory_deviation(dense, measured)
+
+
+def test_an_all_gather_takes_as_long_whatever_the_routing() -> None:
+    """Every rank gets the tokens of all ranks of its group, and an all-to-all waits for the fullest rank."""
+    times = {
+        (dispatcher, routing): float(layer(ep=8, dispatcher=dispatcher, routing=routing).dispatch[0])
+        for dispatcher in ("allgather", "alltoall")
+        for routing in ("balanced", "natural")
+    }
+    assert times["allgather", "natural"] == times["allgather", "balanced"]
+    assert times["alltoall", "natural"] > times["alltoall", "balanced"]
+
+
+@pytest.mark.parametrize("capacity", [0.5, 1.0, 1.1])
+def test_tokens_beyond_a_capacity_are_dropped_before_they_are_exchanged(capacity: float) -> None:
+    """The fullest rank gets the capacity, as if the mean were that, unless its experts have fewer tokens."""
+    capped = replace(QWEN3_30B, experts=replace(EXPERTS, capacity_factor=capacity))
+    natural, usual = layer(ep=8, model=capped, routing="natural"), layer(ep=8)
+    assert natural.dispatch[0] == pytest.approx(capacity * usual.dispatch[0], rel=0.1)
+    assert natural.dispatch[0] < layer(ep=8, routing="natural").dispatch[0]
+    assert expert_load(columns(ep=8, model=capped)).tolist() == [min(1.0, capacity)]

@@ -65,24 +65,23 @@ def expert_load(columns: Columns) -> FloatArray:
     `EXPERT_LOAD_DEVIATION`; the busiest of ep ranks, each with the mean of count / ep experts, is as far out as the
     greatest of ep normal numbers, sqrt(2 ln ep) deviations. Of few ranks it has at most all tokens. Experts that are
     padded have their capacity, whatever the routing (NVIDIA/Megatron-LM core_v0.12.0, megatron/core/transformer/moe/
-    token_dispatcher.py: num_out_tokens).
+    token_dispatcher.py: num_out_tokens). Tokens beyond a capacity are dropped by the router, before they are exchanged
+    (NVIDIA/Megatron-LM at d98e8a64, megatron/core/transformer/moe/router.py: apply_router_token_dropping).
     """
-    if has_padded_experts(columns):
-        return np.full(np.shape(columns.ep), experts_of(columns).capacity_factor)
-    if columns.workload.routing != "natural":
-        return np.ones(len(columns.tp)) if columns.ep.ndim else np.ones(())
     experts = experts_of(columns)
-    spread = EXPERT_LOAD_DEVIATION * np.sqrt(columns.ep / experts.count * 2 * np.log(np.maximum(1, columns.ep)))
-    load: FloatArray = np.minimum(1 + spread, columns.ep)
-    return load
+    if has_padded_experts(columns):
+        return np.full(np.shape(columns.ep), experts.capacity_factor)
+    load: FloatArray = np.ones(len(columns.tp)) if columns.ep.ndim else np.ones(())
+    if columns.workload.routing == "natural":
+        spread = EXPERT_LOAD_DEVIATION * np.sqrt(columns.ep / experts.count * 2 * np.log(np.maximum(1, columns.ep)))
+        load = np.minimum(1 + spread, columns.ep)
+    return np.minimum(load, experts.capacity_factor) if experts.capacity_factor else load
 
 
 def expert_tokens(columns: Columns) -> FloatArray:
     """Return the tokens that the experts of the busiest rank multiply, each counted once for each of its experts."""
-    experts = experts_of(columns)
-    tokens = routed_tokens(columns) * experts.top_k * columns.etp * expert_load(columns)
-    capacity = experts.capacity_factor
-    return np.minimum(tokens, tokens / expert_load(columns) * capacity) if capacity else tokens
+    tokens: FloatArray = routed_tokens(columns) * experts_of(columns).top_k * columns.etp * expert_load(columns)
+    return tokens
 
 
 def local_experts(columns: Columns) -> FloatArray:

@@ -277,9 +277,13 @@ def _routing(columns: Columns, site: SiteFactors) -> Passes:
 
 
 def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
-    """Estimate two exchanges in each pass."""
+    """Estimate two exchanges in each pass, in which the busiest rank waits for its tokens.
+
+    An all-gather has the tokens of every rank, wherever their experts are.
+    """
     experts, cluster = experts_of(columns), columns.cluster
-    size = routed_tokens(columns) * columns.hidden * size_of(columns.workload) * expert_load(columns)
+    own = routed_tokens(columns) * columns.hidden * size_of(columns.workload)
+    size = own * expert_load(columns)
     ranks = columns.ep
     together = np.clip(cluster.domain // np.maximum(1, columns.etp), 1, ranks)
     domains = ranks / together
@@ -300,7 +304,7 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
         size * distant * (domains - 1) / domains / (outer * RDMA_SHARE),
     )
     bandwidth, latency = links.experts
-    whole = gather(size * ranks * columns.etp, ranks * columns.etp, bandwidth, latency)
+    whole = gather(own * ranks * columns.etp, ranks * columns.etp, bandwidth, latency)
     shared = gather(copies * columns.etp, columns.etp, *links.expert_tensor)
     ring_latency = latency * np.log2(np.maximum(1, ranks))
     once = np.where(
