@@ -121,6 +121,9 @@ def broken(topology: Topology, space: Space) -> set[str]:
     if workload.framework == "megatron-core" and workload.precision == "fp8":
         delayed = workload.precision_recipe in (None, "delayed")
         need("recompute-delayed-fp8", not (delayed and words & {"layernorm", "moe_act"}))
+    if workload.framework == "megatron-core" and model.experts:
+        need("recompute-moe-act", not (workload.attention == "eager" and "moe_act" in words))
+        need("expert-biases", not (model.experts.expert_bias and topology.etp > 1))
 
     if workload.attention.startswith("flash"):
         need("flash-precision", workload.precision != "fp32")

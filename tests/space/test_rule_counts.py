@@ -20,6 +20,7 @@ from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.delta_net import DeltaNet
 from tuner.core.domain import Ramp, Workload
+from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.recompute import RECOMPUTE
 from tuner.core.stack import Stack
@@ -94,6 +95,9 @@ def workloads() -> Iterator[tuple[str, Workload]]:
     yield "moments in bf16", replace(gpt, framework="megatron-core", optimizer="adam-bf16")
     yield "muon", replace(gpt, framework="megatron-core", optimizer="muon")
     yield "layers in bf16", replace(fp8, stack=Stack(bf16_layers=(1, 1)))
+    biased = replace(TINY_EXPERTS.experts or Experts(count=1, top_k=1, ffn=1), expert_bias=True)
+    eager = replace(gpt, model=replace(TINY_EXPERTS, experts=biased), attention="eager")
+    yield "experts with biases", replace(eager, framework="megatron-core")
     for framework in RECORDS:
         yield framework, replace(gpt, framework=framework)
         yield f"experts in {framework}", replace(gpt, model=TINY_EXPERTS, attention="flash2", framework=framework)

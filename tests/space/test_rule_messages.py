@@ -88,6 +88,8 @@ MESSAGES = {
     "hybridep-by-domain": "HybridEP's etp(6) x ep(16) = 96 ranks neither fit evenly into an NVLink domain of 72 GPUs "
     "nor are a multiple of it",
     "recompute-modules": "recompute selects moe_act, but none of the model's 72 layers has it",
+    "recompute-moe-act": "eager attention excludes recompute of layernorm+moe_act",
+    "expert-biases": "the biases of experts would be added etp=2 times",
     "recompute-delayed-fp8": "fp8 with delayed scaling excludes recompute of layernorm+moe_act",
     "framework-ep": "fsdp2 has no expert parallelism, but ep is 8; torchtitan could run it (--framework)",
     "framework-etp": "deepspeed has no expert tensor parallelism, but etp is 2; megatron-core could run it "

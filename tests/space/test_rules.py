@@ -192,6 +192,11 @@ BREAKS = {
         "tp1-pp1-mbs1-z1-rlayernorm+moe_act",
         {**EXPERTS, "precision": "fp8", "precision_recipe": "delayed"},
     ),
+    "recompute-moe-act": (
+        "tp1-pp1-mbs1-z1-rlayernorm+moe_act",
+        {**EXPERTS, "framework": "megatron-core", "attention": "eager"},
+    ),
+    "expert-biases": ("tp1-pp1-mbs1-z1-ep4-etp2", {"model": "gpt-oss-20b", **ON_H100, "framework": "megatron-core"}),
     "framework-ep": ("tp1-pp1-mbs1-z3-ep8", {**EXPERTS, "framework": "fsdp2"}),
     "framework-etp": ("tp1-pp1-mbs1-z1-ep4-etp2", {**EXPERTS, "framework": "deepspeed"}),
     "framework-zero-with-ep": ("tp1-pp1-mbs1-z3-ep4", {**EXPERTS, "framework": "deepspeed"}),

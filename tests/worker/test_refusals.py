@@ -128,7 +128,8 @@ ELSEWHERE = {
     "framework-zero": "DeepSpeed has all stages",
     "framework-recompute": "the worker has all granularities",
     "recompute-modules": "of Megatron-Core, and the worker refuses modules: test_refusal_boundaries.py",
-    "recompute-delayed-fp8": "likewise",
+    **dict.fromkeys(("recompute-delayed-fp8", "recompute-moe-act"), "likewise"),
+    "expert-biases": "of Megatron-Core, and the worker has no expert tensor parallelism",
     "framework-fork": "about repositories of Megatron-DeepSpeed",
 }
 

@@ -139,6 +139,11 @@ def _megatron_experts(workload: Workload) -> bool:
     return _experts(workload) and workload.framework == "megatron-core"
 
 
+def _biased(workload: Workload) -> bool:
+    experts = workload.model.experts
+    return experts is not None and experts.expert_bias and workload.framework == "megatron-core"
+
+
 def _for_experts_words(columns: Columns) -> str:
     """Return the values that a model without experts cannot have."""
     needing = [f"{name}={getattr(columns, name)}" for name in ("ep", "etp") if getattr(columns, name) > 1]
@@ -226,6 +231,17 @@ EXPERT_LAWS: Final[tuple[Rule, ...]] = (
         broken=lambda c: _expert_ffn(c) % c.etp != 0,
         numbers=lambda c: f"an expert's width of {_expert_ffn(c)} is not divisible by etp={c.etp}",
         binding=_experts,
+    ),
+    Rule(
+        name="expert-biases",
+        level="law",
+        sentence="under Megatron, experts with biases exclude etp > 1, whose ranks would each add the bias",
+        source=_MOE + "experts.py: TEGroupedMLP._apply_bias; token_dispatcher.py sums the outputs of the etp ranks",
+        reads=("etp",),
+        vary=("etp",),
+        broken=lambda c: c.etp > 1,
+        numbers=lambda c: f"the biases of experts would be added etp={c.etp} times",
+        binding=_biased,
     ),
     Rule(
         name="experts-need-sp",

@@ -75,4 +75,20 @@ RECOMPUTE_LAWS: Final[tuple[Rule, ...]] = (
         hint="or --precision-recipe tensorwise",
         binding=lambda workload: workload.framework == "megatron-core" and recipe_of(workload) == "delayed",
     ),
+    Rule(
+        name="recompute-moe-act",
+        level="law",
+        sentence="recompute of moe_act needs grouped GEMMs, which eager attention (Megatron's local layers) excludes",
+        source=_CONFIG,
+        reads=("recompute",),
+        vary=("recompute",),
+        broken=lambda c: c.recomputes("moe_act"),
+        numbers=lambda c: f"eager attention excludes recompute of {RECOMPUTE[int(c.recompute)]}",
+        hint="or --attention flash2",
+        binding=lambda workload: (
+            workload.framework == "megatron-core"
+            and workload.attention == "eager"
+            and workload.model.experts is not None
+        ),
+    ),
 )
