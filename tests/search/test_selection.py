@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import product
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,6 +35,25 @@ def points() -> IntArray:
 def pieces(size: int) -> list[IntArray]:
     """All legal points in blocks of a given size."""
     return np.split(points(), range(size, len(points()), size))
+
+
+@pytest.mark.parametrize("model", ["gpt-1.3b", "qwen3-30b-a3b", "gpt-oss-20b", "deepseek-v3", "qwen3-next-80b-a3b"])
+def test_scored_columns_are_freed_at_once(model: str) -> None:
+    """Columns that refer to themselves would stay until the garbage collector runs, which arrays do not wake."""
+    where = space_for(model=model, gpu="H100-80GB-SXM", nodes=4)
+    block = next(where.blocks())[:100]
+    gc.disable()
+    try:
+        columns = where.columns(block)
+        bound(columns)
+        _region(columns)
+        scores = CostModel().score(columns)
+        assert len(scores.training) == len(scores.interval[0]) == len(block)
+        seen = weakref.ref(columns)
+        del columns, scores
+        assert seen() is None
+    finally:
+        gc.enable()
 
 
 def test_a_small_space_is_searched_whole() -> None:
