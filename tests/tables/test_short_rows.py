@@ -1,9 +1,11 @@
-"""Rows with fewer cells than columns."""
+"""Rows with fewer cells than columns, and figures that follow from others."""
 
 from __future__ import annotations
 
 import pytest
 
+from tests.tables.test_tables import only
+from tuner.audit.printed_row import text_of
 from tuner.core.errors import InputError
 from tuner.tables import table_of
 
@@ -20,3 +22,27 @@ def test_a_last_row_that_was_cut_off_is_no_row() -> None:
         InputError, match="line 3: the file seems to be cut off: 4 cells under 5 columns, and no line end"
     ):
         table_of("tp,pp,mbs,sec_per_iter,note\n1,2,3,14.5,a\n1,2,3,1", "t.csv")
+
+
+STATED = {"layers": "4", "hidden": "1024", "nodes": "2", "gpus_per_node": "8", "mbs": "1"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "seconds"),
+    [
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2048"}, 64 * 4096 / (16 * 2048)),
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2,048"}, None),
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2048", "sec_per_iter": "7.5"}, 7.5),
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2048", "audit": "exclude sec_per_iter: x"}, None),
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "about 2k"}, None),
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "0"}, None),
+        ({"gbs": "64", "tokens_per_sec_gpu": "2048"}, None),
+        ({"seq": "4096", "tokens_per_sec_gpu": "2048"}, None),
+    ],
+)
+def test_seconds_follow_from_tokens_per_second_of_a_stated_batch(cells: dict[str, str], seconds: float | None) -> None:
+    given = {**STATED, **cells}
+    quoted = [f'"{value}"' for value in given.values()]
+    row = only(f"{','.join(given)}\n{','.join(quoted)}\n")
+    assert row.seconds == (None if seconds is None else pytest.approx(seconds))
+    assert text_of(row, "sec_per_iter") == ("nothing" if seconds is None else f"{seconds:g}")

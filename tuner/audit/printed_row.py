@@ -147,8 +147,9 @@ def printed_rows(rows: Iterable[Row]) -> dict[int, PrintedRow]:
 
 
 def text_of(row: Row, column: str) -> str:
-    """Return a figure as printed, in the unit of its column."""
-    return plain(column, row.cells.get(column, "")) or "nothing"
+    """Return a figure as printed, in the unit of its column; seconds may follow from the printed tokens per second."""
+    derived = column == "sec_per_iter" and column not in row.cells and row.seconds is not None
+    return f"{row.seconds:.4g}" if derived else plain(column, row.cells.get(column, "")) or "nothing"
 
 
 def shape_words(model: Model) -> str:

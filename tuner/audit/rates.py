@@ -187,7 +187,7 @@ def _seconds_slipped(evidence: Evidence, case: PrintedRow, scale: float) -> bool
 
 def _exchanged_digits(case: PrintedRow, unit: Unit) -> Iterator[Mistake]:
     for column in ("tflops", "sec_per_iter"):
-        text = text_of(case.row, column)
+        text = text_of(case.row, column) if column in case.row.cells else ""
         for index in range(len(text) - 1):
             pair = text[index : index + 2]
             if not pair.isdigit() or pair[0] == pair[1]:

@@ -191,6 +191,8 @@ def _row(
     except TunerError as error:
         reason = str(error)
     run: MeasuredRun | None = figures["run"]
+    if run and excluded_column != "sec_per_iter" and "sec_per_iter" not in given:
+        figures["seconds"] = _seconds_at_rate(given, run)
     if run and (word := adapters_named(filled)):
         reason = f"it trains adapters ({word}), which the cost model does not describe."
     if excluded and not excluded_column:
@@ -224,6 +226,19 @@ def _figures(cells: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
     for field, column, unit in (("seconds", "sec_per_iter", 1), ("tflops", "tflops", 1e12), ("memory", "mem_gib", GIB)):
         yield field, number_in(cells, column) * unit if column in cells else None
     yield "run", run_of(cells)
+
+
+def _seconds_at_rate(given: Mapping[str, str], run: MeasuredRun) -> float | None:
+    """Return the seconds of an iteration at the stated tokens per second and GPU; None unless the row states its batch
+    and sequence length."""
+    if not {"tokens_per_sec_gpu", "gbs", "seq"} <= given.keys():
+        return None
+    try:
+        rate = number_in(given, "tokens_per_sec_gpu")
+    except InputError:  # a remark
+        return None
+    workload = run.workload
+    return workload.global_batch * workload.model.seq / (rate * run.topology.gpus) if rate > 0 else None
 
 
 def _check_batch(run: MeasuredRun, given: Mapping[str, str]) -> None:
