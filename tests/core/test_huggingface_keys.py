@@ -43,6 +43,8 @@ NEUTRAL: list[tuple[str, str, object, object]] = [
     ("phi3", "embd_pdrop", 0.0, 0.1),
     ("cohere2", "layer_switch", 4, 2),
     ("deepseek_v3", "num_key_value_heads", BARE["num_attention_heads"], 1),
+    ("deepseek_v3", "moe_layer_freq", [0] * 3 + [1] * (BARE["num_hidden_layers"] - 3), 2),
+    ("deepseek_v3", "moe_layer_freq", 1, 2),
     ("stablelm", "hidden_dropout", 0, 0.1),
     ("gemma", "use_bidirectional_attention", False, True),
     ("gemma3_text", "use_bidirectional_attention", False, True),

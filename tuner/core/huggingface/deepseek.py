@@ -272,10 +272,14 @@ def _latent(
 
 
 def _after_dense(keys: Keys, default: int) -> list[bool]:
-    """Return true for the layers after the leading dense ones; `default` is the library's number of these."""
-    keys.expects("moe_layer_freq", 1)
+    """Return true for the layers after the leading dense ones; `default` is the library's number of these.
+
+    `moe_layer_freq`, which the library ignores, may list the same layers.
+    """
     dense = keys.size("first_k_dense_replace", default=default)
-    return [layer >= dense for layer in range(keys.sizes["layers"])]
+    moe = [layer >= dense for layer in range(keys.sizes["layers"])]
+    keys.expects("moe_layer_freq", 1, moe)
+    return moe
 
 
 def _sparse(keys: Keys, default: list[bool]) -> list[bool]:
