@@ -37,6 +37,7 @@ from tuner.costmodel.kernels import host_pace, inner_speed, linear, product, pro
 from tuner.costmodel.links import Links
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import FUSED_SWIGLU_BYTES
+from tuner.costmodel.stages import Stages
 from tuner.space.build import space_for
 
 SITE = SiteFactors()
@@ -324,3 +325,11 @@ def test_tokens_beyond_a_capacity_are_dropped_before_they_are_exchanged(capacity
     assert natural.dispatch[0] == pytest.approx(capacity * usual.dispatch[0], rel=0.1)
     assert natural.dispatch[0] < layer(ep=8, routing="natural").dispatch[0]
     assert expert_load(columns(ep=8, model=capped)).tolist() == [min(1.0, capacity)]
+
+
+@pytest.mark.parametrize("ep", [1, 4, 32])
+def test_experts_of_all_ranks_include_their_biases(ep: int) -> None:
+    """Those of ep ranks add up to the routed experts of gpt-oss exactly."""
+    model = catalog.model("gpt-oss-20b")
+    stage = Stages.first(columns(ep=ep, model=model))
+    assert ep * float(np.asarray(stage.expert_parameters)[0]) == model.routed_parameters

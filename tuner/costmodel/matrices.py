@@ -91,6 +91,15 @@ def routed_weights(columns: Columns) -> FloatArray:
     return local_experts(columns) * mlp_weights(columns, expert_ffn(columns)) / columns.etp
 
 
+def routed_biases(columns: Columns) -> FloatArray | float:
+    """Return the elements of the biases of one layer's routed experts on one GPU."""
+    model = columns.workload.model
+    if not experts_of(columns).expert_bias:
+        return 0.0
+    inner = (2 if model.gated_mlp else 1) * expert_ffn(columns) / columns.etp
+    return local_experts(columns) * (inner + columns.hidden)
+
+
 def layer_weights(columns: Columns, share: Any) -> FloatArray:
     """Return the elements of a layer's matrices on one GPU without routed experts, where a share of layers has them."""
     weights = attention_weights(columns) + (1 - share) * mlp_weights(columns, columns.ffn) / columns.tp

@@ -13,7 +13,7 @@ from tuner.core.columns import BoolArray, Columns, FloatArray, IntArray, distinc
 from tuner.core.domain import COUNTED, LAYOUT, layout_chunks
 from tuner.core.precision import bf16_layers
 from tuner.costmodel.framework_terms import terms_of
-from tuner.costmodel.matrices import layer_weights, routed_weights
+from tuner.costmodel.matrices import layer_weights, routed_biases, routed_weights
 
 
 @dataclass(frozen=True)  # without slots, which cached_property does not support
@@ -222,7 +222,8 @@ class Stages:
         if not model.experts:
             return 0.0
         predictors = self.predictors * model.is_moe_layer(model.layers - 1)
-        return (self.moe_layers + predictors) * routed_weights(self.columns)
+        layer = routed_weights(self.columns) + routed_biases(self.columns)
+        return (self.moe_layers + predictors) * layer
 
     @cached_property
     def frozen(self) -> FloatArray:
