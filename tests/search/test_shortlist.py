@@ -29,6 +29,7 @@ class Posterior:
     """Bounds of the deviations, far above them, and the deviations."""
     pool = SimpleNamespace(work=np.log(np.full(5, 2.0)))
     error_sizes = ((0.9, 0.8), (2.0, 0.2))
+    trust = SimpleNamespace(repeat=0.0)
     evaluated: list[list[int]]
 
     def __init__(self) -> None:
@@ -38,6 +39,9 @@ class Posterior:
     def log_seconds(self) -> Any:
         """Return half of these seconds, because the work is 2."""
         return self.mean - math.log(2)
+
+    def soonest(self, _work: Any) -> None:
+        """Return no leader: candidates share no error with it."""
 
     def out_of_memory(self) -> Any:
         """Return the risks: the third candidate may not fit, and the fourth does not."""

@@ -43,7 +43,8 @@ def posterior(**values: Any) -> Any:
         "out_of_memory": lambda: np.array([0.0, 0.65]),
         "most_deviation": np.array([0.01, 0.05]),
         "deviation": lambda candidates: np.array([0.01, 0.05])[candidates],
-        "trust": SimpleNamespace(unsure=1.0),
+        "trust": SimpleNamespace(unsure=1.0, repeat=0.0),
+        "soonest": lambda _work: None,
         "candidates_seen": np.array([0]),
         "error_sizes": ((1.0, 1.0),),
     }
@@ -55,6 +56,46 @@ def test_a_risky_promising_candidate_is_chosen_over_a_safe_useless_one() -> None
     assert choice is not None
     assert choice.candidate == 1
     assert choice.gain == pytest.approx(0.10, abs=0.01)
+
+
+def test_a_run_is_worth_what_it_reveals_beside_the_leader() -> None:
+    """A run moves a candidate beside the leader by (v - c) / sqrt(v + n^2).
+
+    v is the candidate's variance, c its covariance with the leader and n the noise of a run: errors that both share
+    decide nothing, and a noisy run decides less. An error of twice the size scales v and c.
+    """
+    noise, shared = 0.03, 0.001
+    choice = choose(
+        posterior(
+            trust=SimpleNamespace(unsure=1.0, repeat=noise),
+            soonest=lambda _work: 0,
+            shared=lambda candidates, leader: np.full(len(candidates), shared + leader),
+            measured=lambda _candidates: (np.zeros(1), np.array([0.012])),
+            error_sizes=((1.0, 0.75), (2.0, 0.25)),
+        ),
+        best=0.0,
+        open_to=np.array([False, True]),
+    )
+    assert choice is not None
+    moved = [ratio**2 * (0.05**2 - shared) / math.hypot(ratio * 0.05, noise) for ratio in (1.0, 2.0)]
+    gains = [float(improvement(np.array([-0.10]), np.array([away]), 0.0)[0]) for away in moved]
+    assert choice.gain == pytest.approx(0.75 * gains[0] + 0.25 * gains[1])
+
+
+def test_what_a_candidate_shares_with_the_leader_is_their_covariance() -> None:
+    """The covariance is that of the joint posterior, and the leader is the soonest candidate that has run."""
+    believer = Surrogate(pool())
+    assert believer.time.soonest(believer.pool.work) is None
+    believer.learn(runs([3, 5, 9], [1.1, 0.8, 1.2]))
+    finish = believer.time.log_seconds() + believer.pool.work
+    leader = min((3, 5, 9), key=lambda candidate: float(finish[candidate]))
+    assert believer.time.soonest(believer.pool.work) == leader
+    others = [candidate for candidate in range(len(believer.pool)) if candidate != leader]
+    _, joint = believer.time.joint([(candidate, None) for candidate in [leader, *others]])
+    measured = [others.index(candidate) for candidate in (3, 5, 9) if candidate != leader]
+    found, expected_ones = believer.time.shared(np.array(others), leader), joint[0, 1:]
+    unmeasured = np.delete(np.arange(len(others)), measured)
+    assert found[unmeasured] == pytest.approx(expected_ones[unmeasured], rel=1e-3, abs=1e-7)
 
 
 @pytest.mark.parametrize(("larger", "worth"), [(0.12, True), (0.0, False)])
@@ -80,7 +121,7 @@ def test_a_new_split_goes_first_only_if_it_is_worth_a_job() -> None:
     values = {
         "log_seconds": lambda: np.array([-0.05, 0.0]),
         "out_of_memory": lambda: np.array([0.0, 0.9]),
-        "trust": SimpleNamespace(unsure=2.0),
+        "trust": SimpleNamespace(unsure=2.0, repeat=0.0),
     }
     choice = choose(posterior(**values), best=0.0, open_to=np.ones(2, dtype=np.bool_))
     assert choice is not None
@@ -102,7 +143,7 @@ def of_degrees(untried: int, *, unsure: float, log_seconds: float = 0.7) -> Any:
         out_of_memory=lambda: np.zeros(2),
         most_deviation=np.array([0.1, 0.1]),
         deviation=lambda candidates: np.array([0.1, 0.1])[candidates],
-        trust=SimpleNamespace(unsure=unsure),
+        trust=SimpleNamespace(unsure=unsure, repeat=0.0),
         first_log_seconds=np.array([3.0, 3.1]),
         prior=SimpleNamespace(apart=0.2),
     )

@@ -28,6 +28,28 @@ def test_the_value_of_a_repeat_is_its_expected_improvement() -> None:
     assert max(far) < 1e-12
 
 
+def test_a_contender_is_repeated_before_a_trial_that_saves_less() -> None:
+    """A search repeats the topology whose next run improves the choice most, unless another trial saves more.
+
+    Where no repeat saves 0.07%, or while another job runs, there is none.
+    """
+    tied = [ranked(1, runs=2, wide=0.01), ranked(2, days=10.02, wide=0.005), ranked(3, days=10.02, wide=0.012)]
+    values = values_of_repeats(tied, noise=0.012)
+    assert values[2] > values[0] > values[1]
+    for ranking, pending, saving, repeated in (
+        (tied, [], 0.0, 3),
+        (tied, [], values[2] * 1.01, None),
+        (tied, [7], 0.0, None),
+        ([ranked(1, wide=0.005), ranked(2, days=10.5, wide=0.005)], [], 0.0, None),
+        (tied[:1], [], 0.0, None),
+    ):
+        stand_in = surrogate_of(surprises=list)
+        decider = Decider(surrogate=stand_in, pending=pending, ranking=ranking, log_best=0.0)
+        decider.scheduler._sampler = "guided"
+        assert decider.scheduler._verification(saving) == repeated
+        assert decider.proposed == ([] if repeated is None else [(repeated, "search")])
+
+
 def test_the_final_round_repeats_the_topology_with_the_highest_value() -> None:
     """Of two equally close rivals the less certain one is repeated, and none if no repeat can change the leader."""
     tied = [ranked(1, runs=2), ranked(2, days=10.02, chance=0.3, wide=0.005), ranked(3, days=10.02, chance=0.3)]

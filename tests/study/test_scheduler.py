@@ -102,16 +102,18 @@ def _of(found: StudyResult, kind: str) -> list[Trial]:
     return [trial for trial in found.trials if trial.launched and trial.proposal.kind == kind]
 
 
-def test_the_final_round_repeats_the_leader_and_its_rivals(study: StudyResult) -> None:
-    """The final round only repeats measured topologies among the leaders, within its share of the budget."""
+def test_the_leader_and_its_rivals_are_repeated(study: StudyResult) -> None:
+    """Search and final round repeat leaders only, the final round within its share of the budget."""
     found = study
     final = _of(found, "final")
-    assert 0 < len(final) <= Limits(budget=40).final
-    for trial in final:
+    repeats = final + [trial for trial in _of(found, "search") if trial.proposal.repeat]
+    assert repeats
+    assert len(final) <= Limits(budget=40).final
+    for trial in repeats:
         assert trial.proposal.repeat > 0
         assert any(each.measured and each.number < trial.number for each in _runs(found, trial))
     ahead = {place.candidate for place in found.ranking[:5]}
-    assert {trial.proposal.candidate for trial in final} <= ahead
+    assert {trial.proposal.candidate for trial in repeats} <= ahead
 
 
 def _runs(found: StudyResult, trial: Trial) -> list[Trial]:

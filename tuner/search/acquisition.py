@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -50,23 +50,32 @@ def improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatAr
     return gain
 
 
+def moved_by_run(variance: FloatArray, shared: FloatArray, noise: float) -> FloatArray:
+    """Return the standard deviation by which a run of each candidate is expected to move it beside another one.
+
+    `variance` is that of its logarithm, `shared` its covariance with the other's, `noise` the variance of a run.
+    """
+    moved: FloatArray = np.maximum(np.abs(variance - shared), LEAST_VARIANCE) / np.sqrt(variance + noise)
+    return moved
+
+
 def choose(surrogate: Surrogate, *, best: float | None, open_to: BoolArray) -> Suggestion | None:
     """Return the open candidate with the best acquisition, exact over all of them.
 
     `best` is the logarithm of the seconds in which the best one known finishes; None: nothing is known yet, and what is
     wanted is the soonest that is likely to fit.
     """
-    mean = surrogate.time.log_seconds() + surrogate.pool.work
     risk = surrogate.memory.out_of_memory()
     candidates = np.flatnonzero(open_to & (risk < 1.0))
     if not len(candidates):
         return None
     if best is None:
+        mean = surrogate.time.log_seconds() + surrogate.pool.work
         safe = candidates[risk[candidates] <= MAX_FIRST_RISK]
         candidates = safe if len(safe) else candidates[risk[candidates] <= risk[candidates].min() + 1e-9]
         candidate = int(candidates[np.argmin(mean[candidates] - np.log1p(-np.minimum(risk[candidates], 0.999)))])
         return Suggestion(candidate=candidate, gain=0.0, chance=1.0, out_of_memory=float(risk[candidate]))
-    outlook = _Outlook(surrogate, mean, risk, best)
+    outlook = _Outlook.of(surrogate, best, risk)
     doubted = surrogate.trust.unsure >= DOUBTED_MODEL
     if doubted:
         new = outlook.of_new_splits(candidates)
@@ -85,10 +94,8 @@ def shortlist(surrogate: Surrogate, *, best: float, open_to: BoolArray, count: i
 
     `best` is the logarithm of the seconds in which the best one known finishes.
     """
-    mean = surrogate.time.log_seconds() + surrogate.pool.work
     risk = surrogate.memory.out_of_memory()
-    candidates = np.flatnonzero(open_to & (risk < 1.0))
-    outlook = _Outlook(surrogate, mean, risk, best)
+    outlook, candidates = _Outlook.of(surrogate, best, risk), np.flatnonzero(open_to & (risk < 1.0))
     candidates = candidates[np.argsort(-outlook.most_saving(candidates), kind="stable")[:FIRST_EVALUATED]]
     deviation = surrogate.time.deviation(candidates)
     order = np.argsort(-outlook.saving(candidates, deviation), kind="stable")[:count]
@@ -104,13 +111,26 @@ class _Outlook(NamedTuple):
     risk: FloatArray
     """Probabilities of running out of memory."""
     best: float
+    leader: int | None
+    """The candidate that others are compared with: the best that has run, or runs; None if none has."""
 
-    def gain(self, mean: FloatArray, deviation: FloatArray) -> FloatArray:
-        """Return the expected improvement, averaged over how large the model's error may be."""
-        sizes = self.surrogate.error_sizes
-        gain: FloatArray = np.sum(
-            [share * improvement(mean, ratio * deviation, self.best) for ratio, share in sizes], axis=0
-        )
+    @classmethod
+    def of(cls, surrogate: Surrogate, best: float, risk: FloatArray) -> _Outlook:
+        """Return what the surrogate expects beside the logarithm of the seconds in which the best one finishes."""
+        time, work = surrogate.time, surrogate.pool.work
+        return cls(surrogate, time.log_seconds() + work, risk, best, time.soonest(work))
+
+    def gain(self, candidates: IntArray, deviation: FloatArray) -> FloatArray:
+        """Return the expected improvement of the choice by a run, averaged over how large the model's error may be.
+
+        A run tells a candidate from the leader only so far as noise and errors that both share allow.
+        """
+        gain, shared, noise = np.zeros(len(candidates)), np.zeros(len(candidates)), self.surrogate.trust.repeat**2
+        if self.leader is not None:
+            shared = self.surrogate.time.shared(candidates, self.leader)
+        for ratio, share in self.surrogate.error_sizes:
+            moved = moved_by_run((ratio * deviation) ** 2, ratio**2 * shared, noise)
+            gain += share * improvement(self.mean[candidates], moved, self.best)
         return gain
 
     def chance(self, mean: FloatArray, deviation: FloatArray) -> FloatArray:
@@ -121,16 +141,22 @@ class _Outlook(NamedTuple):
 
     def saving(self, candidates: IntArray, deviation: FloatArray) -> FloatArray:
         """Return the net saving of each candidate, given the deviations of their logarithms."""
-        return net_saving(gain=self.gain(self.mean[candidates], deviation), risk=self.risk[candidates])
+        return net_saving(gain=self.gain(candidates, deviation), risk=self.risk[candidates])
 
     def most_saving(self, candidates: IntArray) -> FloatArray:
-        """Return an upper bound of the net saving of each candidate."""
-        return self.saving(candidates, self.surrogate.time.most_deviation[candidates])
+        """Return an upper bound of the net saving of each candidate: no run moves it by more than it is uncertain."""
+        time, gain = self.surrogate.time, np.zeros(len(candidates))
+        apart = time.most_deviation[candidates]
+        if self.leader is not None:
+            apart = apart + float(time.measured([self.leader])[1][0])
+        for ratio, share in self.surrogate.error_sizes:
+            gain += share * improvement(self.mean[candidates], ratio * apart, self.best)
+        return net_saving(gain=gain, risk=self.risk[candidates])
 
     def suggestion(self, candidate: int, deviation: float) -> Suggestion:
         """Return a candidate with its estimates."""
-        mean, spread = self.mean[candidate : candidate + 1], np.array([deviation])
-        return self._suggested(candidate, self.gain(mean, spread)[0], self.chance(mean, spread)[0])
+        row, spread = np.array([candidate]), np.array([deviation])
+        return self._suggested(candidate, self.gain(row, spread)[0], self.chance(self.mean[row], spread)[0])
 
     def _suggested(self, candidate: int, gain: float, chance: float) -> Suggestion:
         risk = float(self.risk[candidate])
@@ -170,11 +196,14 @@ class _Outlook(NamedTuple):
         before = self.best + first[untried] - first[seen[np.argmin(self.mean[seen])]]
         apart, fresh = np.full(len(untried), surrogate.time.prior.apart), UNTRIED_DEGREE_CHANCE
         mean, deviation = self.mean[untried], surrogate.time.deviation(untried)
-        gain = (1 - fresh) * self.gain(mean, deviation) + fresh * improvement(before, apart, self.best)
+        gain = (1 - fresh) * self.gain(untried, deviation) + fresh * improvement(before, apart, self.best)
         chance = (1 - fresh) * self.chance(mean, deviation) + fresh * below((self.best - before) / apart)
         top = int(np.argmax(net_saving(gain=gain, risk=self.risk[untried])))
         return self._suggested(int(untried[top]), gain[top], chance[top])
 
+
+LEAST_VARIANCE: Final = 1e-8
+"""Of a logarithm: below it, rounding decides."""
 
 Shares = TypeVar("Shares", float, FloatArray)
 

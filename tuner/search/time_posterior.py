@@ -215,6 +215,22 @@ class TimePosterior:
         deviation: FloatArray = np.sqrt(np.maximum(variance, self.prior.own))
         return deviation
 
+    def shared(self, candidates: IntArray, other: int) -> FloatArray:
+        """Return the covariance of these candidates' log seconds with those of another one, which is none of them."""
+        groups, back = np.unique(self.model.group[candidates], return_inverse=True)
+        job, whitened = self._jobs([other]), self._gp.whitened[:, groups]
+        solved = self._gp.solved(self.prior.covariance(self._observed, job)[:, 0])
+        carried, (_, spread) = self._gp.carried[:, :-1], self._shift()
+        left = self.model.slopes[candidates] - (whitened.T @ carried)[back]
+        fading = self.prior.fading(self._features.rows(groups), job.features)[:, 0] - whitened.T @ solved
+        shared: FloatArray = fading[back] + left @ spread @ (self.model.slopes[other] - solved @ carried)
+        return shared
+
+    def soonest(self, work: FloatArray) -> int | None:
+        """Return the observed candidate that is expected to finish soonest, given the logarithms of their work."""
+        observed = sorted({row.candidate for row in self._rows if row.candidate >= 0})
+        return observed[int(np.argmin(self.measured(observed)[0] + work[observed]))] if observed else None
+
     @cached_property
     def most_deviation(self) -> FloatArray:
         """An upper bound of `deviation` for every candidate, before any observation."""

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from tuner.core.columns import FloatArray
 from tuner.core.text import column, interval, seconds
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.search.acquisition import improvement
 from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
+from tuner.search.observations import Surprise
 from tuner.search.surrogate import Surrogate
 from tuner.study.store.trial import Trial
 
@@ -186,6 +188,19 @@ def values_of_repeats(ranking: Sequence[RankedTrial], noise: float) -> list[floa
     gaps[0] = finish[1] - finish[0]
     values: list[float] = improvement(gaps, moved, 0.0).tolist()
     return values
+
+
+def best_repeat(ranking: Sequence[RankedTrial], noise: float) -> tuple[RankedTrial, float]:
+    """Return the topology whose next run is worth most, and its value."""
+    values = values_of_repeats(ranking, noise)
+    top = int(np.argmax(values))
+    return ranking[top], values[top]
+
+
+def gain_of_repeat(surprise: Surprise, best: float, work: FloatArray) -> float:
+    """Return the probability of an accident times the improvement on the best that the other runs predict."""
+    finish = np.array([surprise.mean + work[surprise.candidate]])
+    return surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
 
 
 def noise(

@@ -7,19 +7,17 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from tuner.core.documents import topology_document
 from tuner.core.text import counted, span
 from tuner.costmodel.estimate import INTERVAL
-from tuner.search.acquisition import Suggestion, improvement
+from tuner.search.acquisition import Suggestion
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
 from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, Limits
-from tuner.study.ranking import rivals, values_of_repeats
+from tuner.study.ranking import best_repeat, gain_of_repeat, rivals
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
 from tuner.study.store.trial import Proposal, ProposalKind, next_repeat
@@ -33,6 +31,7 @@ RESUME_RATIO: Final = 2.0
 One with reduced sizes resumes for the same saving: its first measurements at full size tell most."""
 
 _RESERVED: Final = "the last {} node-hours are reserved to measure the leaders at full size"
+_CONTENDER: Final = "repeated because another run is expected to improve the choice by {:.2%}"
 _STOPPING: Final = "stopping"
 """The study's attribute that stores why its search has stopped."""
 
@@ -178,7 +177,7 @@ class Scheduler:
         return self._proposal(suggestion.candidate, why=why, out_of_memory=risk, size=size, chance=chance)
 
     def _verification(self, saving: float) -> Proposal | None:
-        """Return a repeat of a run that an accident may have slowed down, or of a surprisingly fast leader.
+        """Return a repeat of a contender, of a run that an accident may have slowed down, or of a too fast leader.
 
         A repeat goes before a job that saves less. A budget without a final round is too small for repeats: each of its
         jobs tries another topology.
@@ -194,9 +193,12 @@ class Scheduler:
                 if surprise.deviations < -OUTLIER_DEVIATIONS:
                     return self._repeat(surprise)
                 continue
-            gain = self._gain_of_repeat(surprise, best)
+            gain = gain_of_repeat(surprise, best, self._state.pool.work)
             if gain >= worth:
                 chosen, worth = surprise, gain
+        contender, value = best_repeat(self._state.ranking, self._state.noise)
+        if value >= worth and not pending:  # a running job may yet lead
+            return self._proposal(contender.candidate, why=_CONTENDER.format(value))
         return None if chosen is None else self._repeat(chosen)
 
     def _cheap_verification(self, choice: Choice | None, plan: FidelityPlan) -> Proposal | None:
@@ -214,15 +216,10 @@ class Scheduler:
         for surprise, size in zip(surprises, sizes, strict=True):
             if size is None:
                 continue
-            gain = self._gain_of_repeat(surprise, best)
+            gain = gain_of_repeat(surprise, best, state.pool.work)
             if gain >= plan.least_gain(surprise.candidate, size) and gain / size.node_hours >= rate:
                 chosen, rate = surprise, gain / size.node_hours
         return None if chosen is None else self._repeat(chosen)
-
-    def _gain_of_repeat(self, surprise: Surprise, best: float) -> float:
-        """Return the probability of an accident times the improvement that the other runs predict."""
-        finish = np.array([surprise.mean + self._state.pool.work[surprise.candidate]])
-        return surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
 
     def _repeat(self, surprise: Surprise) -> Proposal | None:
         direction = "longer" if surprise.away > 0 else "less"
@@ -289,17 +286,14 @@ class Scheduler:
         repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
         if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
             return self._proposal(ranking[0].candidate, kind="final", why=LEADER_RAN_ONCE)
-        values = values_of_repeats(ranking, self._state.noise)
         if not rivals(ranking):
             over = "the leader is statistically separated from all others"
         elif repeats >= self._limits.final:
             over = "the final round has no jobs left"
-        elif max(values) < MIN_EXPECTED_GAIN:
+        elif (best := best_repeat(ranking, self._state.noise))[1] < MIN_EXPECTED_GAIN:
             over = f"no repeat is expected to improve the choice by more than {MIN_EXPECTED_GAIN:.2%}"
         else:
-            chosen = ranking[int(np.argmax(values))]
-            why = f"repeated because another run is expected to improve the choice by {max(values):.2%}"
-            return self._proposal(chosen.candidate, kind="final", why=why)
+            return self._proposal(best[0].candidate, kind="final", why=_CONTENDER.format(best[1]))
         self.finished = over if self._state.launched >= self._limits.search else self.stopping
         return None
 
