@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.conftest import Run
+from tests.conftest import ROOT, Run
 from tuner.core.frameworks import FrameworkChoice
 from tuner.export.support import export_note
 from tuner.space.build import space_for
@@ -21,8 +21,9 @@ from tuner.space.build import space_for
         (
             "torchtitan",
             "bloom-176b",
-            "tuner export cannot write this model for torchtitan: no format expresses 70 layers, hidden size 14336, "
-            "112 attention heads and 12 more; --framework megatron-deepspeed, deepspeed or fsdp2 can.",
+            "tuner export cannot write this model for torchtitan: no format expresses 70 layers (tuner exports Llama 3 "
+            "1B, 3B, 8B, 70B, 405B and Qwen3 30B-A3B, 235B-A22B), hidden size 14336, 112 attention heads and 12 more; "
+            "--framework megatron-deepspeed, deepspeed or fsdp2 can.",
         ),
         (
             "torchtitan",
@@ -57,3 +58,11 @@ def test_a_search_warns_at_its_start(run: Run) -> None:
     arguments = ("--launcher", "simulated", "--budget", "1", "--study", "titan", "--runs", "runs")
     done = run("optimize", "--framework", "torchtitan", "--nodes", "2", *arguments)
     assert "note: tuner export cannot write this model for torchtitan" in done.err
+
+
+def test_each_property_has_its_reason() -> None:
+    """ERNIE's experts are refused for their balancing bias, whatever else is."""
+    space = space_for(model=ROOT / "tests/data/huggingface/ernie-4.5-21b-a3b.json", nodes=2)
+    assert "64 experts with 6 per token (a balancing bias under softmax) and 1,728 frozen" in export_note(
+        space.workload, space.cluster
+    )

@@ -23,10 +23,12 @@ def export_note(workload: Workload, cluster: Cluster, *, command: str | None = N
         return ""
     able = [name for name in RECORDS if name != framework and _trains(name, workload, cluster, command)]
     rest = len(refusals) - MAX_NAMED
-    labels = [label for label, _ in refusals[:MAX_NAMED]]
+    reasons = [reason for _, reason in refusals]
+    labels = [
+        f"{label} ({reason})" if reason and reason not in reasons[:index] else label
+        for index, (label, reason) in enumerate(refusals[:MAX_NAMED])
+    ]
     named = listed([*labels, *([f"{rest} more"] if rest > 0 else [])])
-    if len(refusals) == 1 and (reason := refusals[0][1]):
-        named += f" ({reason})"
     remedy = f"; --framework {either(able)} can" if able else ""
     return f"tuner export cannot write this model for {framework}: no format expresses {named}{remedy}."
 
