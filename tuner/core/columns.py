@@ -159,14 +159,16 @@ class Columns:
     def kinds(self) -> list[tuple[FloatArray | float, Columns]]:
         """The kinds of layers, those with attention and those with Gated DeltaNet: the share of each, and the same
         topologies of a model with no other layers."""
-        delta = self.workload.model.delta_net
         # Not cached: columns that refer to themselves stay until the garbage collector runs, which arrays do not wake.
-        return [(1.0, self)] if delta is None or delta.period == 0 else self._two_kinds
+        return self._two_kinds or [(1.0, self)]
 
     @cached_property
     def _two_kinds(self) -> list[tuple[FloatArray | float, Columns]]:
-        model, delta, share = self.workload.model, self.workload.model.delta_net, self.whole_share
-        assert delta is not None  # noqa: S101 - for the type checker; `kinds` has asked
+        """The kinds of a model that has both; empty for others."""
+        model, delta = self.workload.model, self.workload.model.delta_net
+        if delta is None or delta.period == 0:
+            return []
+        share = self.whole_share
         models = (replace(model, delta_net=None), replace(model, delta_net=replace(delta, period=0)))
         parts = [self.under(replace(self.workload, model=one)) for one in models]
         return [(share, parts[0]), (1 - share, parts[1])]
