@@ -37,8 +37,8 @@ CASES: tuple[tuple[tuple[str, ...], dict[str, Any]], ...] = (
         {"model": "gpt-1.3b", "nodes": 4, "settings": ["tp=1,2"], "tokens": 20e9, "drift": "1.05@20"},
     ),
     (
-        ("--table", TABLE, "--group", "bloom-02-25-h14336-L72", "--sampler", "tpe", "--default", "gpus_per_node=8"),
-        {"table": TABLE, "group": "bloom-02-25-h14336-L72", "sampler": "tpe", "defaults": ["gpus_per_node=8"]},
+        ("--table", TABLE, "--group", "bloom-02-25-h14336-L72", "--sampler", "tpe", "--default", "nvlink_domain=8"),
+        {"table": TABLE, "group": "bloom-02-25-h14336-L72", "sampler": "tpe", "defaults": ["nvlink_domain=8"]},
     ),
     (("--sampler", "gp", "--memory-filter"), {"sampler": "gp", "memory_filter": True}),
     (
