@@ -92,6 +92,11 @@ class Evaluation:
     summary: Summary
     groups: dict[str, Summary] = field(repr=False)
 
+    @property
+    def doubts(self) -> list[str]:
+        """Figures that are probably in another unit, one sentence each."""
+        return list(unit_doubts(list(self.guesses.values())))
+
 
 def evaluate(
     table: Table, calibration: Calibration | None = None, *, calibrate_rows: int = 0, seed: int = 0

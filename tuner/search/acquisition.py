@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeVar
 
@@ -50,7 +51,11 @@ def improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatAr
     return gain
 
 
-def moved_by_run(variance: FloatArray, shared: FloatArray, noise: float) -> FloatArray:
+LEAST_VARIANCE: Final = 1e-8
+"""Of a logarithm: below it, rounding decides."""
+
+
+def moved_by_run(variance: FloatArray, shared: FloatArray | float, noise: float) -> FloatArray:
     """Return the standard deviation by which a run of each candidate is expected to move it beside another one.
 
     `variance` is that of its logarithm, `shared` its covariance with the other's, `noise` the variance of a run.
@@ -125,12 +130,20 @@ class _Outlook(NamedTuple):
 
         A run tells a candidate from the leader only so far as noise and errors that both share allow.
         """
-        gain, shared, noise = np.zeros(len(candidates)), np.zeros(len(candidates)), self.surrogate.trust.repeat**2
+        shared: FloatArray | float = 0.0
         if self.leader is not None:
             shared = self.surrogate.time.shared(candidates, self.leader)
-        for ratio, share in self.surrogate.error_sizes:
-            moved = moved_by_run((ratio * deviation) ** 2, ratio**2 * shared, noise)
-            gain += share * improvement(self.mean[candidates], moved, self.best)
+        noise = self.surrogate.trust.repeat**2
+        return self._averaged(
+            candidates, lambda ratio: moved_by_run((ratio * deviation) ** 2, ratio**2 * shared, noise)
+        )
+
+    def _averaged(self, candidates: IntArray, moved: Callable[[float], FloatArray]) -> FloatArray:
+        """Return the expected improvement by candidates that move by `moved` at each size of the model's error."""
+        mean, sizes = self.mean[candidates], self.surrogate.error_sizes
+        gain: FloatArray = np.sum(
+            [share * improvement(mean, moved(ratio), self.best) for ratio, share in sizes], axis=0
+        )
         return gain
 
     def chance(self, mean: FloatArray, deviation: FloatArray) -> FloatArray:
@@ -145,13 +158,11 @@ class _Outlook(NamedTuple):
 
     def most_saving(self, candidates: IntArray) -> FloatArray:
         """Return an upper bound of the net saving of each candidate: no run moves it by more than it is uncertain."""
-        time, gain = self.surrogate.time, np.zeros(len(candidates))
+        time = self.surrogate.time
         apart = time.most_deviation[candidates]
         if self.leader is not None:
             apart = apart + float(time.measured([self.leader])[1][0])
-        for ratio, share in self.surrogate.error_sizes:
-            gain += share * improvement(self.mean[candidates], ratio * apart, self.best)
-        return net_saving(gain=gain, risk=self.risk[candidates])
+        return net_saving(gain=self._averaged(candidates, lambda ratio: ratio * apart), risk=self.risk[candidates])
 
     def suggestion(self, candidate: int, deviation: float) -> Suggestion:
         """Return a candidate with its estimates."""
@@ -201,9 +212,6 @@ class _Outlook(NamedTuple):
         top = int(np.argmax(net_saving(gain=gain, risk=self.risk[untried])))
         return self._suggested(int(untried[top]), gain[top], chance[top])
 
-
-LEAST_VARIANCE: Final = 1e-8
-"""Of a logarithm: below it, rounding decides."""
 
 Shares = TypeVar("Shares", float, FloatArray)
 

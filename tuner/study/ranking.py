@@ -13,7 +13,7 @@ from tuner.core.columns import FloatArray
 from tuner.core.text import column, interval, seconds
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
-from tuner.search.acquisition import improvement
+from tuner.search.acquisition import improvement, moved_by_run
 from tuner.search.constants import OUTLIER_DEVIATIONS, REPEAT_DEVIATION
 from tuner.search.observations import Surprise
 from tuner.search.surrogate import Surrogate
@@ -183,7 +183,7 @@ def values_of_repeats(ranking: Sequence[RankedTrial], noise: float) -> list[floa
         return [0.0] * len(ranking)
     finish = np.log([ranked.days for ranked in ranking])
     variance = (np.log([ranked.high / ranked.low for ranked in ranking]) / (2 * INTERVAL)) ** 2
-    moved = variance / np.sqrt(variance + noise**2)
+    moved = moved_by_run(variance, 0.0, noise**2)
     gaps = finish - finish[0]
     gaps[0] = finish[1] - finish[0]
     values: list[float] = improvement(gaps, moved, 0.0).tolist()

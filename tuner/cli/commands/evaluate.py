@@ -58,7 +58,6 @@ def evaluate(table: Table, calibration: str | None, calibrate_rows: int, seed: i
 
 def _print_json(made: Evaluation) -> None:
     from tuner.cli.output import print_json
-    from tuner.costmodel.evaluation import unit_doubts
     from tuner.tables import unused_columns
 
     print_json(
@@ -66,7 +65,7 @@ def _print_json(made: Evaluation) -> None:
         {
             "table": made.table.name,
             "unused_columns": list(unused_columns(made.table)),
-            "doubts": list(unit_doubts(list(made.guesses.values()))),
+            "doubts": made.doubts,
             "calibrated_on": list(made.calibrated_on),
             "rows": [_row_document(row, made.guesses.get(row.index), made) for row in made.table.rows],
             "summary": _summary_document(made.summary),
@@ -107,7 +106,6 @@ def _row_document(row: Row, guess: RowEstimate | None, made: Evaluation) -> dict
 def _print_text(made: Evaluation, rows: bool) -> None:
     from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
-    from tuner.costmodel.evaluation import unit_doubts
     from tuner.tables import assumptions
 
     if rows:
@@ -125,7 +123,7 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     print(f"{label}{made.table.name}: {counted(len(made.table.rows), 'row')}, {len(skipped)} skipped{fitted}")
     if not calibrated:
         print("the cost model is not calibrated: it uses data sheets and built-in constants")
-    for doubt in unit_doubts(list(made.guesses.values())):
+    for doubt in made.doubts:
         print(doubt)
     if assumed := assumptions(made.table):
         print(assumed)
