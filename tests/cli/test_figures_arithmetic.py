@@ -160,7 +160,7 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
                 rows=[*rows, SimpleNamespace(line=99, skipped="", run=None)], name="t", simulated=False
             ),
             calibrated_on=(),
-            guesses={},
+            doubts=["t: a column in other units"],
             calibration=SimpleNamespace(known=None, weighed=0),
             summary=summary,
             groups={"a": summary},
@@ -169,6 +169,7 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
         printed = lines(capsys)
         assert printed[0] == f"t: {skipped + 1} rows, {skipped} skipped"
         assert printed[1].startswith("the cost model is not calibrated")
+        assert printed[2] == "t: a column in other units"
         assert printed[-1] == last
         assert sum(line.startswith("all ") for line in printed) == 1
         assert not any(line.startswith("a ") for line in printed)
@@ -176,7 +177,7 @@ def test_a_summary_of_evaluate_is_in_percent(capsys: pytest.CaptureFixture[str])
     evaluate._print_text(made, rows=False)
     printed = lines(capsys)
     assert printed[0].endswith("11 skipped; calibrated on 2 rows, which are not scored")
-    assert not printed[1]
+    assert printed[1:3] == ["t: a column in other units", ""]
     assert any(line.startswith("b ") for line in printed)
     made.calibrated_on = (1,)
     evaluate._print_text(made, rows=False)
