@@ -105,6 +105,14 @@ def print_mixture_errors(folder: Path) -> None:
         error = f"{_percent(errors.error)} | {_percent(errors.error_at_level)}"
         print(f"| {errors.name} | {errors.rows} | {error} | {errors.level:.2f} | {errors.inside:.0%} |")
     print(f"\nWithin their 80% interval, in the mean: {_mean_inside(every)}.")
+    if natural := naturally_routed(tables_in(folder)):
+        print(f"Runs with natural routing within theirs: {_inside(natural):.0%} of {len(natural)}.")
+
+
+def naturally_routed(tables: Iterable[Table]) -> list[RowEstimate]:
+    """Return the estimates of the training runs whose router was not forced to balance."""
+    guesses = [guess for table in tables for guess in training_estimates(table, experts=True)]
+    return [guess for guess in guesses if guess.row.run and guess.row.run.workload.routing == "natural"]
 
 
 def _mean_inside(found: Sequence[SourceErrors] | Sequence[MixtureErrors]) -> str:
