@@ -98,7 +98,7 @@ def test_a_stage_picked_from_two_is_that_stage(model: Model) -> None:
     one = columns(model, pp=4)
     both = Stages(one, np.array([[0], [3]]))
     for index, own in enumerate((Stages.first(one), Stages.last(one))):
-        picked = both.line(np.array([index == 1]))
+        picked = both.second_where(np.array([index == 1]))
         assert (picked.at[0], picked.layers[0]) == (own.at[0], own.layers[0])
         assert picked.table_parameters[0] == own.table_parameters[0]
         for sharded in (False, True):

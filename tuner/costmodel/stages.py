@@ -63,12 +63,12 @@ class Stages:
         or nearly so, and one most memory."""
         return cls(columns, np.stack([cls.first(columns).at, *cls._inner(columns), cls.last(columns).at]))
 
-    def line(self, index: BoolArray | int) -> Stages:
-        """Return the stage of every row on one of the lines; its sizes are picked from theirs."""
-        chosen = Stages(self.columns, np.choose(index, self.at))
+    def second_where(self, second: BoolArray | bool) -> Stages:
+        """Return the second of two lines where `second` holds, else the first; sizes are picked from theirs."""
+        chosen = Stages(self.columns, np.where(second, self.at[1], self.at[0]))
         for name in _SIZES:
             sizes = np.broadcast_to(getattr(self, name), self.at.shape)
-            vars(chosen)[name] = np.choose(index, sizes)  # where cached_property stores them
+            vars(chosen)[name] = np.where(second, sizes[1], sizes[0])  # where cached_property stores them
         return chosen
 
     def averaged(self, estimate: Callable[[Stages], FloatArray]) -> FloatArray:
@@ -236,10 +236,17 @@ class Stages:
     def elements(self, sharded: BoolArray | bool) -> FloatArray:
         """Return the trained parameters of a GPU, or its shard of them among the GPUs that hold the same."""
         columns = self.columns
+        if not np.any(sharded):
+            return self._trained
         found: FloatArray = self.parameters / np.where(sharded, columns.shards, 1)
         if columns.workload.model.experts:
             found = found + self.expert_parameters / np.where(sharded, columns.expert_shards, 1)
         return found
+
+    @cached_property
+    def _trained(self) -> FloatArray:
+        """All trained parameters of a GPU."""
+        return self.parameters + self.expert_parameters
 
     @property
     def _sized_layer(self) -> FloatArray:

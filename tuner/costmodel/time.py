@@ -79,7 +79,7 @@ def time_terms(columns: Columns, site: SiteFactors, times: MicrobatchTimes | Non
     terms["bubble"] = np.where(columns.pp > 1, np.maximum(0, pipeline_pass - slowest) / columns.vpp, 0.0)
     terms["stragglers"] = _straggling(columns) * (sum(terms.values()) - terms["pipeline"])
     both = Stages(columns, np.stack([Stages.first(columns).at, Stages.middle(columns).at]))
-    stage = both.line(1)
+    stage = both.second_where(True)
     terms |= _data_parallel(columns, site, _exchanging(both), layer_time, links)
     if recipe_of(columns.workload) == "delayed" and terms_of(columns.workload).transformer_engine:
         terms["data_parallel"] = np.add(terms["data_parallel"], _delayed_scales(columns, links))
@@ -247,7 +247,7 @@ def _exchanging(first_and_middle: Stages) -> Stages:
     The last stage has the whole pipeline's drain and fill for its own.
     """
     first, middle = first_and_middle.elements(sharded=False)
-    return first_and_middle.line(middle > first)
+    return first_and_middle.second_where(middle > first)
 
 
 def _delayed_scales(columns: Columns, links: Links) -> FloatArray:

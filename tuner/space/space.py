@@ -218,6 +218,8 @@ def _indices(space: Space, points: IntArray, axis: str, depth: int) -> IntArray:
     position = AXES.index(axis)
     if position >= depth:
         raise KeyError(axis)
+    if len(space.axes[axis]) == 1:
+        return np.zeros(len(points), dtype=np.int64)
     stride = prod(len(space.axes[later]) for later in AXES[position + 1 : depth])
     return points // stride % len(space.axes[axis])
 
