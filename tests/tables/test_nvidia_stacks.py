@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+from typing import get_args
+
 import pytest
 
+from tests.conftest import ROOT
 from tests.tables.test_stacks import only
+from tuner.core.catalog import catalog, known_model
+from tuner.core.domain import Dispatcher, PrecisionRecipe, Topology
+from tuner.core.recompute import MODULES
 from tuner.core.stack import Stack
 from tuner.costmodel.framework_terms import terms_of
 
@@ -158,3 +165,89 @@ def test_nemos_first_runs_of_deepseek_on_blackwell_had_no_fused_attention(
 def test_a_version_of_cudnn_is_numbers_and_dots() -> None:
     row = only("gpu,framework,cudnn", "GB200-192GB,megatron-core,latest")
     assert row.skipped == "cudnn must be a version, such as 9.18, not 'latest'."
+
+
+EXPERTS = "gpu,gpus_per_node,nodes,experts,top_k,moe_ffn,ep,framework,release,model"
+
+
+def bridge(gpu: str, release: str, model: str, more: tuple[str, str] = ("", "")) -> Topology:
+    """The topology of a mixture's row in a table of Megatron-Bridge's release."""
+    columns, values = more
+    run = only(f"{EXPERTS}{columns}", f"{gpu},8,8,128,8,768,8,megatron-bridge,{release},{model}{values}").run
+    assert run is not None
+    return run.topology
+
+
+@pytest.mark.parametrize(
+    ("gpu", "release", "model", "dispatcher", "overlaps", "recompute"),
+    [
+        ("GB200-192GB", "26.04", "gpt-oss-120b", "hybridep", True, "layernorm+moe_act"),
+        ("GB200-192GB", "26.02", "gpt-oss-120b", "alltoall", False, "layernorm+moe_act"),
+        ("H100-80GB-SXM", "26.02.01", "qwen3-235b-a22b", "alltoall", True, "none"),
+        ("H100-80GB-SXM", "26.02.01", "Qwen3-235B", "alltoall", True, "none"),
+        ("H100-80GB-SXM", "25.11", "deepseek-v3", "deepep", True, "mla_up_proj+mlp"),
+        ("H100-80GB-SXM", "27.01", "deepseek-v3", "hybridep", False, "none"),
+        ("A100-80GB-SXM", "26.04", "deepseek-v3", "hybridep", False, "none"),
+        ("H100-80GB-SXM", "26.04", "mixtral-8x7b", "hybridep", False, "none"),
+    ],
+)
+def test_a_mixture_of_a_release_of_bridge_runs_as_its_recipe_says(
+    gpu: str, release: str, model: str, dispatcher: str, overlaps: bool, recompute: str
+) -> None:
+    topology = bridge(gpu, release, model)
+    assert (topology.dispatcher, topology.moe_overlap, topology.recompute) == (dispatcher, overlaps, recompute)
+
+
+def test_what_a_row_states_counts_more_than_its_releases_recipe() -> None:
+    stated = bridge(
+        *("GB200-192GB", "26.04", "gpt-oss-120b"),
+        (",recompute,dispatcher,moe_overlap,pp,vpp", ",full,alltoall,0,1,1"),
+    )
+    assert (stated.recompute, stated.dispatcher, stated.moe_overlap) == ("full", "alltoall", False)
+
+
+def test_a_pipeline_without_chunks_overlaps_no_exchange() -> None:
+    """Megatron-Core's schedule overlaps the exchange in pipelines with chunks only."""
+    assert not bridge("H100-80GB-SXM", "26.04", "qwen3-235b-a22b", (",pp", ",2")).moe_overlap
+    assert bridge("H100-80GB-SXM", "26.04", "qwen3-235b-a22b", (",pp,vpp", ",2,2")).moe_overlap
+
+
+@pytest.mark.parametrize(
+    ("precision", "recipe", "graphs"),
+    [("bf16", "", "partial"), ("fp8", "fp8-cs", "partial"), ("fp8", "mxfp8", "full"), ("fp8", "", "partial")],
+)
+def test_the_recipe_depends_on_the_precision(precision: str, recipe: str, graphs: str) -> None:
+    run = only(
+        f"{EXPERTS},precision,precision_recipe",
+        f"GB200-192GB,4,16,128,8,768,8,megatron-bridge,26.06,qwen3-30b-a3b,{precision},{recipe}",
+    ).run
+    assert run is not None
+    assert run.workload.stack is not None
+    assert run.workload.stack.cuda_graph == graphs
+
+
+@pytest.mark.parametrize(
+    ("note", "dropped"),
+    [("tokendrop", True), ("FP8; token drop; checks on", True), ("no tokendrop", False), ("dropless", False)],
+)
+def test_token_drop_pads_experts_to_their_capacity(note: str, dropped: bool) -> None:
+    run = only(f"{EXPERTS},note", f"H100-80GB-SXM,8,8,128,8,768,8,megatron-bridge,25.09,qwen3-30b-a3b,{note}").run
+    assert run is not None
+    assert run.workload.model.experts is not None
+    assert run.workload.model.experts.capacity_factor == float(dropped)
+    assert terms_of(run.workload).padded_experts == dropped
+
+
+def test_each_recipe_can_be_read() -> None:
+    """Values of the recorded recipes are legal, and no two recipes are for the same release, model, GPU, precision."""
+    seen = set[tuple[str, ...]]()
+    for row in csv.DictReader((ROOT / "tuner/data/recipes/megatron-bridge.csv").read_text("utf-8").splitlines()[1:]):
+        assert known_model(row["model"])
+        assert any(name.startswith(f"{row['gpu']}-") for name in catalog().gpu)
+        assert row["dispatcher"] in get_args(Dispatcher)
+        assert (row["moe_overlap"], row["cuda_graph"]) in {(a, b) for a in "01" for b in ("0", "1", "full")}
+        assert set(row["recompute_modules"].split()) <= set(MODULES)
+        precisions = row["precisions"].split() or [*get_args(PrecisionRecipe), "bf16"]
+        keys = {(row["model"], row["gpu"], release, each) for release in row["releases"].split() for each in precisions}
+        assert not keys & seen
+        seen |= keys

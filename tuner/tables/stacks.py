@@ -9,6 +9,7 @@ from typing import Final, get_args
 from tuner.core.domain import Framework, PrecisionRecipe
 from tuner.core.precision import STORED_IN_FP8
 from tuner.core.stack import OVERLAPPED_TP
+from tuner.tables.release_recipes import release_recipe
 
 Cells = Mapping[str, str]
 
@@ -99,9 +100,10 @@ _UNFUSED_LATENT: Final[Cells] = {**_selective("core_attn"), "attention": "fused"
 common/fused_attn/fused_attn.cpp: nvte_get_fused_attn_backend), so latent attention was a softmax between two products.
 Its scores are computed again (NVIDIA/dgxc-benchmarking at c5c765f, deepseek_v3/pretraining/launch.sh: core_attn)."""
 
-_PADDED: Final[Cells] = {"capacity_factor": "1", "padded_experts": "1"}
-"""NeMo's scripts set MegatronTokenDropCallback unless DeepEP exchanges the tokens (NVIDIA/NeMo at 5ee7adee,
-scripts/performance/llm/finetune_deepseek_v3.py)."""
+_PADDED: Final[Cells] = {"capacity_factor": "1", "padded_experts": "1", "dispatcher": "alltoall"}
+"""NeMo's scripts set MegatronTokenDropCallback unless DeepEP exchanges the tokens (NVIDIA/NeMo at 5ee7adee, scripts/
+performance/llm/finetune_deepseek_v3.py), and results of Megatron-Bridge say "tokendrop" (v0.2.0, src/megatron/bridge/
+training/utils/moe_token_drop.py)."""
 _ALL_TO_ALL: Final = r"(all[-_]?to[-_]?all)?$"
 """A dispatcher that is not stated, or that pads experts to their capacity."""
 
@@ -117,6 +119,7 @@ in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/pa
 _DENIED: Final = r"(?:(?!\b(?:not?|non|never|without|off|disabled|false|only)\b)[^;,])*"
 _COMPILED: Final = rf"(?:.*[;,])?{_DENIED}\b(?:torch\.compile|compile on|compiled)\b{_DENIED}(?:[;,]|$)"
 """A note that says so in a clause which denies or limits nothing."""
+_TOKEN_DROP: Final = rf"(?:.*[;,])?{_DENIED}\btoken[- ]?drop\b{_DENIED}(?:[;,]|$)"
 
 _AWARE: Final = r"(deepseek-v3|moonlight|olmoe)\b"
 """Models whose recipes of Megatron-Bridge set use_precision_aware_optimizer."""
@@ -127,6 +130,7 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "nemo-automodel", "experts": "[1-9]"}, _AUTOMODEL_EXPERTS),
     ({"framework": "megatron-bridge", "model": rf"(?!{_AWARE})", "offload": _PART}, {"precision_aware_optimizer": "0"}),
     ({"framework": "megatron-bridge", "model": _AWARE}, {"optimizer": "adam-bf16"}),
+    ({"framework": "megatron-bridge", "note": _TOKEN_DROP}, _PADDED),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
     _stored("megatron-bridge", "megatron-bridge"),
     _stored("nemo", rf"(mlperf-)?{_NEMO}"),
@@ -214,6 +218,8 @@ def assumed(cells: Cells) -> dict[str, str]:
         implied.pop("etp", None)
     given = {column: value.lower() for column, value in cells.items()} | {"framework": _folded(cells)}
     given["precision_recipe"] = PRECISION_RECIPES.get(given.get("precision_recipe", ""), "")
+    if given["framework"].startswith("megatron-bridge") and cells.get("experts") and cells.get("ep"):
+        implied |= release_recipe(given)
     for patterns, more in _BESIDE:
         if all(re.match(pattern, given.get(column, "")) for column, pattern in patterns.items()):
             implied |= more
