@@ -68,6 +68,7 @@ from tuner.tables.column_aliases import MEASURED, outcome_as_status, plain, with
 from tuner.tables.described_model import named_sizes
 from tuner.tables.headers import headers_of
 from tuner.tables.markdown import card_named, looks_like_markdown, markdown_rows
+from tuner.tables.note_settings import settings_in_note
 from tuner.tables.notices import notices
 from tuner.tables.row import COLUMNS, Defaults, MeasuredRun, Row, Status, Table
 from tuner.tables.run import SETTINGS, completed, left_to_one, run_of
@@ -178,7 +179,8 @@ def _row(
     excluded = _EXCLUDED.match(cells.get("audit", ""))
     excluded_column = excluded[1].lower() if excluded and excluded[1] else None
     filled = _filled(cells, excluded_column)
-    given = {**defaults, **{column: value for column, value in filled.items() if value}}
+    stated = {column: value for column, value in filled.items() if value}
+    given = {**defaults, **stated, **settings_in_note(stated)}
     understood = completed(given)
     figures: dict[str, Any] = {"status": "OK", "run": None}
     reason = None
