@@ -31,6 +31,8 @@ __all__ = ["toml"]
 
 BRIDGE = "python scripts/training/run_recipe.py --recipe qwen3_30b_a3b_pretrain_config"
 NEMO2 = "nemo llm pretrain --factory llama3_8b"
+PADDED, GRAPHS = "model.moe_pad_expert_input_to_capacity=true", "++model.cuda_graph_impl=transformer_engine"
+PARTS = "++model.cuda_graph_scope"
 ACCELERATE = "accelerate launch {more} train.py"
 
 
@@ -59,6 +61,7 @@ def stack_of(trainer: str, command: str, model: Any = "llama-3-8b", **stated: An
         ("--cuda-graph-impl full_iteration", {"cuda_graph": "full"}),
         ("--enable-cuda-graph --cuda-graph-scope full_iteration", {"cuda_graph": "full"}),
         ("--external-cuda-graph", {"cuda_graph": "partial"}),
+        ("--external-cuda-graph --cuda-graph-scope full", {"cuda_graph": "partial"}),
         ("--cuda-graph-impl none", {}),
         ("--cuda-graph-impl local --cuda-graph-modules full_iteration", {"cuda_graph": "full"}),
         ("--cuda-graph-impl local --cuda-graph-modules attn full_iteration_inference", {"cuda_graph": "partial"}),
@@ -91,6 +94,9 @@ def test_megatron_sorts_tokens_by_pytorch_unless_a_flag_fuses_it(more: str, fuse
         ("nemo", f"{BRIDGE} model.moe_permute_fusion=false", {"fused_permutation": False}),
         ("nemo", f"{BRIDGE} model.moe_pad_expert_input_to_capacity=true", {"padded_experts": True}),
         ("nemo", f"{BRIDGE} ++model.cuda_graph_impl=transformer_engine", {"cuda_graph": "partial"}),
+        ("nemo", f"{BRIDGE} {PADDED} {GRAPHS}", {"padded_experts": True, "cuda_graph": "full"}),
+        ("nemo", f"{BRIDGE} {PADDED} {GRAPHS} {PARTS}=[attn,moe]", {"padded_experts": True, "cuda_graph": "full"}),
+        ("nemo", f"{BRIDGE} {PADDED} {GRAPHS} {PARTS}=[attn]", {"padded_experts": True, "cuda_graph": "partial"}),
         ("nemo", f"{NEMO2} model.config.enable_cuda_graph=True", {"cuda_graph": "partial"}),
         ("torchtitan", REGISTERED, {}),
         ("torchtitan", f"{REGISTERED} --compile.enable", {"compiled": True, "fused_loss": True}),

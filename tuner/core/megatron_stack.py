@@ -59,10 +59,13 @@ def stack_of_core(settings: Mapping[str, str], *, has_experts: bool) -> dict[str
 
 
 def _graph(settings: Mapping[str, str], switches: Mapping[str, bool]) -> str | None:
-    """Return what runs as CUDA graphs; graphs of a layer leave out dropless experts."""
+    """Return what runs as CUDA graphs; graphs of a layer leave out experts that are not padded to a capacity."""
     has_own = switches.get("enable_cuda_graph") or switches.get("external_cuda_graph")
     kind = settings.get("cuda_graph_impl", "none").lower()
     if kind in ("none", "null", "false") and not has_own:
         return None
-    parts = " ".join((kind, *(settings.get(f"cuda_graph_{name}", "") for name in ("scope", "modules"))))
-    return "full" if re.search(r"\bfull_iteration\b", parts) else "partial"
+    named = " ".join(settings.get(f"cuda_graph_{name}", "") for name in ("scope", "modules"))
+    parts = set(re.findall(r"\w+", named)) - {"full"}  # the whole layer, in releases before a list of its parts
+    padded = switches.get("moe_pad_expert_input_to_capacity", False)
+    whole = "full_iteration" in {kind, *parts} or (padded and (not parts or "moe" in parts))
+    return "full" if whole else "partial"
