@@ -37,9 +37,11 @@ def test_columns_alone_describe_experts_in_a_llama() -> None:
 
 def test_the_overlap_of_exchanges_is_read_and_off_unless_a_cell_states_it() -> None:
     header = f"{SIZES},framework,ep,nodes,moe_overlap"
-    for cell, on in (("1", True), ("0", False), ("", False)):
+    for cell, on in (("1", True), ("on", True), ("0", False), ("off", False), ("", False)):
         topology, _ = described(header, f"{GROK},megatron-core,8,1,{cell}")
         assert topology.moe_overlap is on
+    topology, _ = described(header.replace("moe_overlap", "EP overlap"), f"{GROK},megatron-core,8,1,yes")
+    assert topology.moe_overlap
 
 
 @pytest.mark.parametrize("cell", ["layernorm moe_act", "['layernorm', 'moe_act']", "layernorm,moe_act"])
@@ -133,7 +135,18 @@ def test_a_recipe_without_ep_has_no_fused_dispatcher() -> None:
 
 @pytest.mark.parametrize(
     ("word", "read"),
-    [("flex", "deepep"), ("flex+hybridep", "hybridep"), ("hybridep 32 SMs", "hybridep"), ("all-to-all", "alltoall")],
+    [
+        ("flex", "deepep"),
+        ("flex+hybridep", "hybridep"),
+        ("hybridep 32 SMs", "hybridep"),
+        ("Hybrid-EP", "hybridep"),
+        ("all-to-all", "alltoall"),
+        ("A2A", "alltoall"),
+        ("All to all", "alltoall"),
+        ("NCCL", "alltoall"),
+        ("AG", "allgather"),
+        ("all-gather", "allgather"),
+    ],
 )
 def test_a_dispatcher_has_other_spellings(word: str, read: str) -> None:
     assert described(f"{SIZES},dispatcher,ep", f"{GROK},{word},1")[0].dispatcher == read

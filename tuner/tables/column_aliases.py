@@ -29,7 +29,8 @@ _NAMES: Final[Mapping[str, str]] = {
     "dense_layers": "first_k_dense_replace",
     "capacity_factor": "moe_expert_capacity_factor expert_capacity_factor",
     "mtp": "mtp_num_layers num_nextn_predict_layers",
-    "dispatcher": "moe_token_dispatcher_type",
+    "dispatcher": "moe_token_dispatcher_type moe_token_dispatcher token_dispatcher moe_dispatcher",
+    "moe_overlap": "overlap_moe_expert_parallel_comm moe_a2a_overlap a2a_overlap ep_overlap",
     "tp": "tp_size tp_degree tensor_parallel tensor_parallel_size tensor_model_parallel_size",
     "pp": "pp_size pp_degree pipeline_parallel pipeline_parallel_size pipeline_model_parallel_size",
     "vpp": "vp vpp_size vp_size virtual_pipeline virtual_pipeline_size virtual_pipeline_model_parallel_size",
@@ -72,6 +73,10 @@ _FRACTIONS: Final = (*MEASURED, "size", "node_gbit_s", "overlap_grad", "overlap_
 """Columns of figures that may have decimals."""
 _DECISIONS: Final = ("tp", "pp", "dp", "mbs", "nodes", "gpus", "vpp", "cp", "gbs", "zero", "heads", "layers", "hidden")
 _SPELLINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "dispatcher": {
+        **dict.fromkeys(("a2a", "all2all", "all to all", "alltoallv", "nccl", "nccl a2a"), "alltoall"),
+        **dict.fromkeys(("ag", "all gather", "all-gather"), "allgather"),
+    },
     "precision": {
         f"{library}{name}": word
         for library in ("", "torch.")
