@@ -64,6 +64,8 @@ norms are in 16 bits; llmfoundry/models/mpt/modeling_mpt.py: fused_crossentropy,
 the loss again. mosaicml/composer, composer/trainer/dist_strategy.py: ddp_sync_context skips FSDP, so that each
 microbatch's gradients are reduced."""
 
+_TITAN: Final[Cells] = {"recompute": "selective", "sequence_parallel": "1", "parallel_loss": "1"}
+
 _PITH_TRAIN: Final[Cells] = {"recompute": "none", "grad_precision": "fp32"}
 """mlc-ai/pith-train at 889a408, pithtrain/modules/training.py: apply_fsdp, reduce_dtype is float32; nothing is
 recomputed."""
@@ -175,7 +177,8 @@ megatron/core/model_parallel_config.py: expert_tensor_parallel_size). Recipes fo
 
 STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"nemo-automodel", "fsdp2", {"recompute": "full"}),
-    (r"mlperf-amd", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
+    (r"primus-torchtitan|primus-titan", "torchtitan", _TITAN),
+    (r"mlperf-amd|primus|flagscale|(ms|megatron)-swift", "megatron-core", {"recompute": "none", "parallel_loss": "1"}),
     (r"(mlperf-)?nemo", "megatron-core", _RECIPES),
     (r"megatron-bridge", "megatron-core", {**_RECIPES, "dispatcher": "hybridep"}),
     (r"megatron-lm", "megatron-core", _MEGATRON_LM),
@@ -185,14 +188,16 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
     (r"deepspeed", "deepspeed", {"recompute": "none"}),
     (r"trl|transformers", None, {}),
     (r"internevo", None, {"overlap_grad": "1"}),  # InternLM/InternEvo, configs/7B_sft.py: overlap_sync_grad
-    (r"torchtitan", "torchtitan", {"recompute": "selective", "sequence_parallel": "1", "parallel_loss": "1"}),
+    (r"torchtitan", "torchtitan", _TITAN),
     (r"kempnerforge", "fsdp2", _KEMPNER_FORGE),
     (r"llm-foundry|composer", "fsdp2", _LLM_FOUNDRY),
     (r"pithtrain", "fsdp2", _PITH_TRAIN),
-    (r".*fsdp", "fsdp2", {"recompute": "none"}),
+    (r"olmo-core|torchtune|veomni|xtuner|.*fsdp", "fsdp2", {"recompute": "none"}),
 )
 """Patterns of the column `framework` (with hyphens for blanks and underscores), the framework that runs, and the cells
-that its runs have where a table states nothing else. The first pattern that matches counts."""
+that its runs have where a table states nothing else. The first pattern that matches counts. Primus runs Megatron-LM
+unless it names torchtitan (AMD-AGI/Primus, docs/02-user-guide/pretraining.md);
+FlagScale and ms-swift run Megatron-Core."""
 
 
 def recipe_as_precision(cells: Cells) -> dict[str, str]:
