@@ -32,6 +32,7 @@ MODULES = {"recompute": "selective"}
         ("the router was forced to balance in the first run only", {}),
         ("forced balance, dropless", {"routing": "balanced"}),
         ("force-balanced", {"routing": "balanced"}),
+        ("EP overlap, full CG, natural routing", {"moe_overlap": "1", "cuda_graph": "full", "routing": "natural"}),
         ("w/ MTP", {"mtp": "1"}),
         ("w/o MTP", {"mtp": "0"}),
         ("published figure counts the MTP layer", {"mtp": "1"}),

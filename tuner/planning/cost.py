@@ -146,6 +146,8 @@ def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
 
     Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
     """
-    tokens = columns.global_batch * columns.workload.model.seq
-    own: FloatArray = training / (model_flops(columns) / tokens)
+    sizes = (columns.heads, columns.hidden, columns.layers)
+    alike = len(training) > 0 and all((size == size[0]).all() for size in sizes)
+    models = columns.rows(slice(0, 1)) if alike else columns
+    own: FloatArray = training / (model_flops(models) / (models.global_batch * columns.workload.model.seq))
     return own

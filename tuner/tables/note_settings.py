@@ -1,4 +1,4 @@
-"""Settings that the note of a row states in clauses of their own, between semicolons.
+"""Settings that the note of a row states in clauses of their own, between commas and semicolons.
 
 Published tables have no column for some settings of mixtures, and name them in a remark: `EP overlap; full CG`.
 """
@@ -25,8 +25,8 @@ _CLAUSES: Final = tuple(
             "cuda_graph",
             "1",
         ),
-        (r"(dropless, )?(natural|real) routing", "routing", "natural"),
-        (r"forced? ?-?balance(d?)(, dropless)?", "routing", "balanced"),
+        (r"(natural|real) routing", "routing", "natural"),
+        (r"forced?[- ]balanced?", "routing", "balanced"),
         (r"w/ mtp|published figure counts the mtp layer", "mtp", "1"),
         (r"w/o mtp", "mtp", "0"),
         (r"layout \S*\|\S*", "partition", "layout"),
@@ -47,9 +47,9 @@ def settings_in_note(cells: Mapping[str, str]) -> dict[str, str]:
     """
     found = dict[str, str]()
     for clause in cells.get("note", "").lower().split(";"):
-        text = clause.strip()
-        found |= {column: value for pattern, column, value in _CLAUSES if pattern.fullmatch(text)}
-        if modules := _recomputed(text):
+        for part in clause.split(","):
+            found |= {column: value for pattern, column, value in _CLAUSES if pattern.fullmatch(part.strip())}
+        if modules := _recomputed(clause.strip()):
             found |= {"recompute": "selective", "recompute_modules": " ".join(modules)}
     if cells.get("recompute", "selective").lower() != "selective":
         found.pop("recompute_modules", None)

@@ -32,6 +32,8 @@ runtime/zero/stage_1_and_2.py and stage3.py), without 16-bit buffers."""
 
 def host_bytes(columns: Columns) -> Any:
     """Return the bytes of a node's main memory that the offloaded states of its ranks take."""
+    if not np.any(columns.offload):
+        return np.zeros(np.shape(columns.tp))
     return columns.offloaded_share * _HOST_BYTES * stepped(columns) * columns.cluster.gpus_per_node
 
 
