@@ -83,6 +83,8 @@ class MixtureErrors:
     """Median relative error of estimates divided by the level."""
     inside: float
     """Share of the measurements within their 80% intervals."""
+    natural: tuple[bool, ...]
+    """Whether they are, for each run whose router was not forced to balance."""
 
 
 def mixture_errors(folder: Path) -> list[MixtureErrors]:
@@ -105,14 +107,8 @@ def print_mixture_errors(folder: Path) -> None:
         error = f"{_percent(errors.error)} | {_percent(errors.error_at_level)}"
         print(f"| {errors.name} | {errors.rows} | {error} | {errors.level:.2f} | {errors.inside:.0%} |")
     print(f"\nWithin their 80% interval, in the mean: {_mean_inside(every)}.")
-    if natural := naturally_routed(tables_in(folder)):
-        print(f"Runs with natural routing within theirs: {_inside(natural):.0%} of {len(natural)}.")
-
-
-def naturally_routed(tables: Iterable[Table]) -> list[RowEstimate]:
-    """Return the estimates of the training runs whose router was not forced to balance."""
-    guesses = [guess for table in tables for guess in training_estimates(table, experts=True)]
-    return [guess for guess in guesses if guess.row.run and guess.row.run.workload.routing == "natural"]
+    if natural := [inside for errors in every for inside in errors.natural]:
+        print(f"Runs with natural routing within theirs: {np.mean(natural):.0%} of {len(natural)}.")
 
 
 def _mean_inside(found: Sequence[SourceErrors] | Sequence[MixtureErrors]) -> str:
@@ -124,9 +120,9 @@ def _mean_inside(found: Sequence[SourceErrors] | Sequence[MixtureErrors]) -> str
     return f"{np.mean(shares):.0%} over {len(shares)} sources"
 
 
-def _inside(guesses: Sequence[RowEstimate]) -> float:
-    """Return the share of the measurements within their 80% intervals."""
-    return float(np.mean([guess.low <= (guess.row.seconds or np.nan) <= guess.high for guess in guesses]))
+def _inside(guesses: Sequence[RowEstimate]) -> list[bool]:
+    """Return for each measurement whether it is within its 80% interval."""
+    return [guess.low <= (guess.row.seconds or np.nan) <= guess.high for guess in guesses]
 
 
 def _mixtures(table: Table) -> Iterator[MixtureErrors]:
@@ -141,8 +137,13 @@ def _mixtures(table: Table) -> Iterator[MixtureErrors]:
             error=blind,
             level=level,
             error_at_level=at_level,
-            inside=_inside(guesses),
+            inside=float(np.mean(_inside(guesses))),
+            natural=tuple(_inside([guess for guess in guesses if _is_natural(guess.row)])),
         )
+
+
+def _is_natural(row: Row) -> bool:
+    return row.run is not None and row.run.workload.routing == "natural"
 
 
 def source_of(table: Table) -> str:
@@ -173,7 +174,7 @@ def _of_table(table: Table) -> Iterator[SourceErrors]:
             rows=len(own),
             in_fit=in_fit,
             estimate=_median(abs(guess.seconds / (guess.row.seconds or np.nan) - 1) for guess in own) or 0.0,
-            inside=_inside(own),
+            inside=float(np.mean(_inside(own))),
             baseline_rows=len(shared),
             shared_estimate=_median(abs(guess.seconds / (guess.row.seconds or np.nan) - 1) for guess in shared),
             baseline=_median(error for group in by_group(shared).values() for error in baseline_errors(group)),

@@ -60,7 +60,7 @@ OWNERS: Final = {
     "tomli": {"core/catalog"},
     "compression": {"logs/files"},
     "pandas": {"tables", "study/result"},
-    "csv": {"tables", "cli", "export/flag_table"},
+    "csv": {"tables", "cli", "core/recorded"},
     "matplotlib": {"report/canvas"},
     "jinja2": {"export", "launch", "report"},
     "numpy": {

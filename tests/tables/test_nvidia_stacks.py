@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 from typing import get_args
 
 import pytest
 
-from tests.conftest import ROOT
 from tests.tables.test_stacks import only
 from tuner.core.catalog import catalog, known_model
 from tuner.core.domain import Dispatcher, PrecisionRecipe, Topology
 from tuner.core.recompute import MODULES
+from tuner.core.recorded import recorded
 from tuner.core.stack import Stack
 from tuner.costmodel.framework_terms import terms_of
 
@@ -241,7 +240,7 @@ def test_token_drop_pads_experts_to_their_capacity(note: str, dropped: bool) -> 
 def test_each_recipe_can_be_read() -> None:
     """Values of the recorded recipes are legal, and no two recipes are for the same release, model, GPU, precision."""
     seen = set[tuple[str, ...]]()
-    for row in csv.DictReader((ROOT / "tuner/data/recipes/megatron-bridge.csv").read_text("utf-8").splitlines()[1:]):
+    for row in recorded("recipes", "megatron-bridge")[1]:
         assert known_model(row["model"])
         assert any(name.startswith(f"{row['gpu']}-") for name in catalog().gpu)
         assert row["dispatcher"] in get_args(Dispatcher)

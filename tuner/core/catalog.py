@@ -115,7 +115,7 @@ def model(name: str) -> Model:
         family, _, heads = name.rpartition("-")
         if family in catalog().family and heads.isdecimal():
             return _family_member(name, catalog().family[family], int(heads[:9]))
-        return model_entry(_model_name(name), _by_name("model", name, catalog().model), origin="the catalog")
+        return model_entry(model_name(name), _by_name("model", name, catalog().model), origin="the catalog")
     path = _described(name)
     if path.suffix == ".toml":
         entry_name, table = _only_entry(path, "model")
@@ -129,6 +129,13 @@ def model(name: str) -> Model:
 def known_model(name: str) -> Model | None:
     """Return the catalog's model of this name or alias; None if it has none."""
     return model(name) if name and not _is_path(name) and _found(name, catalog().model) else None
+
+
+def model_name(name: str) -> str:
+    """Return the catalog's name of a model that is given by an alias; any other name as it is."""
+    entry = _found(name, catalog().model)
+    aliased = entry is not None and _folded(name) in map(_folded, entry.get("aliases", ()))
+    return next(known for known, table in catalog().model.items() if table is entry) if aliased else name
 
 
 def states_positions(name: str) -> bool:
@@ -277,13 +284,6 @@ def _found(name: str, entries: Mapping[str, Table]) -> Table | None:
     folded = _folded(name)
     exact = (table for known, table in entries.items() if _folded(known) == folded)
     return next(exact, next((one for one in entries.values() if folded in map(_folded, one.get("aliases", ()))), None))
-
-
-def _model_name(name: str) -> str:
-    """Return the catalog's name of a model that is given by an alias; any other name as it is."""
-    entry = _found(name, catalog().model)
-    aliased = entry is not None and _folded(name) in map(_folded, entry.get("aliases", ()))
-    return next(known for known, table in catalog().model.items() if table is entry) if aliased else name
 
 
 def _only_entry(path: Path, section: str) -> tuple[str, Table]:

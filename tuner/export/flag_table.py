@@ -6,7 +6,6 @@ repository and the commit.
 
 from __future__ import annotations
 
-import csv
 import json
 from argparse import ArgumentParser, BooleanOptionalAction, Namespace
 from collections.abc import Callable, Mapping, Sequence
@@ -14,8 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final
 
-from tuner.core.catalog import read_text
-from tuner.core.resources import folder
+from tuner.core.recorded import recorded
 
 _NUMBERS: Final[Mapping[str, Callable[[str], Any]]] = {"int": int, "float": float}
 _ACTIONS: Final = {
@@ -83,7 +81,7 @@ class FlagTable:
 @lru_cache
 def flag_table(name: str) -> FlagTable:
     """Return the recorded flags of a trainer, such as `megatron-core`."""
-    header, *lines = read_text(folder("data") / "flags" / f"{name}.csv").splitlines()
+    source, rows = recorded("flags", name)
     flags = [
         RecordedFlag(
             names=tuple(row["flag"].split()),
@@ -94,10 +92,9 @@ def flag_table(name: str) -> FlagTable:
             default=json.loads(row["default"]),
             choices=tuple(json.loads(row["choices"])) if row["choices"] else (),
         )
-        for row in csv.DictReader(lines)
+        for row in rows
     ]
-    version = header.removeprefix("# ").partition(":")[0]
-    return FlagTable(version=version, flags={one: flag for flag in flags for one in flag.names})
+    return FlagTable(version=source.partition(":")[0], flags={one: flag for flag in flags for one in flag.names})
 
 
 def _word(value: Any) -> str:

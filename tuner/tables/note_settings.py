@@ -53,10 +53,10 @@ def settings_in_note(cells: Mapping[str, str]) -> dict[str, str]:
             found |= {"recompute": "selective", "recompute_modules": " ".join(modules)}
     if cells.get("recompute", "selective").lower() != "selective":
         found.pop("recompute_modules", None)
-    refined = found.get("cuda_graph") == "full" and cells.get("cuda_graph") == "1"
-    return {
-        column: value for column, value in found.items() if column not in cells or (refined and column == "cuda_graph")
-    }
+    counted = {column: value for column, value in found.items() if column not in cells}
+    if found.get("cuda_graph") == "full" and cells.get("cuda_graph") == "1":
+        counted["cuda_graph"] = "full"
+    return counted
 
 
 def _recomputed(clause: str) -> list[str]:

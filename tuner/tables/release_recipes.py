@@ -7,21 +7,19 @@ the sources. Where a release has recipes for two batches, those of the larger on
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping
-from functools import lru_cache
 
-from tuner.core.catalog import known_model, read_text
-from tuner.core.resources import folder
+from tuner.core.catalog import model_name
+from tuner.core.recorded import recorded
 
 
 def release_recipe(cells: Mapping[str, str]) -> dict[str, str]:
     """Return what the recipe runs of the release, model, GPU and precision that the cells name in lower case."""
-    model, gpu = known_model(cells.get("model", "")), cells.get("gpu", "").split("-")[0]
+    model, gpu = model_name(cells.get("model", "")), cells.get("gpu", "").split("-")[0]
     precision = cells.get("precision_recipe") or cells.get("precision", "")
-    for row in _recipes():
-        named = model and model.name == row["model"] and row["gpu"].lower() == gpu
-        if named and cells.get("release") in row["releases"].split() and _covers(row["precisions"].split(), precision):
+    for row in recorded("recipes", "megatron-bridge")[1]:
+        named = row["model"] == model and row["gpu"].lower() == gpu and cells.get("release") in row["releases"].split()
+        if named and _covers(row["precisions"].split(), precision):
             return _cells(row, cells)
     return {}
 
@@ -40,9 +38,3 @@ def _cells(recipe: Mapping[str, str], cells: Mapping[str, str]) -> dict[str, str
     if recipe["recompute_modules"] and not cells.get("recompute"):
         found |= {"recompute": "selective", "recompute_modules": recipe["recompute_modules"]}
     return found
-
-
-@lru_cache(maxsize=1)
-def _recipes() -> list[dict[str, str]]:
-    _, *lines = read_text(folder("data") / "recipes" / "megatron-bridge.csv").splitlines()
-    return list(csv.DictReader(lines))

@@ -119,9 +119,14 @@ _AUTOMODEL_EXPERTS: Final[Cells] = {
 in bf16, fp32_upcast false, fake_balanced_gate; nemo_automodel/components/moe/parallelizer.py: reduce_dtype float32."""
 
 _DENIED: Final = r"(?:(?!\b(?:not?|non|never|without|off|disabled|false|only)\b)[^;,])*"
-_COMPILED: Final = rf"(?:.*[;,])?{_DENIED}\b(?:torch\.compile|compile on|compiled)\b{_DENIED}(?:[;,]|$)"
-"""A note that says so in a clause which denies or limits nothing."""
-_TOKEN_DROP: Final = rf"(?:.*[;,])?{_DENIED}\btoken[- ]?drop\b{_DENIED}(?:[;,]|$)"
+
+
+def _says(words: str) -> str:
+    """Return the pattern of a note with these words in a clause that denies or limits nothing."""
+    return rf"(?:.*[;,])?{_DENIED}\b(?:{words})\b{_DENIED}(?:[;,]|$)"
+
+
+_COMPILED: Final = _says(r"torch\.compile|compile on|compiled")
 
 _AWARE: Final = r"(deepseek-v3|moonlight|olmoe)\b"
 """Models whose recipes of Megatron-Bridge set use_precision_aware_optimizer."""
@@ -132,7 +137,7 @@ _BESIDE: Final[tuple[tuple[Cells, Cells], ...]] = (
     ({"framework": "nemo-automodel", "experts": "[1-9]"}, _AUTOMODEL_EXPERTS),
     ({"framework": "megatron-bridge", "model": rf"(?!{_AWARE})", "offload": _PART}, {"precision_aware_optimizer": "0"}),
     ({"framework": "megatron-bridge", "model": _AWARE}, {"optimizer": "adam-bf16"}),
-    ({"framework": "megatron-bridge", "note": _TOKEN_DROP}, _PADDED),
+    ({"framework": "megatron-bridge", "note": _says("token[- ]?drop")}, _PADDED),
     ({"fsdp": "megatron-fsdp$"}, {"grad_precision": "bf16"}),
     _stored("megatron-bridge", "megatron-bridge"),
     _stored("nemo", rf"(mlperf-)?{_NEMO}"),
@@ -196,8 +201,8 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
 )
 """Patterns of the column `framework` (with hyphens for blanks and underscores), the framework that runs, and the cells
 that its runs have where a table states nothing else. The first pattern that matches counts. Primus runs Megatron-LM
-unless it names torchtitan (AMD-AGI/Primus, docs/02-user-guide/pretraining.md);
-FlagScale and ms-swift run Megatron-Core."""
+unless it names torchtitan (AMD-AGI/Primus, docs/02-user-guide/pretraining.md); FlagScale and ms-swift run Megatron-
+Core."""
 
 
 def recipe_as_precision(cells: Cells) -> dict[str, str]:
@@ -218,12 +223,12 @@ def assumed(cells: Cells) -> dict[str, str]:
     implied = dict(_stack(cells)[1])
     if cells.get("tp", "1") == "1":
         implied.pop("sequence_parallel", None)
+    given = {column: value.lower() for column, value in cells.items()} | {"framework": _folded(cells)}
+    given["precision_recipe"] = PRECISION_RECIPES.get(given.get("precision_recipe", ""), "")
     if not (cells.get("experts") and cells.get("ep")):
         implied.pop("dispatcher", None)
         implied.pop("etp", None)
-    given = {column: value.lower() for column, value in cells.items()} | {"framework": _folded(cells)}
-    given["precision_recipe"] = PRECISION_RECIPES.get(given.get("precision_recipe", ""), "")
-    if given["framework"].startswith("megatron-bridge") and cells.get("experts") and cells.get("ep"):
+    elif given["framework"].startswith("megatron-bridge"):
         implied |= release_recipe(given)
     for patterns, more in _BESIDE:
         if all(re.match(pattern, given.get(column, "")) for column, pattern in patterns.items()):
