@@ -38,6 +38,7 @@ from tuner.costmodel import (
     constants,
     delta_constants,
     expert_constants,
+    link_constants,
     offload_constants,
     stack_constants,
 )
@@ -48,6 +49,7 @@ from tuner.tables import Row, read_table
 CONSTANTS: Final = ROOT / "benchmarks" / "constants.toml"
 PACKAGES: Final = {
     "costmodel": constants.RECORDS,
+    "links": link_constants.RECORDS,
     "stacks": stack_constants.RECORDS,
     "experts": expert_constants.RECORDS,
     "delta": delta_constants.RECORDS,

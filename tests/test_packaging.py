@@ -49,7 +49,7 @@ def test_a_wheel_holds_the_configs_the_templates_and_the_catalog_and_finds_them(
     said = subprocess.run([sys.executable, "-I", "-c", look], cwd=tmp_path, check=True, capture_output=True, text=True)
     found = json.loads(said.stdout)
     assert all(path.startswith(str(unpacked)) for path in [*found["configs"], found["templates"]])
-    assert found["gpus"] == 25
+    assert found["gpus"] == 27
 
 
 @pytest.mark.parametrize("zero", range(4))

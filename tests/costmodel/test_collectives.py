@@ -14,10 +14,11 @@ from tuner.core.keys import parse_key
 from tuner.core.stack import Stack
 from tuner.costmodel.constants import BUCKET_ELEMENTS, NETWORK_LATENCY_RATIO, NODE_LATENCY_RATIO
 from tuner.costmodel.layer import layer_seconds
+from tuner.costmodel.link_constants import TREE_BANDWIDTH_SHARE
 from tuner.costmodel.links import Links, all_reduce, all_reduce_between
 from tuner.costmodel.normal import expected_maximum
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import REDUCE_BUCKET, TREE_BANDWIDTH_SHARE
+from tuner.costmodel.stack_constants import REDUCE_BUCKET
 from tuner.costmodel.time import TERMS, time_terms
 from tuner.space.build import space_for
 

@@ -75,7 +75,7 @@ from tuner.costmodel.kernels import (
 )
 from tuner.costmodel.layer import Layer, RoutedPart, activation_bytes, layer_of
 from tuner.costmodel.layer_exchanges import Passes
-from tuner.costmodel.links import Links, gather
+from tuner.costmodel.links import Links, gather, intra_node
 from tuner.costmodel.matrices import routed_weights
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.stack_constants import BACKWARD_SHARE
@@ -287,7 +287,7 @@ def _dispatch(columns: Columns, site: SiteFactors, links: Links) -> Passes:
     ranks = columns.ep
     together = np.clip(cluster.domain // np.maximum(1, columns.etp), 1, ranks)
     domains = ranks / together
-    link = cluster.intra_node.bandwidth * site.inner_link
+    link = intra_node(cluster, together) * site.inner_link
     outer = cluster.inter_node.bandwidth / cluster.gpus_per_node * site.network
     copies = size * experts.top_k
     plain = np.maximum(

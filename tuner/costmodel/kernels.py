@@ -156,13 +156,13 @@ def beside_layers(gpu: Gpu, workload: Workload) -> Workload:
 
 def product_rate(gpu: Gpu, workload: Workload, site: SiteFactors) -> float:
     """FLOP/s of a large, well-shaped matrix product: what the kernel reaches, or what the power limit allows."""
-    achievable, family, peak = gpu.achievable, _family(gpu), gpu.peak_flops[workload.precision]
+    achievable, card, peak = gpu.achievable, family(gpu), gpu.peak_flops[workload.precision]
     if workload.is_quantized:
-        achievable = FP8_ACHIEVABLE.get(family, achievable)
+        achievable = FP8_ACHIEVABLE.get(card, achievable)
     rate = peak * achievable
-    if family in PRODUCT_POWER and "bf16" in gpu.peak_flops:
+    if card in PRODUCT_POWER and "bf16" in gpu.peak_flops:
         more = QUANTIZED_FLOPS_PER_JOULE.get(workload.precision, peak / gpu.peak_flops["bf16"])
-        rate = min(rate, PRODUCT_POWER[family] * PRODUCT_FLOPS_PER_JOULE * more)
+        rate = min(rate, PRODUCT_POWER[card] * PRODUCT_FLOPS_PER_JOULE * more)
     return rate * SUSTAINED_PRODUCT_SHARE * site.products
 
 
@@ -217,13 +217,14 @@ def _at_length(rates: Sequence[float], seq: float) -> float:
     return float(np.interp(np.log2(seq), np.arange(len(rates)) + np.log2(512), rates))
 
 
-def _family(gpu: Gpu) -> str:
+def family(gpu: Gpu) -> str:
+    """Return the first word of the GPU's name, by which constants of its kind are known."""
     return gpu.name.split("-", maxsplit=1)[0]
 
 
 def generation(gpu: Gpu) -> str:
     """Return the GPU's generation, of those whose kernels are known apart; empty for any other."""
-    return GENERATIONS.get(_family(gpu), "")
+    return GENERATIONS.get(family(gpu), "")
 
 
 def traffic_rate(gpu: Gpu, site: SiteFactors) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tuner.core.columns import BoolArray, Columns, FloatArray
+from tuner.core.domain import Cluster
 from tuner.costmodel.constants import (
     NETWORK_LATENCY_RATIO,
     NODE_LATENCY_RATIO,
@@ -24,9 +25,9 @@ from tuner.costmodel.constants import (
     RING_SHARE,
     SEND_SHARE,
 )
-from tuner.costmodel.kernels import generation
+from tuner.costmodel.kernels import family, generation
+from tuner.costmodel.link_constants import COLLIDING_SHARE, LEAF_SPAN, MESHES, TREE_BANDWIDTH_SHARE, XGMI_SHARE
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.stack_constants import COLLIDING_SHARE, LEAF_SPAN, TREE_BANDWIDTH_SHARE
 
 
 def all_reduce(size: Any, ranks: Any, bandwidth: Any, latency: Any) -> FloatArray:
@@ -49,17 +50,40 @@ def all_reduce_between(size: Any, ranks: Any, bandwidth: Any, latency: Any, part
     return seconds
 
 
+def intra_node(cluster: Cluster, members: Any) -> Any:
+    """Bandwidth of a GPU to the others of so many in its node or NVLink domain.
+
+    A switch gives all of it to any group; on a board without one, a group has the links between its members only.
+    """
+    bandwidth = cluster.intra_node.bandwidth * (XGMI_SHARE if cluster.gpu.is_amd else 1.0)
+    peers = _mesh(cluster) - 1
+    return bandwidth * np.clip((members - 1) / peers, 1 / peers, 1.0) if peers > 0 else bandwidth
+
+
+def _mesh(cluster: Cluster) -> int:
+    """Return the GPUs of the board if each pair has links of its own, else 0.
+
+    AMD's boards have 8 GPUs, of which a node may list fewer; NVIDIA's with fewer than 8 have 4, and cards on PCIe none.
+    """
+    gpu = cluster.gpu
+    board = 0 if gpu.name.endswith("-PCIe") else MESHES.get(family(gpu), 0)
+    return board if cluster.domain == board or (gpu.is_amd and cluster.domain < board) else 0
+
+
 class Links:
     """Bandwidth and latency that each kind of parallelism gets, row by row; each is computed on first use and kept."""
 
     def __init__(self, columns: Columns, site: SiteFactors) -> None:
         cluster = columns.cluster
         self._gpus, self._domain = cluster.gpus_per_node, cluster.domain
-        self._inner = cluster.intra_node.bandwidth * NODE_LINK_SHARE * site.inner_link
         self._inner_latency = cluster.intra_node.latency * NODE_LATENCY_RATIO
         self._node = cluster.inter_node.bandwidth
         self._node_latency = cluster.inter_node.latency * NETWORK_LATENCY_RATIO
         self._columns, self._site = columns, site
+
+    def _inner(self, members: Any) -> Any:
+        """Bandwidth of a rank to the others of so many in its node or NVLink domain."""
+        return intra_node(self._columns.cluster, members) * NODE_LINK_SHARE * self._site.inner_link
 
     @cached_property
     def tensor(self) -> tuple[FloatArray, FloatArray]:
@@ -80,17 +104,17 @@ class Links:
         topo.cc: ncclTopoGetLocalNet).
         """
         columns = self._columns
-        bandwidth, latency = self.context
+        bandwidth, latency = self._inner(2), self.context[1]
         own = self._node * SEND_SHARE * self._site.network / self._gpus
         within = columns.tp * columns.cp <= self._domain
-        return np.where(within, bandwidth, np.minimum(bandwidth, own)), latency
+        return np.where(within, bandwidth, np.minimum(self.context[0], own)), latency
 
     @cached_property
     def heads(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a context parallel rank that exchanges heads for tokens with all others at once."""
         columns = self._columns
         span = columns.tp * columns.cp
-        return self._exchange(span, rings=np.minimum(span, self._domain))
+        return self._exchange(span, rings=np.minimum(span, self._domain), members=columns.cp)
 
     @cached_property
     def data(self) -> tuple[FloatArray, FloatArray]:
@@ -115,7 +139,8 @@ class Links:
     def experts(self) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and latency of a rank in a collective of all that share a layer's experts."""
         columns = self._columns
-        return self._exchange(columns.etp * columns.ep, rings=1)
+        ranks = columns.etp * columns.ep
+        return self._exchange(ranks, rings=1, members=ranks)
 
     @cached_property
     def expert_tensor(self) -> tuple[FloatArray, FloatArray]:
@@ -152,13 +177,14 @@ class Links:
         ranks = columns.tp * columns.cp * columns.dp
         outer = self._node * SEND_SHARE / np.minimum(self._gpus, ranks)
         stage = np.minimum(self._domain, ranks)
-        bandwidth, latency = self._of(stage * columns.pp <= self._domain, outer)
+        inner = self._inner(2)
+        bandwidth, latency = self._of(stage * columns.pp <= self._domain, inner, outer)
         mixed = (stage * columns.pp > self._domain) & (stage * 2 <= self._domain)
-        bandwidth = np.where(mixed, 2 / (1 / self._inner + 1 / outer), bandwidth)
+        bandwidth = np.where(mixed, 2 / (1 / inner + 1 / outer), bandwidth)
         latency = np.where(mixed, (self._inner_latency + self._node_latency) / 2, latency)
         return bandwidth * self._site.pipeline_link, latency
 
-    def _ring(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
+    def _ring(self, span: Any, *, rings: Any, members: Any = None) -> tuple[FloatArray, FloatArray]:
         """Bandwidth and mean latency of a rank whose ring spans this many GPUs, next to others that leave the domain
         too.
 
@@ -166,13 +192,14 @@ class Links:
         which they reach those networks.
         """
         network = self._node * self._ring_share(span) * self._site.network
+        inner = self._inner(span / rings if members is None else members)
         outer = network / np.minimum(self._gpus, rings)
         if self._domain > self._gpus:
             shared = network * (self._domain / self._gpus) / np.minimum(self._domain, rings)
-            outer = np.maximum(outer, np.minimum(self._inner, shared))
+            outer = np.maximum(outer, np.minimum(inner, shared))
         crossing = np.clip((span / self._domain - 1) / np.maximum(1, span / rings - 1), 0.0, 1.0)
         latency = self._inner_latency + crossing * (self._node_latency - self._inner_latency)
-        return self._of(span <= self._domain, outer)[0], latency
+        return self._of(span <= self._domain, inner, outer)[0], latency
 
     def _ring_share(self, span: Any) -> Any:
         """Share of the network that a ring reaches; the more GPUs it spans, the likelier it meets another on a link.
@@ -188,9 +215,10 @@ class Links:
         alone = np.exp(-np.maximum(span - self._domain, 0) / LEAF_SPAN)
         return RING_SHARE * (COLLIDING_SHARE + (1 - COLLIDING_SHARE) * alone)
 
-    def _exchange(self, span: Any, *, rings: Any) -> tuple[FloatArray, FloatArray]:
+    def _exchange(self, span: Any, *, rings: Any, members: Any) -> tuple[FloatArray, FloatArray]:
         """Bandwidth of a ring, and the latency of a step of which some message crosses the network."""
-        return self._ring(span, rings=rings)[0], np.where(span <= self._domain, self._inner_latency, self._node_latency)
+        bandwidth, _ = self._ring(span, rings=rings, members=members)
+        return bandwidth, np.where(span <= self._domain, self._inner_latency, self._node_latency)
 
-    def _of(self, within: BoolArray, outer: Any) -> tuple[FloatArray, FloatArray]:
-        return np.where(within, self._inner, outer), np.where(within, self._inner_latency, self._node_latency)
+    def _of(self, within: BoolArray, inner: Any, outer: Any) -> tuple[FloatArray, FloatArray]:
+        return np.where(within, inner, outer), np.where(within, self._inner_latency, self._node_latency)

@@ -29,19 +29,6 @@ BACKWARD_SHARE: Final = _constant(
 )
 """Share of the backward pass in a microbatch, with which the reduction of gradients may overlap."""
 
-TREE_BANDWIDTH_SHARE: Final = _constant(
-    "TREE_BANDWIDTH_SHARE", 0.9, "share", "NVIDIA/nccl at 01afd20a, src/graph/tuning.cc: ncclTopoTuneModel"
-)
-"""Bandwidth of a tree of nodes over that of a ring."""
-
-COLLIDING_SHARE: Final = _constant("COLLIDING_SHARE", 0.5, "share", "counted: two rings on one link")
-"""Rate of a ring that meets another one on a link between switches, over that of a ring alone."""
-
-LEAF_SPAN: Final = _constant(
-    "LEAF_SPAN", 256.0, "ranks", "NVIDIA DGX SuperPOD with DGX H100: 32 nodes of 8 GPUs share their leaf switches"
-)
-"""GPUs over which a ring comes to meet others; on 256 NVIDIA/nccl issue 1218 has 200 of 400 GB/s."""
-
 REDUCE_BUCKET: Final = _constant(
     "REDUCE_BUCKET",
     (40e6, 1e6),
@@ -67,7 +54,7 @@ STRAGGLER_BASE: Final = _constant(
 GENERATIONS: Final = _constant(
     "GENERATIONS",
     {
-        **dict.fromkeys(("H100", "H200", "GH200"), "hopper"),
+        **dict.fromkeys(("H100", "H800", "H200", "GH200"), "hopper"),
         **dict.fromkeys(("B200", "GB200"), "blackwell"),
         **dict.fromkeys(("B300", "GB300"), "blackwell-ultra"),
     },
@@ -203,6 +190,7 @@ FP8_ACHIEVABLE: Final = _constant(
     "FP8_ACHIEVABLE",
     {
         "H100": 0.709,
+        "H800": 0.709,
         "GH200": 0.776,
         "H200": 0.734,
         "B200": 0.763,
@@ -211,7 +199,7 @@ FP8_ACHIEVABLE: Final = _constant(
     },
     "share of the dense fp8 peak, by the first word of the catalog's name",
     "Machine Learning Engineering open book at 744d01e, compute/accelerator: table of maximum achievable matmul FLOPS "
-    "in fp8",
+    "in fp8; the H800 by the H100",
 )
 """Share of its fp8 peak that a large product reaches; of other GPUs, the share of the bf16 peak."""
 

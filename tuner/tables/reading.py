@@ -5,7 +5,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     gpu named in the text of a report, else A100-80GB-SXM; gpus_per_node by most rows' degrees and nodes,
     else 4 of GB200 and GB300, 8 of others; nodes as many as the degrees or `gpus` need; node_gbit_s as the GPU's
     usual node has;
-    nvlink_domain as the catalog has it for the GPU, else gpus_per_node; fabric not specified, as InfiniBand
+    nvlink_domain as the catalog has it for the GPU, else gpus_per_node, of a job on one node the largest that the table
+    has with the GPU; fabric not specified, as InfiniBand
     layers, hidden, heads and every other size but seq as the catalog's model has them that `model` names, if no stated
     size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048;
     vocab 51200
@@ -104,8 +105,10 @@ def table_of(text: str, path: str, defaults: Defaults | None = None) -> Table:
     known = dict(defaults.cells) if defaults else {}
     printed_rows = [cells for _, cells in lines]
     around = {**_node_size(printed_rows), **(_card(text) if report else {}), **known}
+    nodes = _largest_nodes(printed_rows)
     rows = tuple(
-        _row(index, line, cells, around, Path(path).stem, report=report) for index, (line, cells) in enumerate(lines)
+        _row(index, line, cells, {**_part_of_node(cells, nodes), **around}, Path(path).stem, report=report)
+        for index, (line, cells) in enumerate(lines)
     )
     columns = format_columns(given) if report else tuple(printed_rows[0])
     return Table(name=Path(path).name, columns=columns, rows=rows, lines=tuple(text.splitlines()) if report else ())
@@ -126,6 +129,23 @@ def _node_size(rows: Iterable[Mapping[str, str]]) -> dict[str, str]:
             votes[gpus // degrees[3]] = votes.get(gpus // degrees[3], 0) + 1
     best = max(votes, key=lambda size: votes[size], default=0)
     return {"gpus_per_node": str(best)} if 0 < best <= _MAX_GPUS_PER_NODE else {}
+
+
+def _largest_nodes(rows: Iterable[Mapping[str, str]]) -> dict[str, int]:
+    """Return the largest gpus_per_node of each GPU."""
+    largest: dict[str, int] = {}
+    for cells in rows:
+        if (size := cells.get("gpus_per_node", "")).isdecimal():
+            largest[cells.get("gpu", "")] = max(int(size), largest.get(cells.get("gpu", ""), 0))
+    return largest
+
+
+def _part_of_node(cells: Mapping[str, str], largest: Mapping[str, int]) -> dict[str, str]:
+    """Return the NVLink domain of a job on some of a node's GPUs, which a table prints as gpus_per_node: the largest
+    node in it with this GPU."""
+    own, node = cells.get("gpus_per_node", ""), largest.get(cells.get("gpu", ""), 0)
+    part = cells.get("nodes") == "1" and own.isdecimal() and 0 < int(own) < node and node % int(own) == 0
+    return {"nvlink_domain": str(node)} if part else {}
 
 
 def _card(text: str) -> dict[str, str]:
