@@ -196,10 +196,13 @@ FP8_ACHIEVABLE: Final = _constant(
         "B200": 0.763,
         "GB200": 0.723,
         "B300": 0.745,
+        "MI300X": 0.379,
+        "MI325X": 0.445,
     },
     "share of the dense fp8 peak, by the first word of the catalog's name",
     "Machine Learning Engineering open book at 744d01e, compute/accelerator: table of maximum achievable matmul FLOPS "
-    "in fp8; the H800 by the H100",
+    "in fp8; the H800 by the H100; the MI300X, 990 TFLOPS, by SemiAnalysis (MI300X vs H100 vs H200 Benchmark Part 1: "
+    "Training, December 2024), and the MI325X in proportion to bf16",
 )
 """Share of its fp8 peak that a large product reaches; of other GPUs, the share of the bf16 peak."""
 
