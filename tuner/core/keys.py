@@ -56,7 +56,7 @@ def parse_key(
     embedding and head, the partition is `embedding`. Heads, shape and batch that equal the workload's become None, so
     that each topology has exactly one key.
     """
-    values = _parts(key)
+    values = parts_of(key)
     missing = [part for part in _REQUIRED if NUMBERED[part] not in values]
     if missing:
         raise BadKey(f"invalid topology key {key!r}: {listed(missing)} missing; {LOOKS_LIKE}.")
@@ -75,7 +75,8 @@ def parse_key(
     return Topology(**{axis: value for axis, value in values.items() if axis not in preset or preset[axis] != value})
 
 
-def _parts(key: str) -> dict[str, Any]:
+def parts_of(key: str) -> dict[str, Any]:
+    """Return the fields of a topology that a key states, which may be any of them."""
     values: dict[str, Any] = {}
     for part in key.strip().casefold().split("-"):
         axis, value = _part(part, key)

@@ -24,11 +24,13 @@ from tuner.sizing.max_batch import MaxBatchResult, answer
 from tuner.sizing.options import (
     Stack,
     asked_rows,
+    differing,
     fixed_axes,
     only_option,
     options,
     pinned_axes,
     recomputed,
+    settings_of,
     stacked,
     widest_tensor_parallelism,
 )
@@ -60,6 +62,7 @@ MAX_MARGIN: Final = 0.9
 def max_batch(
     space: Space | None = None,
     *,
+    key: str | None = None,
     launcher: str | None = None,
     command: str | None = None,
     step_pattern: str | None = None,
@@ -84,10 +87,10 @@ def max_batch(
 ) -> MaxBatchResult:
     """Find the largest micro batch that fits in memory, and the throughput of each batch tried.
 
-    Describe the topology with a `space` that leaves one, or with the arguments of `space_for`. Every argument is the
-    option of `tuner max-batch` with the same name. Without a `launcher`, trials are rows of the `table`, jobs on this
-    machine that run the `command`, or else estimates. `limit` is in GiB; `on_attempt` is called with each job's
-    result. If a trial fails twice for another reason than memory, `found.stopped` has the reason.
+    Describe the topology with a `space` that leaves one, or with a `key` and the arguments of `space_for`. Every other
+    argument is the option of `tuner max-batch` with the same name. Without a `launcher`, trials are rows of the
+    `table`, jobs on this machine that run the `command`, or else estimates. `limit` is in GiB; `on_attempt` is called
+    with each job's result. If a trial fails twice for another reason than memory, `found.stopped` has the reason.
 
     >>> import tuner
     >>> result = tuner.max_batch(model="enoki-40", cluster="enoki-h100")
@@ -106,8 +109,9 @@ def max_batch(
         raise InputError(f"--start {start} is larger than --most {most}.")
     seconds = duration(timeout, "--timeout") if isinstance(timeout, str) else timeout
     measured = iterations_of(iterations)
+    asked = description if key is None else _with_key(description, key)
     described = _unless_named(
-        space_or(space, description, lambda given: space_on(launcher, of_a_job(given), command=command))
+        space_or(space, asked, lambda given: space_on(launcher, of_a_job(given), command=command))
     )
     with ExitStack() as jobs:
         if table is not None:
@@ -208,6 +212,7 @@ def _of_pipeline(batches: Sequence[int], topology: Topology, space: Space) -> Se
 def compare(
     space: Space | None = None,
     *,
+    keys: Iterable[str] = (),
     table: str | Path | Table | None = None,
     defaults: Iterable[str] = (),
     step: int | str = "x2",
@@ -217,12 +222,13 @@ def compare(
     calibration: str | Path | Calibration | None = None,
     **description: Unpack[SpaceArguments],
 ) -> Comparison:
-    """Compare FSDP or ZeRO-3 with tensor parallelism: the largest batch of each option and its throughput.
+    """Compare topologies, by default FSDP with tensor parallelism: the largest batch of each and its throughput.
 
-    The options are the values of each axis that `settings` gives more than one. Without one, and without a tp, they are
-    tp=1 and the largest tp within a node. Unless `settings` names recompute, each estimate has the one with which it is
-    fastest. Describe the options with a `space` or with the arguments of `space_for`; every argument is the option of
-    `tuner compare` with the same name. Options are estimated, or looked up in the measured `table`.
+    The options are the topologies of the `keys`, or the values of each axis that `settings` gives more than one.
+    Without any, and without a tp, they are tp=1 and the largest tp within a node. Unless `settings` or keys name
+    recompute, each estimate has the one with which it is fastest. Describe the options with a `space` or with the
+    arguments of `space_for`; every argument is the option of `tuner compare` with the same name. Options are estimated,
+    or looked up in the measured `table`.
 
     >>> import tuner
     >>> found = tuner.compare(model="enoki-40", gpu="H100-80GB-SXM", nodes=1, gpus_per_node=4, settings=["tp=1,4"])
@@ -232,15 +238,23 @@ def compare(
     if table is None and tuple(defaults):
         raise InputError("--default completes the rows of a table: add --table.")
     _check_numbers(margin=margin, most=most)
-    space = _unless_named(space_or(space, description, lambda given: space_for(**of_a_job(given))))
-    model = cost_model(calibration)
-    texts, global_batch = space.arguments.get("settings", ()), space.arguments.get("global_batch")
-    settings = [parse_setting(text) for text in texts]
+    keys = tuple(keys)
+    if len({settings_of(key) for key in keys}) < len(keys):
+        raise InputError(
+            "two keys differ in nothing but the micro-batch size, which is sought; to compare them, use 'tuner explain "
+            "KEY --against KEY'."
+        )
+    each = [_with_key(description, key) for key in keys] or [description]
+    spaces = [_unless_named(space_or(space, one, lambda given: space_for(**of_a_job(given)))) for one in each]
+    space, model = spaces[0], cost_model(calibration)
+    global_batch = space.arguments.get("global_batch")
+    settings = [parse_setting(text) for text in description.get("settings", space.arguments.get("settings", ()))]
     axes = [axis for axis, values in settings if len(values) > 1]
     if table is not None:
         table = _table(table, defaults)
         named = space.workload.model if "model" in space.arguments else None
-        rows = asked_rows(table.rows, group=None, model=named, settings=texts)
+        asked = [one.arguments.get("settings", ()) for one in spaces]
+        rows = [row for texts in asked for row in asked_rows(table.rows, group=None, model=named, settings=texts)]
         made = by_table(rows, axes=axes, global_batch=global_batch, margin=margin)
         if not made and (reason := table.why_none_of(rows)):
             raise NothingUsable(f"no row of {table.name} can be used: {reason}")
@@ -249,10 +263,11 @@ def compare(
         compared = Comparison(source="table", models=by_model(made), cost_model=model, global_batch=global_batch)
     else:
         pinned = pinned_axes(space)
-        if {*axes} <= {"sequence_parallel"} and all(axis != "tp" for axis, _ in settings):
+        if not keys and {*axes} <= {"sequence_parallel"} and all(axis != "tp" for axis, _ in settings):
             pinned["tp"] = tuple(dict.fromkeys((1, widest_tensor_parallelism(space))))
             axes = ["tp", *axes]
-        shown_axes = axes or ["tp"]
+        topologies = [topology for one in spaces for topology in options(one, pinned=None if keys else pinned)]
+        shown_axes = (differing(topologies) if keys else axes) or ["tp"]
 
         def estimate(topology: Topology) -> Option:
             return by_estimate(
@@ -266,10 +281,12 @@ def compare(
                 margin=margin,
             )
 
-        topologies, chooses = options(space, pinned=pinned), "recompute" not in pinned
+        chooses = "recompute" not in pinned
         made = [
             fastest(map(estimate, recomputed(space, topology) if chooses else [topology])) for topology in topologies
         ]
+        if keys and len(topologies) == len(keys):
+            made = [replace(option, label=key) for option, key in zip(made, keys, strict=True)]
         compared = Comparison(
             source="estimate",
             models=by_model(with_recompute(made, shown_axes) if chooses else made),
@@ -283,6 +300,11 @@ def compare(
         remedies = ways_to_fit(option.topology for option in made)
         raise NothingUsable(f"no option fits its smallest batch{tried}; {remedies}.")
     return compared
+
+
+def _with_key(description: SpaceArguments, key: str) -> SpaceArguments:
+    """Return the description of the topologies that a key leaves."""
+    return {**description, "settings": (*settings_of(key), *description.get("settings", ()))}
 
 
 def ways_to_fit(topologies: Iterable[Topology]) -> str:

@@ -12,8 +12,9 @@ from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Partition, Topology, Workload, partition_for
 from tuner.core.errors import InputError
 from tuner.core.frameworks import record_of
+from tuner.core.keys import parts_of
 from tuner.core.model import Model
-from tuner.core.text import listed
+from tuner.core.text import axis_value, listed
 from tuner.space.axes import Axes, default_axes, parse_setting
 from tuner.space.rules import RULES
 from tuner.space.space import Space
@@ -42,6 +43,8 @@ LAWS: Final = tuple(rule for rule in RULES if rule.level == "law" and rule.name 
 """The laws that an option must satisfy."""
 
 _FREE: Final = ("micro_batch", "global_batch", "shape", "heads", "nodes", "partition")
+_ELSEWHERE: Final = {"global_batch": "--global-batch", "heads": "--model", "shape": "--model"}
+"""Parts of a key that these commands take as an option."""
 
 
 def pinned_axes(space: Space) -> dict[str, tuple[Any, ...]]:
@@ -52,6 +55,23 @@ def pinned_axes(space: Space) -> dict[str, tuple[Any, ...]]:
         for axis, values in space.axes.items()
         if axis not in _FREE and (axis in named or values != space.unpinned.get(axis, ()))
     }
+
+
+def settings_of(key: str) -> tuple[str, ...]:
+    """Return a key's axes as `--set` has them, without its micro batch, which is sought.
+
+    Sequence parallelism and recompute are those of the key even if it omits them.
+
+    >>> settings_of("tp2-pp1-mbs4-z1-ep8")
+    ('sequence_parallel=off', 'recompute=full', 'tp=2', 'pp=1', 'zero=1', 'ep=8')
+    """
+    stated = parts_of(key)
+    if foreign := [_ELSEWHERE[axis] for axis in stated if axis in _ELSEWHERE]:
+        raise InputError(f"{key} states more than parallelism; give {listed(dict.fromkeys(foreign))} instead.")
+    axes = {"sequence_parallel": False, "recompute": "full", **stated}
+    if stated.get("tp") == 1 and not stated.get("sequence_parallel"):
+        del axes["sequence_parallel"]
+    return tuple(f"{axis}={axis_value(value)}" for axis, value in axes.items() if axis not in _FREE)
 
 
 def options(space: Space, *, zero: int = 3, pinned: Axes | None = None) -> list[Topology]:
@@ -139,7 +159,7 @@ def _refuse_illegal(space: Space, topology: Topology) -> None:
     columns = Columns.of([topology], space.workload, space.cluster)
     for rule in LAWS:
         if rule.binding(space.workload) and (broken := rule.violation(columns)):
-            raise InputError(f"{broken.message}; correct --set.")
+            raise InputError(f"{broken.message}; correct the key or --set.")
 
 
 def differing(topologies: Iterable[Topology]) -> list[str]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli import completion
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
 from tuner.cli.options import FilePath, FolderPath, as_json, calibration_option, takes_description_of_layers
 from tuner.core.quantity import GIB
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
 
 @click.command(
-    short_help="Compare FSDP or ZeRO-3 with tensor parallelism.",
+    short_help="Compare topologies, such as FSDP with tensor parallelism.",
     epilog="Example: tuner compare --model enoki-40 --gpu H100-80GB-SXM --nodes 1 --gpus-per-node 4 --set tp=1,4",
 )
+@click.argument("keys", nargs=-1, shell_complete=completion.keys)
 @takes_description_of_layers
 @calibration_option
 @click.option(
@@ -57,10 +59,12 @@ if TYPE_CHECKING:
 )
 @as_json
 def compare(as_json: bool, plot: str | None, folder: str | None, **given: Any) -> None:
-    """Compare FSDP or ZeRO-3 with tensor parallelism: largest batch, throughput, days, memory and the reasons.
+    """Compare topologies, such as FSDP with tensor parallelism: largest batch, throughput, days, memory and reasons.
 
-    Compares every value of each axis that --set lists with more than one value. By default, compares tp=1 with the
-    largest tp that fits in a node. Unless --set names recompute, each option has the one with which it is fastest.
+    Compares the topologies of the KEYS (tp2-pp1-z1-rnone; their micro-batch size is ignored), or every value of each
+    axis that --set lists with more than one value. By default, compares tp=1 with the largest tp that fits in a node.
+    Unless a key or --set names recompute, each option has the one with which it is fastest. To compare two topologies
+    at their own micro-batch sizes, use 'tuner explain KEY --against KEY'.
     """
     from tuner.sizing.api import compare
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tuner.cli import completion
 from tuner.cli.arguments import margin_option, stack_option, takes_defaults
 from tuner.cli.options import (
     FilePath,
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     short_help="Find the largest micro-batch size that fits in memory.",
     epilog="Example: tuner max-batch --launcher replay --table corpus/e1-400m-ada.csv --step 16",
 )
+@click.argument("key", required=False, shell_complete=completion.keys)
 @takes_description_of_layers
 @calibration_option
 @click.option(
@@ -73,7 +75,8 @@ if TYPE_CHECKING:
 def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any) -> None:
     """Find the largest micro-batch size that fits in memory, in few runs, and the throughput of each batch tried.
 
-    Runs are estimates, rows of a measured table, or real jobs. A batch that fails twice for a reason other than memory
+    KEY looks like tp2-pp1-z1-rnone; its micro-batch size is ignored. Without it, --set names the axes. Runs are
+    estimates, rows of a measured table, or real jobs. A batch that fails twice for a reason other than memory
     ends the search, because the limit is then unknown.
     """
     from tuner.cli.max_batch_output import print_answer, print_answer_json
