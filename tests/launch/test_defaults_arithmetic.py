@@ -108,6 +108,16 @@ def test_a_machine_with_gpus_has_at_most_one_rank_per_gpu(ranks: int | None, fit
         local_defaults({**asked, "nodes": 2}, GPUS, own_worker=True)
 
 
+@pytest.mark.parametrize(
+    ("ranks", "given", "domain"), [(4, None, 8), (2, None, 8), (8, None, None), (3, None, None), (4, 4, 4)]
+)
+def test_jobs_on_some_gpus_of_a_machine_have_the_links_of_all(ranks: int, given: int | None, domain: int) -> None:
+    """Four GPUs of a machine with eight are no board without a switch, unless --nvlink-domain says so."""
+    asked = {**NOTHING, "gpus_per_node": ranks, "nvlink_domain": given}
+    assert local_defaults(asked, GPUS, own_worker=True)["nvlink_domain"] == domain
+    assert hostfile_defaults(asked, GPUS, [Host(name="a", slots=8)] * 2)["nvlink_domain"] == given
+
+
 def test_the_hosts_of_a_hostfile_share_a_batch_per_rank() -> None:
     hosts = [Host(name="a", slots=3), Host(name="b", slots=2), Host(name="c", slots=4)]
     found = hostfile_defaults(NOTHING, HOST, hosts)

@@ -105,6 +105,8 @@ def local_defaults(given: Mapping[str, Any], machine: Machine, *, own_worker: bo
         completed["gpu"] = host_gpu(machine, ranks) if on_host else catalog_name(machine)
     elif not on_host and ranks > machine.cards:
         raise InputError(f"--gpus-per-node is {ranks}, but this machine has {counted(machine.cards, 'accelerator')}.")
+    if completed["nvlink_domain"] is None and not on_host and ranks < machine.cards and machine.cards % ranks == 0:
+        completed["nvlink_domain"] = machine.cards  # jobs on some GPUs have the links of the whole node
     return _with_worker_defaults(completed, on_host=on_host, own_worker=own_worker, ranks=ranks)
 
 
@@ -119,7 +121,7 @@ def hostfile_defaults(given: Mapping[str, Any], machine: Machine, hosts: Sequenc
     completed = local_defaults(one_node, machine, own_worker=True)
     if given["global_batch"] is None:
         completed["global_batch"] *= nodes
-    return {**completed, "nodes": nodes}
+    return {**completed, "nodes": nodes, "nvlink_domain": given["nvlink_domain"]}
 
 
 def slurm_defaults(given: Mapping[str, Any], *, on_host: bool, own_worker: bool) -> dict[str, Any]:
