@@ -243,7 +243,7 @@ def test_a_calibration_is_printed_as_json(run: Run, tmp_path: Path) -> None:
     assert (document["table"], document["output"], document["timed_rows"]) == ("t.csv", str(out), 1)
     assert out.is_file()
     assert run("calibrate", str(file), "-o", str(out)).out.splitlines()[-1].startswith(f"wrote {out}; ")
-    said = run("calibrate", str(file), "-o", str(out), "--era", "month")
+    said = run("calibrate", str(file), "-o", str(out), "--period", "month")
     assert (said.code, said.err) == (2, "tuner: t.csv has no column 'month'.\n")
 
 

@@ -14,7 +14,7 @@ KEPT = {"--study", "--runs", "--storage", "--from", "--default", "--calibration"
 STUDY = {"--runs", "--storage"}
 FLAGS = {
     "audit": {"--fix", "--output", "--default", "--strict", "--json"},
-    "calibrate": STUDY | {"--default", "--output", "--era", "--json"},
+    "calibrate": STUDY | {"--default", "--output", "--period", "--era", "--json"},
     "catalog": {"--json"},
     "compare": SPACE
     | {

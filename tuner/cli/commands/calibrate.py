@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     "-o", "--output", type=FilePath(), metavar="FILE", required=True, help="Calibration file to write (TOML)."
 )
 @click.option(
-    "--era", metavar="COLUMN", help="Column that labels speed periods. [default: periods found by 'tuner audit']"
+    "--period",
+    "--era",
+    "era",
+    metavar="COLUMN",
+    help="Column that labels speed periods. [default: periods found by 'tuner audit']",
 )
 @as_json
 def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None:
