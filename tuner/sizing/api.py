@@ -248,7 +248,7 @@ def compare(
     spaces = [_unless_named(space_or(space, one, lambda given: space_for(**of_a_job(given)))) for one in each]
     space, model = spaces[0], cost_model(calibration)
     global_batch = space.arguments.get("global_batch")
-    settings = [parse_setting(text) for text in description.get("settings", space.arguments.get("settings", ()))]
+    settings = [parse_setting(text) for text in space.arguments.get("settings", ())]
     axes = [axis for axis, values in settings if len(values) > 1]
     if table is not None:
         table = _table(table, defaults)

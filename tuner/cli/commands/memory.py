@@ -106,7 +106,7 @@ def memory(as_json: bool, **given: Any) -> None:
 
     Frozen models take memory for weights, trained parameters also for gradients and optimizer state; the rest is left
     for activations. The activation memory of a sample is computed from the layers of the frozen models, through which
-    gradients flow, unless --sample gives it.
+    gradients flow, unless --sample gives it. For the memory of a topology, use 'tuner explain KEY'.
     """
     from tuner.core.errors import NothingUsable
     from tuner.sizing.memory_budget import memory as budgeted
