@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from tuner.cli import output
+from tuner.core.catalog import gpu, make_cluster
 from tuner.launch.machine import Machine, host_gpu
 from tuner.space.build import space_for
 
@@ -82,7 +82,20 @@ def test_the_document_has_the_bandwidths() -> None:
     assert (cluster["intra_node_gb_s"], cluster["node_gbit_s"]) == (300, 400)
 
 
-@pytest.mark.parametrize(("domain", "words"), [(None, ""), (72, " in NVLink domains of 72")])
-def test_a_cluster_names_its_nvlink_domain(domain: int | None, words: str) -> None:
-    cluster: Any = SimpleNamespace(nvlink_domain=domain)
-    assert output._domain(cluster) == words
+@pytest.mark.parametrize(
+    ("card", "size", "domain", "words"),
+    [
+        ("H100-80GB-SXM", 8, None, ""),
+        ("GB200-192GB", 4, 72, " in NVLink domains of 72"),
+        ("H100-80GB-SXM", 4, None, " without a switch"),
+        ("H100-80GB-SXM", 4, 8, " in NVLink domains of 8"),
+        ("MI300X-192GB", 8, None, " without a switch"),
+        ("MI300X-192GB", 1, None, ""),
+        ("H100-80GB-PCIe", 4, None, ""),
+    ],
+)
+def test_a_cluster_names_its_nvlink_domain_or_that_it_has_no_switch(
+    card: str, size: int, domain: int | None, words: str
+) -> None:
+    machines = make_cluster(name="m", nodes=2, gpus_per_node=size, gpu=gpu(card), nvlink_domain=domain)
+    assert output._domain(machines) == words

@@ -177,7 +177,11 @@ def _experts(model: Model) -> str:
 
 
 def _domain(cluster: Cluster) -> str:
-    return f" in NVLink domains of {cluster.nvlink_domain}" if cluster.nvlink_domain else ""
+    from tuner.costmodel.links import mesh
+
+    if cluster.nvlink_domain:
+        return f" in NVLink domains of {cluster.nvlink_domain}"
+    return " without a switch" if cluster.gpus_per_node > 1 and mesh(cluster) else ""
 
 
 def _bandwidths(space: Space) -> str:

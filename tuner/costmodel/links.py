@@ -56,11 +56,11 @@ def intra_node(cluster: Cluster, members: Any) -> Any:
     A switch gives all of it to any group; on a board without one, a group has the links between its members only.
     """
     bandwidth = cluster.intra_node.bandwidth * (XGMI_SHARE if cluster.gpu.is_amd else 1.0)
-    peers = _mesh(cluster) - 1
+    peers = mesh(cluster) - 1
     return bandwidth * np.clip((members - 1) / peers, 1 / peers, 1.0) if peers > 0 else bandwidth
 
 
-def _mesh(cluster: Cluster) -> int:
+def mesh(cluster: Cluster) -> int:
     """Return the GPUs of the board if each pair has links of its own, else 0.
 
     AMD's boards have 8 GPUs, of which a node may list fewer; NVIDIA's with fewer than 8 have 4, and cards on PCIe none.
