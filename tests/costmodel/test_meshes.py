@@ -96,3 +96,11 @@ def test_a_job_on_some_gpus_of_a_node_has_the_links_of_the_largest_node_in_the_t
     assert domains("A100-80GB-SXM,4,2,24,2048,2,0.6", whole) == [4, 8], "two nodes of four GPUs share no NVLink"
     assert domains(part, "H100-80GB-SXM,8,1,24,2048,2,0.6") == [4, 8], "another GPU's node"
     assert domains("A100-80GB-SXM,3,1,24,2048,1,1.0", whole) == [3, 8]
+
+
+@pytest.mark.parametrize("size", ["9" * 5000, "0", "-4", "129", "x"])
+def test_a_node_of_an_impossible_size_holds_no_other(size: str) -> None:
+    lines = ["gpu,gpus_per_node,nodes,layers,hidden,tp,sec_per_iter", "A100-80GB-SXM,4,1,24,2048,2,1.0"]
+    row = table_of("\n".join([*lines, f"A100-80GB-SXM,{size},1,24,2048,2,1.0"]) + "\n", "t.csv").rows[0]
+    assert row.run is not None
+    assert row.run.cluster.domain == 4

@@ -135,17 +135,24 @@ def _largest_nodes(rows: Iterable[Mapping[str, str]]) -> dict[str, int]:
     """Return the largest gpus_per_node of each GPU."""
     largest: dict[str, int] = {}
     for cells in rows:
-        if (size := cells.get("gpus_per_node", "")).isdecimal():
-            largest[cells.get("gpu", "")] = max(int(size), largest.get(cells.get("gpu", ""), 0))
+        card = cells.get("gpu", "")
+        largest[card] = max(_gpus_stated(cells), largest.get(card, 0))
     return largest
 
 
 def _part_of_node(cells: Mapping[str, str], largest: Mapping[str, int]) -> dict[str, str]:
     """Return the NVLink domain of a job on some of a node's GPUs, which a table prints as gpus_per_node: the largest
     node in it with this GPU."""
-    own, node = cells.get("gpus_per_node", ""), largest.get(cells.get("gpu", ""), 0)
-    part = cells.get("nodes") == "1" and own.isdecimal() and 0 < int(own) < node and node % int(own) == 0
+    own, node = _gpus_stated(cells), largest[cells.get("gpu", "")]
+    part = cells.get("nodes") == "1" and 0 < own < node and node % own == 0
     return {"nvlink_domain": str(node)} if part else {}
+
+
+def _gpus_stated(cells: Mapping[str, str]) -> int:
+    """Return gpus_per_node, or 0 if the row states none that a node may have."""
+    size = cells.get("gpus_per_node", "")
+    known = size.isdecimal() and len(size) <= len(str(_MAX_GPUS_PER_NODE))
+    return int(size) if known and int(size) <= _MAX_GPUS_PER_NODE else 0
 
 
 def _card(text: str) -> dict[str, str]:
