@@ -296,9 +296,9 @@ def _until(true: object, otherwise: str, seconds: float = 30.0) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return free ports outside the range for outgoing connections."""
+    """Return free ports outside the range for outgoing connections and that of the jobs, which begins at 15000."""
     found: list[int] = []
-    start = 11000 + os.getpid() % 4000
+    start = 10000 + os.getpid() % 4000
     for port in range(start, start + 1000):
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port))

@@ -230,14 +230,19 @@ SLURM: dict[str, Topology] = {
 @pytest.mark.cluster
 @pytest.mark.parametrize("name", SLURM)
 def test_a_folder_runs_on_a_live_slurm_cluster(name: str, tmp_path: Path, run: Run) -> None:
-    """The job is submitted from another folder by the absolute path of its script."""
+    """The job is submitted from another folder by the absolute path of its script.
+
+    It meets on the script's own port: one for outgoing connections may be taken, by `srun` too, before the job starts.
+    """
     needs_deepspeed()
     cluster, chosen, folder = slurm_cluster.running(), SLURM[name], tmp_path / "export"
+    variables = {**cluster.environment, **environment(tmp_path)}
+    del variables["MASTER_PORT"]
     export(folder, chosen, "slurm", site=SiteProfile(partition="debug", gres="", environment=(("SITE", "it's"),)))
     said = subprocess.run(
         ["sbatch", "--parsable", f"--output={folder / 'out.log'}", str(folder / "launch.sbatch")],  # noqa: S607
         cwd="/",
-        env={**cluster.environment, **environment(tmp_path)},
+        env=variables,
         capture_output=True,
         text=True,
         check=False,
