@@ -100,7 +100,9 @@ def test_what_a_key_cannot_name_is_refused(key: str, sentence: str) -> None:
 def test_unreadable_and_contradicting_keys_are_refused() -> None:
     with pytest.raises(BadKey, match="unknown part 'foo'"):
         tuner.max_batch(key="foo", **QWEN)
-    with pytest.raises(InputError, match="names tp more than once"):
+    with pytest.raises(InputError, match="tp1 already means tp=1; leave out --set tp=2, or change the key"):
         tuner.max_batch(key="tp1", settings=["tp=2"], **QWEN)
+    with pytest.raises(InputError, match="tp2 already means recompute=full"):
+        tuner.compare(keys=("tp2",), settings=["recompute=none"], **QWEN)
     with pytest.raises(InputError, match="differ in nothing but the micro-batch size"):
         tuner.compare(keys=("tp1-mbs1", "tp1-mbs2"), **QWEN)

@@ -304,7 +304,12 @@ def compare(
 
 def _with_key(description: SpaceArguments, key: str) -> SpaceArguments:
     """Return the description of the topologies that a key leaves."""
-    return {**description, "settings": (*settings_of(key), *description.get("settings", ()))}
+    stated, asked = settings_of(key), tuple(description.get("settings", ()))
+    has = {parse_setting(setting)[0]: setting for setting in stated}
+    for setting in asked:
+        if same := has.get(parse_setting(setting)[0]):
+            raise InputError(f"{key} already means {same}; leave out --set {setting}, or change the key.")
+    return {**description, "settings": (*stated, *asked)}
 
 
 def ways_to_fit(topologies: Iterable[Topology]) -> str:
