@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from pathlib import Path
 from typing import NoReturn
+
+from tuner.core.ports import free_port
 
 LIMIT = 300.0
 """Seconds after which a job counts as hung, with a margin for a busy machine."""
@@ -36,9 +37,7 @@ def main() -> None:
 
 
 def _run(folder: Path, ranks: int, start: int) -> list[int]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port("127.0.0.1")
     running = {}
     for rank in range(start):
         child = os.fork()

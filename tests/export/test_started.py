@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -22,6 +21,7 @@ from tests.workers import WORKLOAD, Ranks, needs_deepspeed, tiny, topology
 from tuner.core import catalog
 from tuner.core.atomic_write import write_files
 from tuner.core.domain import Topology
+from tuner.core.ports import free_port
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.bundle import bundle
 from tuner.export.formats import ExportOptions
@@ -76,13 +76,10 @@ def export(folder: Path, chosen: Topology, format_name: str, **options: Any) -> 
 
 
 def environment(folder: Path) -> dict[str, str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     kept = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
     return kept | {
         "DS_ACCELERATOR": "cpu",
-        "MASTER_PORT": str(port),
+        "MASTER_PORT": str(free_port("127.0.0.1")),
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "TORCH_EXTENSIONS_DIR": str(folder / "extensions"),
     }
@@ -232,7 +229,7 @@ SLURM: dict[str, Topology] = {
 def test_a_folder_runs_on_a_live_slurm_cluster(name: str, tmp_path: Path, run: Run) -> None:
     """The job is submitted from another folder by the absolute path of its script.
 
-    It meets on the script's own port: one for outgoing connections may be taken, by `srun` too, before the job starts.
+    Its ranks meet on the script's own port.
     """
     needs_deepspeed()
     cluster, chosen, folder = slurm_cluster.running(), SLURM[name], tmp_path / "export"

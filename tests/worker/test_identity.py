@@ -271,10 +271,8 @@ def test_parameters_have_the_precision_of_the_job_on_every_host() -> None:
 INITIALIZED = """
 import os
 os.environ.update(RANK="0", WORLD_SIZE="1", LOCAL_RANK="0", MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
-import socket
-with socket.socket() as free:
-    free.bind(("127.0.0.1", 0))
-    os.environ["MASTER_PORT"] = str(free.getsockname()[1])
+from tuner.core.ports import free_port
+os.environ["MASTER_PORT"] = str(free_port("127.0.0.1"))
 from dataclasses import replace
 import deepspeed
 from deepspeed.accelerator import get_accelerator

@@ -17,7 +17,7 @@ from threading import current_thread, main_thread
 from typing import Final
 
 from tuner.core.errors import LaunchError, MissingDependency
-from tuner.launch.machine import free_port
+from tuner.core.ports import free_port
 
 HOST: Final = "127.0.0.1"
 START_TIMEOUT: Final = 60.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -131,10 +130,3 @@ def _cards() -> list[tuple[str, float]]:
 
 def _host_memory() -> float:
     return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-
-
-def free_port(host: str) -> int:
-    """Return a free port at an address of this machine; an empty address stands for all."""
-    with socket.socket() as probe:
-        probe.bind((host, 0))
-        return int(probe.getsockname()[1])

@@ -12,7 +12,6 @@ import ctypes
 import faulthandler
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Sequence
@@ -21,6 +20,7 @@ from pathlib import Path
 
 from tuner.core.assignment import Assignment
 from tuner.core.errors import TunerError
+from tuner.core.ports import free_port
 
 PR_SET_PDEATHSIG, PR_SET_NAME = 1, 15
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     forked = os.environ.get("DS_ACCELERATOR") == "cpu"
     if forked:
         import tuner.worker.train  # noqa: F401 - once, for all ranks
-    port = _free_port()
+    port = free_port("127.0.0.1")
     pids = [_start(job, rank, ranks, port, forked=forked) for rank in range(ranks)]
     return _wait(pids)
 
@@ -98,13 +98,6 @@ def _reap(pids: set[int]) -> dict[int, int]:
 
 def _describe_exit(code: int) -> str:
     return f"was killed by signal {-code}" if code < 0 else f"failed with exit code {code}"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def _die_with(parent: int) -> None:

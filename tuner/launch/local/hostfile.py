@@ -13,9 +13,9 @@ from typing import ClassVar, Final
 from tuner.core.atomic_write import write_whole
 from tuner.core.catalog import read_text
 from tuner.core.errors import InputError, LaunchError, UnknownName
+from tuner.core.ports import free_port
 from tuner.core.text import counted, shown
 from tuner.launch.contract import Job
-from tuner.launch.machine import free_port
 from tuner.launch.program import ProcessSpec, WorkerProgram
 
 PROGRAMS: Final = {"pdsh": "pdsh", "openmpi": "mpirun"}
