@@ -36,7 +36,7 @@ def takes_a_table(command: Command) -> Command:
             from tuner.study.warm_start import existing
 
             existing(file, runs=Path(runs), storage=None, or_table=True)  # raises, with the existing studies
-        return command(table=read(file, defaults, period_column=given.get("era")), **given)
+        return command(table=read(file, defaults, period_column=given.get("period")), **given)
 
     wrapped: Command = stored_at(takes_defaults(with_table))
     return click.argument("file", type=FilePath(), metavar="TABLE|STUDY", shell_complete=completion.studies_or_files)(

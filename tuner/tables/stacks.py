@@ -201,8 +201,8 @@ STACKS: Final[tuple[tuple[str, Framework | None, Cells], ...]] = (
 )
 """Patterns of the column `framework` (with hyphens for blanks and underscores), the framework that runs, and the cells
 that its runs have where a table states nothing else. The first pattern that matches counts. Primus runs Megatron-LM
-unless it names torchtitan (AMD-AGI/Primus, docs/02-user-guide/pretraining.md); FlagScale and ms-swift run Megatron-
-Core."""
+unless it names torchtitan (AMD-AGI/Primus, docs/02-user-guide/pretraining.md); FlagScale and ms-swift
+run Megatron-Core."""
 
 
 def recipe_as_precision(cells: Cells) -> dict[str, str]:

@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 @click.option(
     "--period",
     "--era",
-    "era",
     metavar="COLUMN",
     help="Column that labels speed periods. [default: periods found by 'tuner audit']",
 )
 @as_json
-def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None:
+def calibrate(table: Table, output: str, period: str | None, as_json: bool) -> None:
     """Calibrate the cost model on the measurements of a table or a study.
 
     Fits ten factors with priors from the catalog, then a residual by kernel, shape and speed period. A single row
@@ -41,10 +40,10 @@ def calibrate(table: Table, output: str, era: str | None, as_json: bool) -> None
     from tuner.costmodel.site_file import write_site
     from tuner.study.warm_start import calibration_report
 
-    learnt = calibration_report(table, era=era)
+    learnt = calibration_report(table, era=period)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
-        _print_json(table, output, learnt, period_column=era)
+        _print_json(table, output, learnt, period_column=period)
     else:
         _print_text(table, output, learnt)
 
