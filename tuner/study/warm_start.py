@@ -25,20 +25,20 @@ from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
 
 
-def calibrate(table: Table, *, era: str | None = None) -> Calibration:
-    """Return the calibration that a table's rows support, with speed periods by the column `era` or as audited.
+def calibrate(table: Table, *, period: str | None = None) -> Calibration:
+    """Return the calibration that a table's rows support, with speed periods by the column `period` or as audited.
 
     >>> import tuner
     >>> calibration = tuner.calibrate(tuner.read_table("corpus/enoki-h100.csv"))
     """
-    return calibration_report(table, era=era).calibration
+    return calibration_report(table, period=period).calibration
 
 
-def calibration_report(table: Table, *, era: str | None = None) -> CalibrationReport:
+def calibration_report(table: Table, *, period: str | None = None) -> CalibrationReport:
     """Return the calibration of `calibrate` with its effect on the errors."""
-    if era is not None and era not in table.columns:
-        raise InputError(f"{table.name} has no column {era!r}.")
-    return learn(table, [row.cells.get(era, "") for row in table.rows] if era else period_labels(table.rows))
+    if period is not None and period not in table.columns:
+        raise InputError(f"{table.name} has no column {period!r}.")
+    return learn(table, [row.cells.get(period, "") for row in table.rows] if period else period_labels(table.rows))
 
 
 def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Calibration:

@@ -40,7 +40,7 @@ def calibrate(table: Table, output: str, period: str | None, as_json: bool) -> N
     from tuner.costmodel.site_file import write_site
     from tuner.study.warm_start import calibration_report
 
-    learnt = calibration_report(table, era=period)
+    learnt = calibration_report(table, period=period)
     write_site(Path(output), learnt.calibration, source=table.name)
     if as_json:
         _print_json(table, output, learnt, period_column=period)
