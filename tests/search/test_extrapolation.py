@@ -24,7 +24,7 @@ from tuner.search.constants import (
     SURPRISED_MEMORY_WEIGHT,
     TERM_DEVIATIONS,
 )
-from tuner.search.extrapolation import ReducedRun, ReducedSize, _shares, gap_covariance
+from tuner.search.extrapolation import ReducedRun, ReducedSize, gap_covariance, term_shares
 from tuner.search.fidelities import fidelities
 from tuner.search.observations import Observation
 from tuner.search.surrogate import Surrogate
@@ -278,7 +278,7 @@ def test_the_gap_is_the_residual_of_the_weighted_batches(dp: int, halvings: int)
     """The weights of sum 1 minimize |target - w rows|^2 + (d |w|)^2; halvings of dp and growth add to the gap."""
     found = size(Fidelity(nodes=dp, dp=dp, micro_batches=(4, 8, 16)))
     terms = time_terms(found.full, SITE)
-    target, rows = _shares(terms)[0], _shares(time_terms(found.small, SITE))
+    target, rows = term_shares(terms)[0], term_shares(time_terms(found.small, SITE))
     total = sum(float(value[0]) for value in terms.values())
     expected = [float(terms[name][0]) / total * each if name in terms else 0 for name, each in TERM_DEVIATIONS.items()]
     assert target == pytest.approx(expected)

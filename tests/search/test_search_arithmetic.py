@@ -158,7 +158,7 @@ def test_the_first_run_is_trusted_at_any_distance(times: float) -> None:
     assert belief.time.measured([0])[0][0] == pytest.approx(before + residual * gain, rel=1e-5)
 
 
-@pytest.mark.parametrize("factor", [0.1, 10.0, 1000.0])
+@pytest.mark.parametrize("factor", [0.1, 2.5, 3.0, 7.0, 10.0, 1000.0])
 def test_a_cluster_many_times_as_fast_or_slow_is_searched_like_any_other(factor: float) -> None:
     """After two runs that are off by the same factor, all other estimates are scaled by about that factor."""
     usual, other = Surrogate(pool()), Surrogate(pool())

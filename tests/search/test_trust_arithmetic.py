@@ -24,17 +24,16 @@ from tuner.search.constants import (
     OWN_CHANCES,
     REPEAT_DEVIATION,
     SHARE_STEP,
-    TREND_CHANCES,
-    TREND_STEP,
+    TERM_DEVIATIONS,
     TRUST_STEP,
     UNSURE_CHANCES,
 )
 from tuner.search.model_error import Record, averaged
 from tuner.search.observations import Observation, Trust
 from tuner.search.surrogate import Surrogate
-from tuner.search.time_prior import logarithms, trends_of
+from tuner.search.time_prior import FACTORS, logarithms
 
-CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, OWN_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
+CHANCES = (NOISE_CHANCES, UNSURE_CHANCES, OWN_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, LEVEL_CHANCES)
 
 
 def record(rows: int) -> Record:
@@ -46,8 +45,7 @@ def record(rows: int) -> Record:
     same = np.equal.outer(chosen, chosen)
     return Record(
         features=known,
-        slopes=random.normal(size=(rows, len(TIME_FACTORS))),
-        trends=trends_of(known),
+        slopes=random.normal(size=(rows, FACTORS)),
         residual=random.normal(size=rows) / 10,
         own=0.02**2 * same,
         gaps=0.01**2 * np.ones((rows, rows)),
@@ -56,18 +54,18 @@ def record(rows: int) -> Record:
 
 
 def test_the_likelihood_of_a_record_is_gaussian() -> None:
-    """The log-likelihood is -(r' K^-1 r + log det K) / 2, where K sums residual, factors, trends and noise."""
+    """The log-likelihood is -(r' K^-1 r + log det K) / 2, where K sums residual, factors, terms and noise."""
     known = record(5)
     likeness = Likeness.of(known.features, known.features)
     trusts = [
-        Trust(repeat=0.03, unsure=2.0, factors=0.5, lengths=((2.0, 0.25), (8.0, 0.75)), trend=0.04, level=0.5, own=0.4),
-        Trust(repeat=0.01, unsure=0.5, factors=3.0, lengths=((4.0, 1.0),), trend=0.0),
+        Trust(repeat=0.03, unsure=2.0, factors=0.5, lengths=((2.0, 0.25), (8.0, 0.75)), level=0.5, own=0.4),
+        Trust(repeat=0.01, unsure=0.5, factors=3.0, lengths=((4.0, 1.0),)),
     ]
+    assumed = np.diag([*prior_deviations() ** 2, *np.ones(len(TERM_DEVIATIONS))])
     for trust, found in zip(trusts, known.likelihoods(trusts), strict=True):
         whole = trust.unsure**2 * (likeness.shared + sum(share * likeness.near(far) for far, share in trust.lengths))
         whole = whole + trust.own**2 * known.own + known.gaps + np.diag(known.variances) + trust.repeat**2 * np.eye(5)
-        whole += trust.factors**2 * known.slopes @ np.diag(prior_deviations() ** 2) @ known.slopes.T
-        whole += trust.trend**2 * known.trends @ known.trends.T + trust.level**2
+        whole += trust.factors**2 * known.slopes @ assumed @ known.slopes.T + trust.level**2
         expected = -0.5 * (known.residual @ np.linalg.solve(whole, known.residual) + np.linalg.slogdet(whole)[1])
         assert found == pytest.approx(expected, rel=1e-6)
 
@@ -85,10 +83,9 @@ def test_trust_is_the_root_mean_square_over_all_cases(rows: int) -> None:
         replace(
             Trust(repeat=0.02 * noise, unsure=3.0 * unsure, factors=0.25 * factors, lengths=((length, 1.0),)),
             own=own,
-            trend=trend,
             level=level,
         )
-        for noise, unsure, own, factors, length, trend, level in cases
+        for noise, unsure, own, factors, length, level in cases
     ]
     chances = [math.prod(each[value] for each, value in zip(CHANCES, case, strict=True)) for case in cases]
     if rows:
@@ -110,9 +107,7 @@ def test_trust_is_the_root_mean_square_over_all_cases(rows: int) -> None:
     assert found.factors == pytest.approx(0.25 * step(3))
     shares = {length: round(share(4, length) / SHARE_STEP) for length in LENGTH_CHANCES}
     assert dict(found.lengths) == pytest.approx({length: n / sum(shares.values()) for length, n in shares.items()})
-    trend = math.sqrt(sum(weight * case[5] ** 2 for weight, case in zip(weights, cases, strict=True)))
-    assert found.trend == pytest.approx(TREND_STEP * round(trend / TREND_STEP))
-    assert found.level == max(LEVEL_CHANCES, key=lambda level: share(6, level))
+    assert found.level == max(LEVEL_CHANCES, key=lambda level: share(5, level))
     means = [
         math.sqrt(sum(weight * case[place] ** 2 for weight, case in zip(weights, cases, strict=True)))
         for place in (1, 3)

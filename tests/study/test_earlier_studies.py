@@ -104,17 +104,20 @@ BELIEVED = {"sec_per_iter", "days", "days_low", "days_high", "tflops"}
 def agree(
     found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]], *, believed: Set[str] = frozenset()
 ) -> None:
-    """Check every field of every expected row; numbers agree to 1e-9, those in `believed` to 0.1%."""
+    """Check every field of every expected row; numbers agree to 1e-9, those in `believed` to a tenth of the interval."""
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
         for name, value in wanted.items():
-            close = 1e-3 if name in believed else 1e-9
+            close = 0.1 * (wanted["days_high"] - wanted["days_low"]) / wanted["days"] if name in believed else 1e-9
             same = pytest.approx(value, rel=close) if isinstance(value, float) else value
             assert row[name] == same, (name, wanted)
 
 
 def test_an_earlier_study_is_reported_as_by_its_own_version(earlier: Path) -> None:
-    """An earlier study has the same trials, outcomes and memory as in its own report; times agree to 0.1%."""
+    """An earlier study has the trials, outcomes and memory of its own report, and its times to a tenth of its interval.
+
+    The search has changed since, so its estimates of repeated and similar topologies differ a little.
+    """
     expected = json.loads((STORED / "expected.json").read_text())["report"]
     found = [
         {

@@ -71,11 +71,28 @@ OWN_CHANCES: Final = _constant(
 
 FACTOR_CHANCES: Final = _constant(
     "FACTOR_CHANCES",
-    {1.0: 0.7, 2.0: 0.2, 4.0: 0.1},
+    {0.5: 0.2, 1.0: 0.5, 2.0: 0.2, 4.0: 0.1},
     unit="share, by ratio of standard deviations",
     source="a tail, as of a calibration's links: one cluster in three is unlike those that are known; not fitted",
 )
 """Chance that the site factors lie so many times as far from the model's as assumed."""
+
+TERM_DEVIATIONS: Final = _constant(
+    "TERM_DEVIATIONS",
+    {
+        "bubble": 0.2,
+        "head": 0.2,
+        "pipeline": 0.3,
+        "data_parallel": 0.3,
+        "sharding": 0.2,
+        "optimizer": 0.3,
+        "dispatch": 0.2,
+        "host_link": 0.3,
+    },
+    unit="standard deviation of a logarithm",
+    source="no source",
+)
+"""By how much the cost model may misjudge the terms that no site factor covers."""
 
 LENGTH_CHANCES: Final = _constant(
     "LENGTH_CHANCES",
@@ -84,14 +101,6 @@ LENGTH_CHANCES: Final = _constant(
     source="SHAPE_LENGTH_SCALE to four times, as a calibration averages over; not fitted",
 )
 """Chance that what topologies share of the residual fades over so many doublings."""
-
-TREND_CHANCES: Final = _constant(
-    "TREND_CHANCES",
-    {0.0: 0.7, 0.05: 0.2, 0.1: 0.1},
-    unit="share, by standard deviation of a logarithm for each doubling",
-    source="a tail, as of the factors; not fitted",
-)
-"""Chance that the model's error grows or shrinks steadily with tp, pp or the micro batch, by how much."""
 
 LEVEL_CHANCES: Final = _constant(
     "LEVEL_CHANCES",
@@ -130,11 +139,6 @@ TRUST_STEP: Final = _constant("TRUST_STEP", 1.25, unit="ratio of standard deviat
 
 SHARE_STEP: Final = _constant("SHARE_STEP", 0.2, unit="share", source="no source")
 """Steps of the shares of the lengths over which the residual fades."""
-
-TREND_STEP: Final = _constant(
-    "TREND_STEP", 0.01, unit="standard deviation of a logarithm for each doubling", source="no source"
-)
-"""Steps of the deviation of trends."""
 
 MEMORY_FIGURE_DEVIATION: Final = _constant(
     "MEMORY_FIGURE_DEVIATION", 0.015, unit="standard deviation of a logarithm", source="no source"
@@ -218,23 +222,6 @@ UNTRIED_DEGREE_CHANCE: Final = _constant("UNTRIED_DEGREE_CHANCE", 0.05, unit="pr
 nothing has run."""
 
 # trials at a reduced size
-TERM_DEVIATIONS: Final = _constant(
-    "TERM_DEVIATIONS",
-    {
-        "bubble": 0.2,
-        "head": 0.2,
-        "pipeline": 0.3,
-        "data_parallel": 0.3,
-        "sharding": 0.2,
-        "optimizer": 0.3,
-        "dispatch": 0.2,
-        "host_link": 0.3,
-    },
-    unit="standard deviation of a logarithm",
-    source="no source",
-)
-"""By how much the cost model may misjudge what does not grow with the microbatches of a topology, beside its layers."""
-
 HALVED_DP_DEVIATION: Final = _constant(
     "HALVED_DP_DEVIATION",
     0.014,

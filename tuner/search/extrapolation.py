@@ -76,7 +76,7 @@ class ReducedSize:
     @cached_property
     def _shares(self) -> tuple[FloatArray, FloatArray]:
         """The shares of the uncertain terms, of the full size and of each batch."""
-        return _shares(self._full_terms)[0], _shares(time_terms(self.small, _SITE))
+        return term_shares(self._full_terms)[0], term_shares(time_terms(self.small, _SITE))
 
     @cached_property
     def weights(self) -> FloatArray:
@@ -166,7 +166,7 @@ class ReducedRun:
         return self.size.projected(np.array(self.seconds))
 
 
-def _shares(terms: Mapping[str, FloatArray]) -> FloatArray:
+def term_shares(terms: Mapping[str, FloatArray]) -> FloatArray:
     """Return the share of each uncertain term in the whole, times its deviation; one row for each topology."""
     total = sum(terms.values(), start=np.zeros(()))
     shares = [terms.get(name, 0.0 * total) / total * deviation for name, deviation in TERM_DEVIATIONS.items()]

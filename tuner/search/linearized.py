@@ -24,7 +24,7 @@ class LinearizedModel:
     site: SiteFactors
     """The factors at which the cost model is evaluated."""
     reference: FloatArray
-    """Their logarithms, and zeros for trends and levels."""
+    """Their logarithms, and zeros for the other coefficients."""
     level: FloatArray
     """Logarithm of the seconds of each candidate."""
     slopes: FloatArray

@@ -11,9 +11,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import FloatArray
-from tuner.costmodel.calibration import prior_deviations
 from tuner.costmodel.residual_features import Features, Likeness
-from tuner.costmodel.site_factors import TIME_FACTORS
 from tuner.search.constants import (
     FACTOR_CHANCES,
     LENGTH_CHANCES,
@@ -21,15 +19,13 @@ from tuner.search.constants import (
     NOISE_CHANCES,
     OWN_CHANCES,
     SHARE_STEP,
-    TREND_CHANCES,
-    TREND_STEP,
     TRUST_STEP,
     UNSURE_CHANCES,
 )
 from tuner.search.extrapolation import gap_covariance
 from tuner.search.linearized import LinearizedModel
 from tuner.search.observations import Observation, Trust
-from tuner.search.time_prior import TRENDS, TimePrior
+from tuner.search.time_prior import FACTORS, TimePrior, factor_deviations
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +34,7 @@ class Record:
 
     features: Features
     slopes: FloatArray
-    """Change of each run's logarithm with that of each site factor."""
-    trends: FloatArray
-    """Doublings of `TRENDS`."""
+    """Change of each run's logarithm with that of each site factor, and with the error of each uncertain term."""
     residual: FloatArray
     """Logarithm of measured over expected seconds."""
     own: FloatArray
@@ -59,11 +53,9 @@ class Record:
         sizes = [None if seen.reduced is None else seen.reduced.size for seen in runs]
         found = [model.residual(seen) for seen in runs]
         slopes, residual = np.stack([own for _, own, _ in found]), np.array([own for own, _, _ in found])
-        factors = len(TIME_FACTORS)
         return cls(
             features=model.features.rows(model.group[candidates]).during([seen.period for seen in runs]),
-            slopes=slopes[:, :factors],
-            trends=slopes[:, factors : factors + len(TRENDS)],
+            slopes=slopes[:, :FACTORS],
             residual=residual - slopes @ (prior.mean - model.reference),
             own=prior.own / prior.trust.own**2 * np.equal.outer(candidates, candidates),
             gaps=gap_covariance(sizes, sizes),
@@ -74,14 +66,14 @@ class Record:
         """Return the log likelihood of the record under each of these."""
         likeness = Likeness.of(self.features, self.features)
         near = {length: likeness.near(length) for length in {length for trust in trusts for length, _ in trust.lengths}}
-        steered = self.slopes * prior_deviations()
-        factors, slanted = steered @ steered.T, self.trends @ self.trends.T
+        steered = self.slopes * factor_deviations()
+        factors = steered @ steered.T
         rows = len(self.residual)
         together = np.zeros((len(trusts), rows + 1, rows + 1))
         for case, trust in zip(together, trusts, strict=True):
             fading = sum(share * near[length] for length, share in trust.lengths)
             case[:rows, :rows] = trust.unsure**2 * (likeness.shared + fading) + trust.own**2 * self.own + self.gaps
-            case[:rows, :rows] += trust.factors**2 * factors + trust.trend**2 * slanted + trust.level**2
+            case[:rows, :rows] += trust.factors**2 * factors + trust.level**2
             case[:rows, :rows] += np.diag(self.variances + trust.repeat**2)
         together[:, rows, :rows] = self.residual
         together[:, rows, rows] = _LARGE
@@ -107,7 +99,7 @@ def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
 
     Noise and level are those of the likeliest case, since a mean would doubt every run and every estimate a little.
     """
-    chances = (NOISE_CHANCES, UNSURE_CHANCES, OWN_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, TREND_CHANCES, LEVEL_CHANCES)
+    chances = (NOISE_CHANCES, UNSURE_CHANCES, OWN_CHANCES, FACTOR_CHANCES, LENGTH_CHANCES, LEVEL_CHANCES)
     trusts = [
         Trust(
             repeat=assumed.repeat * noise,
@@ -115,10 +107,9 @@ def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
             own=own,
             factors=assumed.factors * factors,
             lengths=((length, 1.0),),
-            trend=trend,
             level=level,
         )
-        for noise, unsure, own, factors, length, trend, level in product(*chances)
+        for noise, unsure, own, factors, length, level in product(*chances)
     ]
     weights = np.array([math.prod(case) for case in product(*(case.values() for case in chances))])
     if len(record.residual):
@@ -132,14 +123,13 @@ def averaged(record: Record, assumed: Trust) -> tuple[Trust, Sizes]:
         return math.sqrt(float(weights @ np.square([getattr(trust, name) for trust in trusts])))
 
     unsure, factors = mean("unsure"), mean("factors")
-    shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 3, 5, 6)) / SHARE_STEP)
+    shares = np.round(weights.reshape([len(case) for case in chances]).sum(axis=(0, 1, 2, 3, 5)) / SHARE_STEP)
     trust = Trust(
         repeat=assumed.repeat * list(NOISE_CHANCES)[int(np.argmax(noisy))],
         unsure=assumed.unsure * _rounded(unsure / assumed.unsure),
         own=_rounded(mean("own")),
         factors=assumed.factors * _rounded(factors / assumed.factors),
         lengths=tuple(zip(LENGTH_CHANCES, (shares / shares.sum()).tolist(), strict=True)),
-        trend=TREND_STEP * round(mean("trend") / TREND_STEP),
         level=list(LEVEL_CHANCES)[int(np.argmax(levels))],
     )
     ratios = [max(each.unsure / unsure, each.factors / factors) for each in trusts]

@@ -31,13 +31,11 @@ class Trust:
     unsure: float = 1.0
     """By how much more the model's residual may be off than on the machines that it was made for."""
     factors: float = 1.0
-    """By how much more the site factors may be off."""
+    """By how much more the site factors and the uncertain terms may be off."""
     own: float = 1.0
     """By how much more a topology may differ from all others."""
     lengths: Lengths = LENGTHS
     """Doublings over which what topologies share of the residual fades, each with its share."""
-    trend: float = 0.0
-    """Standard deviation of the change of the model's error with each doubling of tp, of pp and of the micro batch."""
     level: float = 0.0
     """Standard deviation of the common error of the model over all topologies, in addition to its site factors."""
 

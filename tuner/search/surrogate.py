@@ -16,15 +16,16 @@ import numpy as np
 from tuner.core.columns import IntArray, chunked
 from tuner.costmodel.calibration import Calibration, slopes_of
 from tuner.costmodel.site_factors import SiteFactors
-from tuner.costmodel.time import seconds
+from tuner.costmodel.time import seconds, time_terms
 from tuner.search.candidates import CandidatePool
 from tuner.search.constants import ACCIDENT_DEVIATION, MAX_FACTOR_MOVE, MIN_SHARED_RISK, RECORD_LENGTH, TRUST_STEP
+from tuner.search.extrapolation import term_shares
 from tuner.search.linearized import LinearizedModel
 from tuner.search.memory_posterior import MemoryPosterior
 from tuner.search.model_error import Record, Sizes, averaged
 from tuner.search.observations import Observation, Runs, Trust
 from tuner.search.time_posterior import TimePosterior
-from tuner.search.time_prior import TimePrior, logarithms, moved, trends_of
+from tuner.search.time_prior import LEVELS, TimePrior, logarithms, moved
 
 Point = tuple[float, ...]
 """Logarithms of the factors at which the model is evaluated."""
@@ -89,7 +90,7 @@ class Surrogate:
         found = self.trust
         if self._recorded < (runs := min(RECORD_LENGTH, self.time.runs)):
             self._recorded = runs
-            found, self.error_sizes = averaged(self.time.record(), self.assumed)
+            found, self.error_sizes = self._weighed()
             self.usual_noise = found.repeat
         repeat = noise(self.usual_noise)
         if 1 / TRUST_STEP < repeat / self.trust.repeat < TRUST_STEP:
@@ -97,6 +98,16 @@ class Surrogate:
         if (found := replace(found, repeat=repeat)) != self.trust:
             self._believe(found)
             self._settle()
+
+    def _weighed(self) -> tuple[Trust, Sizes]:
+        """Return the trust that the record of runs deserves, and the sizes of the model's error.
+
+        Whether all topologies are several times as fast or as slow is judged at the calibration's factors: without that
+        level, factors move so far to explain such runs that a linearization there no longer tells how unlikely they are.
+        """
+        first = self._posteriors[self._nearest(self._calibration.site)]
+        found = averaged(first.record(), self.assumed)
+        return found if found[0].level or first is self.time else averaged(self.time.record(), self.assumed)
 
     def relabel(self, periods: Sequence[str], now: str) -> None:
         """Assign the observations to other speed periods."""
@@ -188,8 +199,9 @@ class Surrogate:
         if self._models:
             slopes = next(iter(self._models.values())).slopes
         else:
-            factors, trends = np.concatenate([slopes_of(part, site) for part in parts]), trends_of(features)[group]
-            slopes = np.concatenate([factors, trends, np.ones((len(group), 2))], axis=1)
+            factors = np.concatenate([slopes_of(part, site) for part in parts])
+            terms = np.concatenate([term_shares(time_terms(part, site)) for part in parts])
+            slopes = np.concatenate([factors, terms, np.ones((len(group), LEVELS))], axis=1)
         return LinearizedModel(
             site=site,
             reference=reference,

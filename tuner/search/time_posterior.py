@@ -20,13 +20,13 @@ from tuner.core.columns import FloatArray, IntArray
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.normal import truncated
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
-from tuner.search.constants import OUTLIER_DEVIATIONS, RECORD_LENGTH, REPEAT_DEVIATION
+from tuner.search.constants import OUTLIER_DEVIATIONS, RECORD_LENGTH, REPEAT_DEVIATION, TERM_DEVIATIONS
 from tuner.search.extrapolation import ReducedRun, ReducedSize, gap_covariance
 from tuner.search.incremental_gp import IncrementalGP
 from tuner.search.linearized import LinearizedModel
 from tuner.search.model_error import Record
 from tuner.search.observations import Jobs, Observation, Runs, Surprise
-from tuner.search.time_prior import TimePrior, logarithms, moved, trends_of
+from tuner.search.time_prior import TimePrior, logarithms, moved
 
 
 def revealed(beside: FloatArray, covariance: FloatArray, job: int, noise: float) -> float:
@@ -77,11 +77,12 @@ class TimePosterior:
         if known is None:
             return
         away = (self.model.reference - logarithms(earlier.site))[: len(TIME_FACTORS)]
-        for row, (slopes, trends) in enumerate(zip(earlier.slopes, trends_of(known), strict=True)):
+        for row, slopes in enumerate(earlier.slopes):
             job = Jobs(known.rows(slice(row, row + 1)), np.array([-1 - row]), (None,))
-            steady = [*trends, 1.0, 0.0]  # the level of the model, but not the study's own speed
+            levels = [1.0, 0.0]  # of the model, but not the study's own speed
+            unknown = np.zeros(len(TERM_DEVIATIONS))
             residual, noise = earlier.residual[row] - slopes @ away, earlier.noise[row] - self.prior.own
-            self._observe(job, np.append(slopes, steady), float(residual), noise=float(noise))
+            self._observe(job, np.concatenate([slopes, unknown, levels]), float(residual), noise=float(noise))
 
     # -- learning
 

@@ -10,30 +10,20 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 from tuner.costmodel.calibration import Calibration, prior_deviations
-from tuner.costmodel.residual_features import SHARED_VARIANCE, SMOOTH, Features, covariance
+from tuner.costmodel.residual_features import SHARED_VARIANCE, Features, covariance
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
-from tuner.search.constants import ELSEWHERE_DEVIATION, FORECAST_DEVIATION, OWN_DEVIATION
+from tuner.search.constants import ELSEWHERE_DEVIATION, FORECAST_DEVIATION, OWN_DEVIATION, TERM_DEVIATIONS
 from tuner.search.extrapolation import gap_covariance
 from tuner.search.observations import Jobs, Observation, Trust
 
-TRENDS: Final = tuple(SMOOTH.index(name) for name in ("tp", "pp", "micro_batch"))
-"""Columns of the smooth features along which the model's error may grow or shrink steadily."""
+LEAST_DEVIATION: Final = 1e-4
+"""Deviation of a coefficient that is as good as known."""
 
-TREND_MIDDLE: Final = (1.5, 2.0, 1.0)
-"""Doublings where a trend is zero: the middle of tp 1 to 8, pp 1 to 16 and micro batch 1 to 4, whatever the pool, so
-that a report, which reads the topologies that were tried, believes what the search did."""
+FACTORS: Final = len(TIME_FACTORS) + len(TERM_DEVIATIONS)
+"""Coefficients that may lie several times as far from the model's as assumed: site factors, and errors of terms."""
 
-LEAST_TREND: Final = 1e-4
-"""Deviation of a trend that is as good as none."""
-
-STEADY: Final = len(TRENDS) + 2
-"""Coefficients besides the factors: trends and level of the model's error, and the offset from a calibration's rows."""
-
-
-def trends_of(features: Features) -> FloatArray:
-    """Return the doublings of `TRENDS` from their middle."""
-    trends: FloatArray = features.smooth[:, TRENDS] - TREND_MIDDLE
-    return trends
+LEVELS: Final = 2
+"""Coefficients besides these: the level of the model's error, and the offset from a calibration's rows."""
 
 
 def moved(site: SiteFactors, coefficients: FloatArray) -> SiteFactors:
@@ -44,7 +34,13 @@ def moved(site: SiteFactors, coefficients: FloatArray) -> SiteFactors:
 
 def logarithms(site: SiteFactors) -> FloatArray:
     """Return the logarithms of the time factors, and zeros for the other coefficients."""
-    return np.append(np.log([getattr(site, name) for name in TIME_FACTORS]), np.zeros(STEADY))
+    logs = np.log([getattr(site, name) for name in TIME_FACTORS])
+    return np.concatenate([logs, np.zeros(FACTORS - len(logs) + LEVELS)])
+
+
+def factor_deviations() -> FloatArray:
+    """Return the assumed deviations of the factors, and of the errors of terms, whose slopes are in units of theirs."""
+    return np.concatenate([prior_deviations(), np.ones(len(TERM_DEVIATIONS))])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -55,7 +51,7 @@ class TimePrior:
     own: float
     """Variance of the residual that a candidate shares with no other."""
     mean: FloatArray
-    """Of the coefficients: the catalog's factors, or those of a calibration without rows; 0 for trends and levels."""
+    """Of the coefficients: the catalog's factors, or those of a calibration without rows; 0 for others."""
     deviations: FloatArray
     """Of the coefficients."""
 
@@ -65,14 +61,13 @@ class TimePrior:
 
         `elsewhere` marks that the calibration's rows are from faster or slower machines.
         """
-        trend = max(trust.trend, LEAST_TREND)
-        offset = ELSEWHERE_DEVIATION if elsewhere else LEAST_TREND
-        steady = [*np.full(len(TRENDS), trend), max(trust.level, LEAST_TREND), offset]
+        offset = ELSEWHERE_DEVIATION if elsewhere else LEAST_DEVIATION
+        levels = [max(trust.level, LEAST_DEVIATION), offset]
         return cls(
             trust=trust,
             own=(OWN_DEVIATION * assumed.unsure * trust.own) ** 2,
             mean=logarithms(calibration.site if calibration.known is None else SiteFactors()),
-            deviations=np.concatenate([prior_deviations() * trust.factors, steady]),
+            deviations=np.concatenate([factor_deviations() * trust.factors, levels]),
         )
 
     @property
