@@ -94,6 +94,28 @@ class IncrementalGP:
         diagonal: FloatArray = np.einsum("ij,ij->j", inverse, inverse)
         return diagonal
 
+    def coefficients(self, deviations: FloatArray, away: FloatArray | float = 0.0) -> tuple[FloatArray, FloatArray]:
+        """Return mean and covariance of the coefficients of the slopes, all but the last column of `carried`.
+
+        A coefficient has this prior deviation, and minus `away` as its prior mean.
+        """
+        prior, slopes = 1 / deviations**2, self.carried[:, :-1]
+        spread = np.linalg.inv(np.diag(prior) + slopes.T @ slopes)
+        shift: FloatArray = spread @ (slopes.T @ self.carried[:, -1] - prior * away)
+        return shift, spread
+
+    def predicted(
+        self, before: FloatArray, alone: float, slopes: FloatArray, shift: FloatArray, spread: FloatArray
+    ) -> tuple[float, float]:
+        """Return mean and variance of a value with these slopes, by its covariances with the observations.
+
+        `alone` is its prior variance apart from its slopes.
+        """
+        solved, carried = self.solved(before), self.carried
+        left = slopes - solved @ carried[:, :-1]
+        mean = float(slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift))
+        return mean, float(alone - solved @ solved + left @ spread @ left)
+
     def left_out(self, shift: FloatArray, spread: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the difference of each observation from the prediction of all others, and its variance.
 

@@ -316,20 +316,11 @@ class TimePosterior:
 
     def _shift(self) -> tuple[FloatArray, FloatArray]:
         """Return the posterior mean of the coefficients, relative to the reference, and their covariance."""
-        prior = 1 / self.prior.deviations**2
-        carried = self._gp.carried
-        spread = np.linalg.inv(np.diag(prior) + carried[:, :-1].T @ carried[:, :-1])
-        away = self.model.reference - self.prior.mean
-        shift: FloatArray = spread @ (carried[:, :-1].T @ carried[:, -1] - prior * away)
-        return shift, spread
+        return self._gp.coefficients(self.prior.deviations, self.model.reference - self.prior.mean)
 
     def _predicted(self, before: FloatArray, alone: float, slopes: FloatArray) -> tuple[float, float]:
         """Return mean and variance of a residual, by its covariances with the observations and its prior variance."""
-        solved, carried = self._gp.solved(before), self._gp.carried
-        shift, spread = self._shift()
-        left = slopes - solved @ carried[:, :-1]
-        mean = float(slopes @ shift + solved @ (carried[:, -1] - carried[:, :-1] @ shift))
-        return mean, float(alone - solved @ solved + left @ spread @ left)
+        return self._gp.predicted(before, alone, slopes, *self._shift())
 
     # -- jobs
 
