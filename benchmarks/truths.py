@@ -7,6 +7,7 @@ that guides the search has no access to the table or the twist.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -126,18 +127,25 @@ def _scaled_memory(run: ReplayedRun, factor: float) -> ReplayedRun:
 def _misjudged(draw: int) -> Callable[[CandidatePool, Runs], Runs]:
     """Return a change that multiplies times at random by setting, as if the cost model misjudged each setting.
 
-    A topology that is likely to run out of memory, according to the cost model, does.
+    Each topology needs as much memory as the cost model expects, and runs out of memory if that is likely.
     """
 
     def change(pool: CandidatePool, runs: Runs) -> Runs:
-        risk = np.concatenate([CostModel().score(part).out_of_memory for part in pool.parts])
-        full = {run_word(*pool.setting(row), pool.topology(row)) for row in np.flatnonzero(risk > 0.5).tolist()}
-        return [
-            replace(run, outcome=Outcome.OOM, seconds=None, memory=None)
-            if run_word(run.workload, run.cluster, run.topology) in full
-            else _timed(run, math.exp(sum(_error(draw, run, names) for names in MISJUDGED)))
-            for run in runs
-        ]
+        found = [CostModel().score(part) for part in pool.parts]
+        risk, needs = (np.concatenate([getattr(each, name) for each in found]) for name in ("out_of_memory", "memory"))
+        words = [run_word(*pool.setting(row), pool.topology(row)) for row in range(len(pool))]
+        full, need = set(itertools.compress(words, risk > 0.5)), dict(zip(words, needs.tolist(), strict=True))
+
+        def changed(run: ReplayedRun) -> ReplayedRun:
+            word = run_word(run.workload, run.cluster, run.topology)
+            if word in full:
+                return replace(run, outcome=Outcome.OOM, seconds=None, memory=None)
+            if run.seconds is None:
+                return run
+            factor = math.exp(sum(_error(draw, run, names) for names in MISJUDGED))
+            return replace(_timed(run, factor), memory=need[word])
+
+        return [changed(run) for run in runs]
 
     return change
 

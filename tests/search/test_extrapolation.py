@@ -364,7 +364,7 @@ def test_out_of_memory_is_a_bound_at_the_need_of_that_job(reduced: bool, monkeyp
     found = Surrogate(pool())
     job = ReducedRun(size=size()) if reduced else None
     edges: list[tuple[float, bool]] = []
-    monkeypatch.setattr(found.memory, "_weigh_side", lambda _, **given: edges.append((given["edge"], given["above"])))
+    monkeypatch.setattr(found.memory, "_weigh_side", lambda *_, **given: edges.append((given["edge"], given["above"])))
     found.memory._take(Observation(candidate=candidate(), fits=False, reduced=job))
     need = size().need(SITE) if reduced else float(found.memory._need[candidate()])
     deviation = float(found.memory._deviation[found.pool.groups[1][candidate()]])

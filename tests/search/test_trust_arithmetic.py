@@ -190,13 +190,16 @@ def run_of_three(log_seconds: float) -> Observation:
 
 
 def test_a_memory_figure_far_below_the_limit_moves_the_need_by_its_share_of_the_variance() -> None:
-    """Only the figure itself, with a noise of 1.5%, moves the need; that the job fitted adds no information."""
+    """Only the figure itself, with a noise of 1.5%, moves the need; that the job fitted adds no information.
+
+    A figure eight deviations away makes the residual four times as uncertain, which is the most.
+    """
     belief = Surrogate(pool())
     candidate = int(np.argmin(np.abs(belief.memory.out_of_memory() - 0.4)))
     deviation = float(belief.memory._deviation[belief.pool.groups[1][candidate]])
     need = float(belief.memory._need[candidate])
     belief.learn([Observation(candidate=candidate, fits=True, memory=math.exp(need - 8 * deviation))])
     beyond, _ = belief.memory._overfull()
-    gain = 1 / (1 + (MEMORY_FIGURE_DEVIATION / deviation) ** 2)
+    gain = 1 / (1 + (MEMORY_FIGURE_DEVIATION / (4 * deviation)) ** 2)
     expected = need - float(pool().room[candidate]) + MEMORY_MARGIN[0] - 8 * deviation * gain
     assert float(beyond[candidate]) == pytest.approx(expected, abs=1e-5)

@@ -104,7 +104,7 @@ BELIEVED = {"sec_per_iter", "days", "days_low", "days_high", "tflops"}
 def agree(
     found: Sequence[dict[str, Any]], expected: Sequence[dict[str, Any]], *, believed: Set[str] = frozenset()
 ) -> None:
-    """Check every field of every expected row; numbers agree to 1e-9, those in `believed` to a tenth of the interval."""
+    """Check every field of every expected row; numbers agree to 1e-9, believed ones to a tenth of the interval."""
     assert len(found) == len(expected)
     for row, wanted in zip(found, expected, strict=True):
         for name, value in wanted.items():

@@ -44,6 +44,23 @@ SURPRISED_MEMORY_WEIGHT: Final = _constant(
 """Weight of the memory residual that all candidates share, beside those of kernels and of distance, once a job that
 was thought safe has run out of memory."""
 
+MEMORY_TERM_SHARE: Final = _constant(
+    "MEMORY_TERM_SHARE",
+    0.25,
+    unit="share of a variance",
+    source="eight tables of third-party models: how well ten memory figures tell which other topologies fit is alike "
+    "from 0.5 to 0.9; docs/log.md, 2026-11-29",
+)
+"""Share of the memory residual that is a misjudged term: activations, states, logits and so on."""
+
+MEMORY_SCALES: Final = _constant(
+    "MEMORY_SCALES",
+    (1.0, 2.0, 4.0),
+    unit="ratio of standard deviations",
+    source="as many as of runs' noise; not fitted",
+)
+"""Possible ratios of the error of the estimated memory to the assumed one."""
+
 SAFE_RISK: Final = _constant("SAFE_RISK", 0.1, unit="probability", source="no source")
 """Probability of running out of memory below which a job is thought safe."""
 

@@ -102,8 +102,8 @@ class Surrogate:
     def _weighed(self) -> tuple[Trust, Sizes]:
         """Return the trust that the record of runs deserves, and the sizes of the model's error.
 
-        Whether all topologies are several times as fast or as slow is judged at the calibration's factors: without that
-        level, factors move so far to explain such runs that a linearization there no longer tells how unlikely they are.
+        Whether all topologies are several times as fast or as slow is judged at the calibration's factors. Without that
+        level, factors move so far to explain such runs that a linearization there does not show how unlikely they are.
         """
         first = self._posteriors[self._nearest(self._calibration.site)]
         found = averaged(first.record(), self.assumed)
