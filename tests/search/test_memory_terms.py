@@ -35,12 +35,12 @@ def expected(belief: Surrogate) -> FloatArray:
 def fitting(belief: Surrogate, count: int) -> list[int]:
     """Candidates that surely fit and whose memory is made up differently."""
     safe = np.flatnonzero(belief.memory.out_of_memory() < 1e-3)
-    return safe[:: max(1, len(safe) // count)][:count].tolist()
+    return [int(candidate) for candidate in safe[:: max(1, len(safe) // count)][:count]]
 
 
-@pytest.mark.parametrize("factors", [{"activations": 0.6}, {"optimizer": 0.7, "gradients": 0.7}, {"context": 3.0}])
+@pytest.mark.parametrize("factors", [{"activations": 0.6}, {"activations": 1.3, "optimizer": 0.8}, {"context": 3.0}])
 def test_a_term_that_the_model_misjudges_is_corrected_where_nothing_ran(factors: dict[str, float]) -> None:
-    """After eight figures, the error of all other estimates has fallen to less than half."""
+    """After eight figures, the error of all other estimates has fallen to less than three tenths."""
     belief, truth = Surrogate(pool()), needed(**factors)
     jobs = fitting(belief, 8)
     before = expected(belief) - truth
@@ -48,7 +48,7 @@ def test_a_term_that_the_model_misjudges_is_corrected_where_nothing_ran(factors:
     after = expected(belief) - truth
     others = np.delete(np.arange(len(truth)), jobs)
     spread = float(np.sqrt(np.mean(before[others] ** 2)))
-    assert float(np.sqrt(np.mean(after[others] ** 2))) < 0.5 * spread
+    assert float(np.sqrt(np.mean(after[others] ** 2))) < 0.3 * spread
 
 
 @pytest.mark.parametrize(("factor", "scale"), [(1.0, 1.0), (1.08, 2.0), (1.6, 4.0)])
