@@ -37,7 +37,7 @@ from tuner.search.constants import (
     SURPRISED_MEMORY_WEIGHT,
 )
 from tuner.search.extrapolation import ReducedSize
-from tuner.search.incremental_gp import IncrementalGP
+from tuner.search.incremental_gp import IncrementalGP, SingleArray
 from tuner.search.observations import Observation
 
 
@@ -58,10 +58,10 @@ class MemoryPosterior:
     def __init__(self, pool: CandidatePool, calibration: Calibration) -> None:
         self._pool, self._site = pool, calibration.site
         self._features, self._group = pool.groups
-        parts = [_make_up(part, self._site) for part in chunked(pool.parts)]
-        self._need = np.concatenate([need for need, _ in parts])
-        self._terms = tuple(dict.fromkeys(name for _, terms in parts for name in terms))
-        self._slopes = np.concatenate([self._slopes_of(terms) for _, terms in parts])
+        needs, slopes = zip(*(_made_up(part, self._site) for part in chunked(pool.parts)), strict=True)
+        self._need = np.concatenate(needs)
+        self._terms = tuple(dict.fromkeys(name for each in slopes for name in each))
+        self._slopes = np.concatenate([self._in_columns(each) for each in slopes])
         """How the residual of each candidate follows the error of each term, in standard deviations."""
         deviation = np.concatenate(
             [np.full(len(part.tp), own_memory_deviation(part, calibration)) for part in pool.parts]
@@ -169,15 +169,14 @@ class MemoryPosterior:
 
     def _reduced(self, size: ReducedSize) -> tuple[float, FloatArray]:
         """Return the logarithm of the bytes that a job at a reduced size needs, and its slopes."""
-        needs, terms = _make_up(size.small, self._site)
+        needs, slopes = _made_up(size.small, self._site)
         fullest = int(np.argmax(needs))
-        return float(needs[fullest]), self._slopes_of(terms)[fullest]
+        return float(needs[fullest]), self._in_columns(slopes)[fullest]
 
-    def _slopes_of(self, terms: Mapping[str, FloatArray]) -> FloatArray:
-        """Return how the residual of each row follows the error of each term, all of which are equally uncertain."""
-        sizes = np.stack([terms[name] if name in terms else np.zeros_like(terms["weights"]) for name in self._terms], 1)
-        slopes: FloatArray = math.sqrt(MEMORY_TERM_SHARE) * sizes / np.linalg.norm(sizes, axis=1, keepdims=True)
-        return slopes
+    def _in_columns(self, slopes: Mapping[str, SingleArray]) -> SingleArray:
+        """Return the slopes of rows, with one column for each term of the pool."""
+        none = np.zeros_like(slopes["weights"])
+        return np.stack([slopes.get(name, none) for name in self._terms], axis=1)
 
     def _likeliest_scale(self) -> float:
         """Return the size of the residual that makes the figures most likely."""
@@ -273,14 +272,21 @@ class MemoryPosterior:
         mean = (values @ whitened).astype(np.float64)[self._group] + self._slopes @ shift
         own = self._prior + (MEMORY_MARGIN[1] / self._deviation) ** 2
         own = own - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
-        left = self._slopes - (whitened.T @ carried[:, :-1].astype(np.float32))[self._group]
-        return mean, np.maximum(own[self._group] + np.einsum("ij,ij->i", left @ spread, left), 1e-4)
+        left = (whitened.T @ carried[:, :-1].astype(np.float32))[self._group]
+        np.subtract(self._slopes, left, out=left)
+        variance = own[self._group] + np.einsum("ij,ij->i", left @ spread.astype(np.float32), left)
+        return mean, np.maximum(variance, 1e-4)
 
 
-def _make_up(columns: Columns, site: SiteFactors) -> tuple[FloatArray, dict[str, FloatArray]]:
-    """Return the logarithm of each row's need, and the terms of the memory on its fullest stage."""
+def _made_up(columns: Columns, site: SiteFactors) -> tuple[FloatArray, dict[str, SingleArray]]:
+    """Return the logarithm of each row's need, and how its residual follows the error of each term on its stage.
+
+    All terms are equally uncertain; together they have `MEMORY_TERM_SHARE` of the residual's variance.
+    """
     worst = worst_need(columns, site)
-    return np.log(worst.total), memory_terms(Stages(columns, worst.stage), site)
+    terms = memory_terms(Stages(columns, worst.stage), site)
+    size = np.sqrt(sum((term**2 for term in terms.values()), start=np.zeros_like(worst.total)) / MEMORY_TERM_SHARE)
+    return np.log(worst.total), {name: (term / size).astype(np.float32) for name, term in terms.items()}
 
 
 def memory_covariance(left: Features, right: Features, common: float = 1.0) -> FloatArray:
