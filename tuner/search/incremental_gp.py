@@ -27,7 +27,7 @@ class IncrementalGP:
 
     def __init__(self, groups: int, carried: int, across: Callable[[int], FloatArray]) -> None:
         self._across = across
-        self._whitened = np.zeros((_ROOM, groups), dtype=np.float32)
+        self._whitened = np.zeros((_MANY, groups), dtype=np.float32)
         self._root = np.zeros((_ROOM, _ROOM))
         self._inverse = np.zeros((_ROOM, _ROOM))
         self._carried = np.zeros((_ROOM, carried))
@@ -134,9 +134,10 @@ class IncrementalGP:
 
     def _grow(self) -> None:
         rows = len(self._inverse)
-        whitened = self._whitened
-        self._whitened = np.zeros((2 * rows, whitened.shape[1]), dtype=np.float32)
-        self._whitened[: self._done] = whitened[: self._done]
+        if 2 * rows > len(self._whitened):
+            whitened = self._whitened
+            self._whitened = np.zeros((2 * rows, whitened.shape[1]), dtype=np.float32)
+            self._whitened[: self._done] = whitened[: self._done]
         self._carried = np.concatenate([self._carried, np.zeros_like(self._carried)])
         self._followed = np.concatenate([self._followed, np.zeros_like(self._followed)])
         self._root, self._inverse = (np.pad(square, (0, rows)) for square in (self._root, self._inverse))
@@ -144,6 +145,9 @@ class IncrementalGP:
 
 _ROOM: Final = 16
 """Observations for which memory is allocated at first."""
+
+_MANY: Final = 128
+"""The same for groups: the system provides memory for a row only when it is written."""
 
 _LEAST: Final = 1e-10
 """The least variance of an observation given the others: one repeated without noise would have none."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import BoolArray, Columns, FloatArray, chunked
+from tuner.core.columns import BoolArray, Columns, FloatArray, chunked, chunks
 from tuner.core.domain import EXPERT_AXES, MemoryKind
 from tuner.core.recompute import FULL
 from tuner.costmodel.calibration import Calibration
@@ -272,9 +272,11 @@ class MemoryPosterior:
         mean = (values @ whitened).astype(np.float64)[self._group] + self._slopes @ shift
         own = self._prior + (MEMORY_MARGIN[1] / self._deviation) ** 2
         own = own - np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
-        left = (whitened.T @ carried[:, :-1].astype(np.float32))[self._group]
-        np.subtract(self._slopes, left, out=left)
-        variance = own[self._group] + np.einsum("ij,ij->i", left @ spread.astype(np.float32), left)
+        known, spread = whitened.T @ carried[:, :-1].astype(np.float32), spread.astype(np.float32)
+        variance = own[self._group]
+        for rows in chunks(len(variance)):
+            left = self._slopes[rows] - known[self._group[rows]]
+            variance[rows] += np.einsum("ij,ij->i", left @ spread, left)
         return mean, np.maximum(variance, 1e-4)
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tuner.core.columns import FloatArray, IntArray
+from tuner.core.columns import FloatArray, IntArray, chunks
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.normal import truncated
 from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
@@ -207,6 +207,9 @@ class TimePosterior:
 
     def deviation(self, candidates: IntArray) -> FloatArray:
         """Return the standard deviation of these candidates' log seconds, without the noise of runs."""
+        return np.concatenate([self._deviation(candidates[rows]) for rows in chunks(len(candidates))])
+
+    def _deviation(self, candidates: IntArray) -> FloatArray:
         groups, back = np.unique(self.model.group[candidates], return_inverse=True)
         whitened = self._gp.whitened[:, groups]
         explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
