@@ -25,6 +25,8 @@ from tuner.study.drift import SpeedPeriod
 from tuner.study.leaderboard import rows_of
 from tuner.study.result import StudyResult
 
+pytestmark = pytest.mark.slow
+
 LONG = "tp4-pp16-dp16-mbs2-z1-vpp4-cp2-sp-rlayernorm+mla_up_proj+moe_act-lay-ep8-deepep"
 UNMEASURED = [outcome.value for outcome in Outcome if outcome not in (Outcome.MEASURED, Outcome.REJECTED)]
 

@@ -24,7 +24,7 @@ def test_a_measurable_trainer_passes(run: Run) -> None:
     assert "0.05 s per iteration" in job["evidence"]
 
 
-@pytest.mark.parametrize("writes", ["step {}, loss: 4.0, time: 50.0 ms", "hello"])
+@pytest.mark.parametrize("writes", ["step {}, loss: 4.0, time: 50.0 ms", pytest.param("hello", marks=pytest.mark.slow)])
 def test_the_log_of_the_check_is_not_in_the_way_of_a_study(writes: str, run: Run, tmp_path: Path) -> None:
     """A study's job does not start if its log exists, unless a job of a study beside it wrote it."""
     log = tmp_path / "train.log"
