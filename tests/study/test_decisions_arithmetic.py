@@ -17,6 +17,7 @@ from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import Suggestion
+from tuner.search.observations import Surprise
 from tuner.space.build import space_for
 from tuner.study import drift
 from tuner.study.drift import SpeedPeriod, slowdowns
@@ -303,13 +304,13 @@ def candidates() -> Any:
     return SimpleNamespace(work=np.log([1e6, 2e6, 1e6]))
 
 
-def surrogate(means: list[float], deviations: list[float]) -> Any:
+def surrogate(means: list[float], deviations: list[float], *surprises: Surprise) -> Any:
     """Return a stand-in surrogate with these seconds and deviations."""
 
     def measured(asked: list[int]) -> tuple[Any, Any]:
         return np.log([means[one] for one in asked]), np.array([deviations[one] for one in asked])
 
-    return surrogate_of(usual_noise=0.01, pool=candidates(), measured=measured)
+    return surrogate_of(usual_noise=0.01, pool=candidates(), measured=measured, surprises=lambda: list(surprises))
 
 
 def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:
@@ -324,6 +325,17 @@ def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:
     assert (leader.runs, leader.trials, leader.chance_sooner) == (2, (1, 2), 0.0)
     z = math.log(9 / 8) / (spread * math.sqrt(1 + 1 / 2))
     assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
+
+
+@pytest.mark.parametrize(("away", "days"), [(0.06, 8.0), (0.1, 8.8), (-0.1, 8.0)])
+def test_a_surprisingly_slow_run_ranks_by_itself_until_it_is_repeated(away: float, days: float) -> None:
+    """A run more than three deviations slower than the others predict counts alone, not that prediction."""
+    slow = Surprise(candidate=1, away=away, mean=math.log(4.4) - away, deviation=0.02, noise=0.01)
+    trials = [trial(0, 0, 8.5), trial(1, 1, 4.4)]
+    ranking = rank(surrogate([8.5, 4.0], [0.01, 0.01], slow), trials)
+    found = {one.candidate: one.days * DAY / 1e6 for one in ranking}
+    assert found == {0: approx(8.5), 1: approx(days)}
+    assert ranking[0].candidate == (1 if days < 8.5 else 0)
 
 
 def test_runs_are_scaled_to_the_present_speed() -> None:

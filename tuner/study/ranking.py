@@ -72,7 +72,9 @@ def rank(
 ) -> list[RankedTrial]:
     """Return all measured topologies, the leader first; `periods` names the speed period of each trial.
 
-    Where none was measured at full size, or if the study `extrapolates`, those of reduced sizes are ranked too.
+    Where none was measured at full size, or if the study `extrapolates`, those of reduced sizes are ranked too. A
+    topology whose only run was surprisingly slow ranks by that run, not by what the others predict, until it is
+    repeated.
     """
     runs = _runs(trial for trial in trials if trial.measured)
     reduced = _runs(trial for trial in trials if trial.measured_reduced and trial.proposal.candidate not in runs)
@@ -82,6 +84,9 @@ def rank(
         return []
     candidates, spread = list(runs), noise(trials, periods, usual=surrogate.usual_noise)
     mean, deviation = surrogate.time.measured(candidates)
+    surprises = [found for found in surrogate.time.surprises() if found.deviations > OUTLIER_DEVIATIONS]
+    slow = {found.candidate: found.mean + found.away for found in surprises}
+    mean = np.maximum(mean, [slow.get(candidate, -math.inf) for candidate in candidates])
     counts = np.array([len(own) for own in runs.values()])
     finish = mean + surrogate.pool.work[candidates]
     predicted = np.array([candidate in reduced for candidate in candidates])
