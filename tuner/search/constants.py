@@ -48,8 +48,8 @@ MEMORY_TERM_SHARE: Final = _constant(
     "MEMORY_TERM_SHARE",
     0.25,
     unit="share of a variance",
-    source="eight tables of third-party models: how well ten memory figures tell which other topologies fit is alike "
-    "from 0.5 to 0.9; docs/log.md, 2026-11-29",
+    source="on third-party models as clusters, shares from 0.25 to 0.75 find equally fast topologies; from 0.5 on, "
+    "more jobs run on simulated clusters; docs/log.md, 2026-11-29",
 )
 """Share of the memory residual that is a misjudged term: activations, states, logits and so on."""
 
