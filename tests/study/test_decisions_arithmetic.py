@@ -327,17 +327,6 @@ def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:
     assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
 
 
-@pytest.mark.parametrize(("away", "days"), [(0.06, 8.0), (0.1, 8.8), (-0.1, 8.0)])
-def test_a_surprisingly_slow_run_ranks_by_itself_until_it_is_repeated(away: float, days: float) -> None:
-    """A run more than three deviations slower than the others predict counts alone, not that prediction."""
-    slow = Surprise(candidate=1, away=away, mean=math.log(4.4) - away, deviation=0.02, noise=0.01)
-    trials = [trial(0, 0, 8.5), trial(1, 1, 4.4)]
-    ranking = rank(surrogate([8.5, 4.0], [0.01, 0.01], slow), trials)
-    found = {one.candidate: one.days * DAY / 1e6 for one in ranking}
-    assert found == {0: approx(8.5), 1: approx(days)}
-    assert ranking[0].candidate == (1 if days < 8.5 else 0)
-
-
 def test_runs_are_scaled_to_the_present_speed() -> None:
     """Earlier runs are scaled by the factors of later periods: 10 s before a factor of 1.02 count as 10.2 s."""
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 10.2, repeat=1)]

@@ -22,7 +22,7 @@ from tuner.search.acquisition import improvement
 from tuner.search.observations import Surprise
 from tuner.study.leaderboard import EXTRAPOLATED, _outcome, _words
 from tuner.study.limits import Limits
-from tuner.study.ranking import RankedTrial, noise, rank, values_of_repeats
+from tuner.study.ranking import DAY, RankedTrial, noise, rank, values_of_repeats
 from tuner.study.state import Prospect, StudyState
 from tuner.study.store.trial import Proposal, Trial
 
@@ -310,3 +310,14 @@ def test_a_change_of_speed_is_no_noise() -> None:
     steady, drifted = (rank(known, trials, periods)[0] for periods in ({}, {2: "era 2"}))
     assert math.log(drifted.high / drifted.days) == approx(INTERVAL * 0.01 / math.sqrt(2))
     assert steady.high / steady.days > 1.02
+
+
+@pytest.mark.parametrize(("away", "days"), [(0.06, 8.0), (0.1, 8.8), (-0.1, 8.0)])
+def test_a_surprisingly_slow_run_ranks_by_itself_until_it_is_repeated(away: float, days: float) -> None:
+    """A run more than three deviations slower than the others predict counts alone, not that prediction."""
+    slow = Surprise(candidate=1, away=away, mean=math.log(4.4) - away, deviation=0.02, noise=0.01)
+    trials = [trial(0, 0, 8.5), trial(1, 1, 4.4)]
+    ranking = rank(surrogate([8.5, 4.0], [0.01, 0.01], slow), trials)
+    found = {one.candidate: one.days * DAY / 1e6 for one in ranking}
+    assert found == {0: approx(8.5), 1: approx(days)}
+    assert ranking[0].candidate == (1 if days < 8.5 else 0)
