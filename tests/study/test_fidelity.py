@@ -166,7 +166,7 @@ def test_an_extrapolated_answer_is_labelled_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("nodes", "ended"),
     [
-        (12, "8 of 10 jobs used; the others are reserved for repeats"),
+        (12, "no job is expected to shorten the training"),
         (6, "no topology is likely to fit on 6 nodes"),
         (1, "on 1 node"),
     ],
