@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -18,12 +19,18 @@ from tuner.search.surrogate import Surrogate
 SITE = SiteFactors()
 
 
+def changed(terms: Mapping[str, FloatArray], factors: Mapping[str, float]) -> FloatArray:
+    """The sum of the terms, some of them larger or smaller by these factors."""
+    together: FloatArray = np.sum([factors.get(name, 1.0) * term for name, term in terms.items()], axis=0)
+    return together
+
+
 def needed(**factors: float) -> FloatArray:
     """The logarithm of the memory that each candidate needs if some terms are larger or smaller by these factors."""
     found = []
     for part in pool().parts:
         terms = memory_terms(Stages(part, worst_need(part, SITE).stage), SITE)
-        found.append(sum((factors.get(name, 1.0) * term for name, term in terms.items()), start=np.zeros(len(part.tp))))
+        found.append(changed(terms, factors))
     return np.log(np.concatenate(found))
 
 

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 
+from tests.search.test_memory_terms import changed
 from tests.search.test_search_arithmetic import pool
 from tuner.core.columns import FloatArray
 from tuner.costmodel.site_factors import SiteFactors
@@ -20,11 +21,7 @@ JOBS = range(0, len(pool()), len(pool()) // 12)
 
 def taken(**factors: float) -> FloatArray:
     """The log seconds of each candidate if some terms take longer by these factors."""
-    found = []
-    for part in pool().parts:
-        terms = time_terms(part, SiteFactors())
-        found.append(sum((factors.get(name, 1.0) * term for name, term in terms.items()), start=np.zeros(len(part.tp))))
-    return np.log(np.concatenate(found))
+    return np.log(np.concatenate([changed(time_terms(part, SiteFactors()), factors) for part in pool().parts]))
 
 
 @pytest.mark.parametrize("factors", [{"head": 3.0}, {"pipeline": 4.0}])

@@ -57,7 +57,7 @@ MEMORY_SCALES: Final = _constant(
     "MEMORY_SCALES",
     (1.0, 2.0, 4.0),
     unit="ratio of standard deviations",
-    source="as many as of runs' noise; not fitted",
+    source="no source",
 )
 """Possible ratios of the error of the estimated memory to the assumed one."""
 
@@ -90,7 +90,8 @@ FACTOR_CHANCES: Final = _constant(
     "FACTOR_CHANCES",
     {0.5: 0.2, 1.0: 0.5, 2.0: 0.2, 4.0: 0.1},
     unit="share, by ratio of standard deviations",
-    source="a tail, as of a calibration's links: one cluster in three is unlike those that are known; not fitted",
+    source="a tail, as of a calibration's links: one cluster in three is unlike those that are known; half, as of the "
+    "residual; not fitted",
 )
 """Chance that the site factors lie so many times as far from the model's as assumed."""
 

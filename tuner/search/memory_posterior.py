@@ -58,7 +58,7 @@ class MemoryPosterior:
     def __init__(self, pool: CandidatePool, calibration: Calibration) -> None:
         self._pool, self._site = pool, calibration.site
         self._features, self._group = pool.groups
-        needs, slopes = zip(*(_made_up(part, self._site) for part in chunked(pool.parts)), strict=True)
+        needs, slopes = zip(*(_needs(part, self._site) for part in chunked(pool.parts)), strict=True)
         self._need = np.concatenate(needs)
         self._terms = tuple(dict.fromkeys(name for each in slopes for name in each))
         self._slopes = np.concatenate([self._in_columns(each) for each in slopes])
@@ -169,7 +169,7 @@ class MemoryPosterior:
 
     def _reduced(self, size: ReducedSize) -> tuple[float, FloatArray]:
         """Return the logarithm of the bytes that a job at a reduced size needs, and its slopes."""
-        needs, slopes = _made_up(size.small, self._site)
+        needs, slopes = _needs(size.small, self._site)
         fullest = int(np.argmax(needs))
         return float(needs[fullest]), self._in_columns(slopes)[fullest]
 
@@ -182,12 +182,10 @@ class MemoryPosterior:
         """Return the size of the residual that makes the figures most likely."""
         if not self._figures:
             return self._scale
-        features, slopes = (
-            joined([each.features for each in self._figures]),
-            np.stack([each.slopes for each in self._figures]),
-        )
+        features = joined([each.features for each in self._figures])
+        slopes = np.stack([each.slopes for each in self._figures])
         away, noise = np.array([each.away for each in self._figures]), np.diag([each.off**2 for each in self._figures])
-        shared = (1 - MEMORY_TERM_SHARE) * memory_covariance(features, features, self._common) + slopes @ slopes.T
+        shared = self._shared(features, features) + slopes @ slopes.T
 
         def likelihood(scale: float) -> float:
             together = (scale * float(self._assumed.max())) ** 2 * shared + noise
@@ -231,8 +229,8 @@ class MemoryPosterior:
 
     def _before(self, features: Features, margin: float) -> FloatArray:
         """Return the covariance of an observation of memory with the earlier ones."""
-        together: FloatArray = (1 - MEMORY_TERM_SHARE) * memory_covariance(features, self._observed, self._common)[0]
-        return together + margin * np.array(self._margins)
+        together: FloatArray = self._shared(features, self._observed)[0] + margin * np.array(self._margins)
+        return together
 
     def _weigh_in(
         self, features: Features, slopes: FloatArray, *, margin: float, before: FloatArray, value: float, noise: float
@@ -244,9 +242,12 @@ class MemoryPosterior:
 
     def _across(self, row: int) -> FloatArray:
         """Return the covariance of an observation of memory with each group."""
-        observed = self._observed.rows(slice(row, row + 1))
-        across: FloatArray = (1 - MEMORY_TERM_SHARE) * memory_covariance(observed, self._features, self._common)[0]
+        across: FloatArray = self._shared(self._observed.rows(slice(row, row + 1)), self._features)[0]
         return across + self._margins[row] * MEMORY_MARGIN[1] / self._deviation
+
+    def _shared(self, left: Features, right: Features) -> FloatArray:
+        """Return the covariance of what is not a term of the residuals of two lists."""
+        return (1 - MEMORY_TERM_SHARE) * memory_covariance(left, right, self._common)
 
     def _rule_out(self, candidate: int) -> None:
         """Rule out candidates that need at least as much: with a larger micro batch, less sharding or less
@@ -280,7 +281,7 @@ class MemoryPosterior:
         return mean, np.maximum(variance, 1e-4)
 
 
-def _made_up(columns: Columns, site: SiteFactors) -> tuple[FloatArray, dict[str, SingleArray]]:
+def _needs(columns: Columns, site: SiteFactors) -> tuple[FloatArray, dict[str, SingleArray]]:
     """Return the logarithm of each row's need, and how its residual follows the error of each term on its stage.
 
     All terms are equally uncertain; together they have `MEMORY_TERM_SHARE` of the residual's variance.
@@ -292,7 +293,7 @@ def _made_up(columns: Columns, site: SiteFactors) -> tuple[FloatArray, dict[str,
 
 
 def memory_covariance(left: Features, right: Features, common: float = 1.0) -> FloatArray:
-    """Return the covariance of what is not a term of the memory residuals of two lists, in units of its first variance.
+    """Return how alike two lists are in what is not a term of their memory residuals, in units of its first variance.
 
     `common` is the weight of what all candidates share; that of kernels and that of distance are 1.
     """

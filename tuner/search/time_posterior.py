@@ -207,14 +207,15 @@ class TimePosterior:
 
     def deviation(self, candidates: IntArray) -> FloatArray:
         """Return the standard deviation of these candidates' log seconds, without the noise of runs."""
-        return np.concatenate([self._deviation(candidates[rows]) for rows in chunks(len(candidates))])
+        _, spread = self._shift()
+        return np.concatenate([self._deviation(candidates[rows], spread) for rows in chunks(len(candidates))])
 
-    def _deviation(self, candidates: IntArray) -> FloatArray:
+    def _deviation(self, candidates: IntArray, spread: FloatArray) -> FloatArray:
+        """Return the same of some of them, given the covariance of the coefficients."""
         groups, back = np.unique(self.model.group[candidates], return_inverse=True)
         whitened = self._gp.whitened[:, groups]
         explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
         slopes = self.model.slopes[candidates] - (whitened.T @ self._gp.carried[:, :-1])[back]
-        _, spread = self._shift()
         variance = self.prior.residual - explained[back] + ((slopes @ spread) * slopes).sum(axis=1)
         deviation: FloatArray = np.sqrt(np.maximum(variance, self.prior.own))
         return deviation
