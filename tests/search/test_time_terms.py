@@ -21,7 +21,8 @@ JOBS = range(0, len(pool()), len(pool()) // 12)
 
 def taken(**factors: float) -> FloatArray:
     """The log seconds of each candidate if some terms take longer by these factors."""
-    return np.log(np.concatenate([changed(time_terms(part, SiteFactors()), factors) for part in pool().parts]))
+    found = [changed(time_terms(part, SiteFactors()), factors) for part in pool().parts]
+    return np.log(np.concatenate(found))
 
 
 @pytest.mark.parametrize("factors", [{"head": 3.0}, {"pipeline": 4.0}])
