@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -242,21 +244,41 @@ def test_incremental_rows_equal_the_batch_solution(asked: Sequence[int]) -> None
     root = random.normal(size=(20, 20))
     whole = root @ root.T + 20 * np.eye(20)
     across, carried, tracked = (random.normal(size=(20, count)) for count in (5, 2, 3))
-    field = IncrementalGP(5, 2, across.__getitem__)
+    field = IncrementalGP(5, 2)
     for column in range(3):
         field.follow(np.zeros(0) if not field.rows else tracked[: field.rows, column])
     inverse = np.linalg.inv(np.linalg.cholesky(whole))
     for row in range(20):
         field.add(whole[row, :row], whole[row, row], carried[row], tracked[row])
         if row in asked:
-            assert field.whitened == pytest.approx(inverse[: row + 1, : row + 1] @ across[: row + 1], abs=1e-5)
+            assert field.whitened(across.__getitem__) == pytest.approx(
+                inverse[: row + 1, : row + 1] @ across[: row + 1], abs=1e-5
+            )
     assert field.carried == pytest.approx(inverse @ carried)
     assert field.followed == pytest.approx(inverse @ tracked)
     assert field.solved(tracked[:, 0]) == pytest.approx(inverse @ tracked[:, 0])
 
 
+def test_posteriors_that_are_replaced_are_freed_at_once() -> None:
+    """One that refers to itself would stay until the garbage collector runs, with a row of every group for each run."""
+    belief = Surrogate(pool())
+    observe(belief, Observation(candidate=0, seconds=9.0, memory=3e10, fits=True))
+    belief.memory.learn(Observation(candidate=0, seconds=9.0, memory=3e10, fits=True))
+    every = np.arange(len(belief.pool))
+    gc.disable()
+    try:
+        belief.time.deviation(every)
+        belief.time.log_seconds()
+        belief.memory.out_of_memory()
+        seen = [weakref.ref(belief.time), weakref.ref(belief.memory)]
+        del belief
+        assert [found() for found in seen] == [None, None]
+    finally:
+        gc.enable()
+
+
 def test_a_repeat_without_noise_leaves_a_minimum_variance() -> None:
-    field = IncrementalGP(1, 1, lambda _row: np.ones(1))
+    field = IncrementalGP(1, 1)
     field.add(np.zeros(0), 1.0, np.ones(1))
     field.add(np.ones(1), 1.0, np.array([1.0 + 1e-5]))
     assert field.carried[1, 0] == pytest.approx(1e-5 / math.sqrt(1e-10), rel=1e-3)

@@ -20,13 +20,9 @@ SingleArray = npt.NDArray[np.float32]
 
 
 class IncrementalGP:
-    """The posterior of all groups; other values given with an observation are whitened (multiplied by L^-1) too.
+    """The posterior of all groups; other values given with an observation are whitened (multiplied by L^-1) too."""
 
-    `across` returns the covariances of an observation, by its index, with the groups.
-    """
-
-    def __init__(self, groups: int, carried: int, across: Callable[[int], FloatArray]) -> None:
-        self._across = across
+    def __init__(self, groups: int, carried: int) -> None:
         self._whitened = np.zeros((_MANY, groups), dtype=np.float32)
         self._root = np.zeros((_ROOM, _ROOM))
         self._inverse = np.zeros((_ROOM, _ROOM))
@@ -39,12 +35,15 @@ class IncrementalGP:
         """The values given with the observations, whitened."""
         return self._carried[: self.rows]
 
-    @property
-    def whitened(self) -> SingleArray:
-        """One row per observation, one column per group."""
+    def whitened(self, across: Callable[[int], FloatArray]) -> SingleArray:
+        """Return one row per observation, one column per group.
+
+        `across` returns the covariances of an observation, by its index, with the groups. It is not stored: it refers
+        to the owner of this process, which would then stay in memory until the garbage collector runs.
+        """
         for row in range(self._done, self.rows):
-            left, across = self._root[row, :row].astype(np.float32), self._across(row).astype(np.float32)
-            self._whitened[row] = (across - left @ self._whitened[:row]) / float(self._root[row, row])
+            left, own = self._root[row, :row].astype(np.float32), across(row).astype(np.float32)
+            self._whitened[row] = (own - left @ self._whitened[:row]) / float(self._root[row, row])
         self._done = self.rows
         return self._whitened[: self.rows]
 

@@ -78,7 +78,7 @@ class MemoryPosterior:
         self._common, self._scale = common, scale
         self._deviation = self._assumed * scale
         self._figures: list[_Figure] = []
-        self._gp = IncrementalGP(len(self._features), len(self._terms) + 1, self._across)
+        self._gp = IncrementalGP(len(self._features), len(self._terms) + 1)
         self._observed = self._features.rows(slice(0))
         self._margins: list[float] = []
         self.ruled_out: BoolArray = np.zeros(len(self._group), dtype=np.bool_)
@@ -268,7 +268,8 @@ class MemoryPosterior:
 
     def _residual(self) -> tuple[FloatArray, FloatArray]:
         """Return mean and variance of each candidate's residual, relative to its deviation, with the margin's."""
-        whitened, carried, (shift, spread) = self._gp.whitened, self._gp.carried, self._coefficients
+        whitened, carried = self._gp.whitened(self._across), self._gp.carried
+        shift, spread = self._coefficients
         values = (carried[:, -1] - carried[:, :-1] @ shift).astype(np.float32)
         mean = (values @ whitened).astype(np.float64)[self._group] + self._slopes @ shift
         own = self._prior + (MEMORY_MARGIN[1] / self._deviation) ** 2

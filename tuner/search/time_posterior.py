@@ -67,7 +67,7 @@ class TimePosterior:
 
     def _begin(self) -> None:
         """Observe nothing but the measured rows that the calibration remembers, as those of no candidate."""
-        self._gp = IncrementalGP(len(self._features), self.model.slopes.shape[1] + 1, self._across)
+        self._gp = IncrementalGP(len(self._features), self.model.slopes.shape[1] + 1)
         self._observed = self._followed = self._jobs(())
         self._columns: dict[int, int] = {}
         """Column of each followed candidate."""
@@ -201,7 +201,7 @@ class TimePosterior:
         """Return the posterior mean of log seconds of every candidate, in the current speed period."""
         shift, _ = self._shift()
         left = self._gp.carried[:, -1] - self._gp.carried[:, :-1] @ shift
-        residual = left.astype(np.float32) @ self._gp.whitened
+        residual = left.astype(np.float32) @ self._gp.whitened(self._across)
         mean: FloatArray = self.model.level + self.model.slopes @ shift + residual[self.model.group]
         return mean
 
@@ -213,7 +213,7 @@ class TimePosterior:
     def _deviation(self, candidates: IntArray, spread: FloatArray) -> FloatArray:
         """Return the same of some of them, given the covariance of the coefficients."""
         groups, back = np.unique(self.model.group[candidates], return_inverse=True)
-        whitened = self._gp.whitened[:, groups]
+        whitened = self._gp.whitened(self._across)[:, groups]
         explained = np.einsum("ij,ij->j", whitened, whitened, dtype=np.float64)
         slopes = self.model.slopes[candidates] - (whitened.T @ self._gp.carried[:, :-1])[back]
         variance = self.prior.residual - explained[back] + ((slopes @ spread) * slopes).sum(axis=1)
@@ -223,7 +223,7 @@ class TimePosterior:
     def shared(self, candidates: IntArray, other: int) -> FloatArray:
         """Return the covariance of these candidates' log seconds with those of another one, which is none of them."""
         groups, back = np.unique(self.model.group[candidates], return_inverse=True)
-        job, whitened = self._jobs([other]), self._gp.whitened[:, groups]
+        job, whitened = self._jobs([other]), self._gp.whitened(self._across)[:, groups]
         solved = self._gp.solved(self.prior.covariance(self._observed, job)[:, 0])
         carried, (_, spread) = self._gp.carried[:, :-1], self._shift()
         left = self.model.slopes[candidates] - (whitened.T @ carried)[back]
