@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,10 @@ from tuner import cli
 from tuner.cli import streams
 from tuner.cli.commands import export
 from tuner.core.errors import InputError
+from tuner.core.outcomes import Failure, Outcome
+from tuner.launch.contract import JobResult
 from tuner.study.api import study_settings
+from tuner.study.manage import CANCELLED_JOB
 from tuner.study.store.trial import Proposal, Trial
 
 
@@ -152,10 +156,12 @@ def test_frameworks_are_compared_with_the_same_figures_in_csv_and_json(
 def test_stopped_and_recovered_trials_are_listed_as_json(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     done = Trial(number=3, proposal=Proposal(key="k", params={}, topology={}))
     found = SimpleNamespace(trials=[done, done], open=[done], unreadable=[Path("a"), Path("b")])
-    monkeypatch.setattr("tuner.study.manage.stop_study", lambda *_, **__: [done])
+    ran = replace(done, number=2, result=JobResult(outcome=Outcome.CANCELLED, failure=Failure.because(CANCELLED_JOB)))
+    monkeypatch.setattr("tuner.study.manage.stop_study", lambda *_, **__: [ran, done])
     monkeypatch.setattr("tuner.study.store.recover.recover_study", lambda *_, **__: found)
     stopped = json.loads(run("stop", "s", "--json").out)
-    assert stopped == {"schema": "tuner/stop/1", "study": "s", "cancelled": [{"number": 3, "key": "k"}]}
+    jobs = {"cancelled": [{"number": 2, "key": "k"}], "closed": [{"number": 3, "key": "k"}]}
+    assert stopped == {"schema": "tuner/stop/1", "study": "s", **jobs}
     recovered = json.loads(run("recover", "s", "--json").out)
     assert recovered == {"schema": "tuner/recover/1", "study": "s", "trials": [3, 3], "open": [3], "lost": 2}
     assert run("recover", "s").out.startswith("Study s: 2 trials rebuilt, 1 of them without a result.\n")

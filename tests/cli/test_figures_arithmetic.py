@@ -280,8 +280,8 @@ def test_neither_of_two_equal_topologies_is_the_faster(
 @pytest.mark.parametrize(
     ("word", "level", "line"),
     [
-        ("broken", "law", "x law     r: message; remedy; hint; nearest legal with a change here: k"),
-        ("broken", "advice", "! advice  r: message; remedy; hint; nearest legal with a change here: k"),
+        ("broken", "law", "x law     r: message; remedy; hint; nearest legal topology that keeps this rule: k"),
+        ("broken", "advice", "! advice  r: message; remedy; hint; nearest legal topology that keeps this rule: k"),
         ("open", "law", "? law     r: cannot be checked: message"),
         ("holds", "policy", ". policy  r: sentence"),
         ("allowed", "policy", "- policy  r: disabled; message"),

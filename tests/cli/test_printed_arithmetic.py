@@ -196,7 +196,7 @@ def begun(
 @pytest.mark.parametrize(
     ("launcher", "table", "resumed", "words"),
     [
-        ("simulated", None, 0, "12 legal topologies; up to 3 jobs on the SIMULATED cluster (seed 7)"),
+        ("simulated", None, 0, "12 legal topologies; up to 3 jobs on a SIMULATED cluster (seed 7); nothing is launched"),
         ("local", None, 2, "12 legal topologies; up to 3 jobs with the local launcher"),
         ("replay", "t.csv", 0, "12 legal topologies; replaying up to 3 jobs from t.csv"),
     ],
@@ -205,14 +205,17 @@ def begun(
     ("nodes", "trial_nodes", "fidelity", "sizes"),
     [
         (None, None, None, []),
-        ((6, 12), None, "auto", ["on 6 to 12 nodes, where that saves time; the leaders run at full size"]),
+        ((6, 12), None, "auto", ["(6 to 12 nodes) where that saves node-hours; the leaders run at full size"]),
         (
             (6, 6),
             None,
             None,
-            ["on 6 nodes, where that saves time; the leaders run at full size (--fidelity full: all of them)"],
+            [
+                "(6 nodes) where that saves node-hours; the leaders run at full size "
+                "(--fidelity full runs every trial at full size)"
+            ],
         ),
-        ((1, 1), 1, None, ["on 1 node, where that saves time; the result is extrapolated"]),
+        ((1, 1), 1, None, ["(1 node) where that saves node-hours; the result is extrapolated"]),
     ],
 )
 def test_a_search_starts_with_its_space_launcher_and_sizes(
@@ -226,7 +229,7 @@ def test_a_search_starts_with_its_space_launcher_and_sizes(
     sizes: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sizes = [f"trials run with fewer replicas and microbatches, {size}" for size in sizes]
+    sizes = [f"trials run at a reduced size {size}" for size in sizes]
     monkeypatch.setattr("tuner.cli.output.space_lines", lambda _, **_given: ["the space"])
     monkeypatch.setattr("tuner.export.support.export_note", lambda *_, **__: "")
     plan = nodes and SimpleNamespace(nodes=nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -281,7 +282,7 @@ def test_a_log_may_be_silent_for_a_whole_interval(iterations: int, interval: int
             began=0.0,
             seconds_in=stalled,
         )
-        decision = verdict(WATCH.seen(status, stalled), lambda _seconds, _iteration: False, (2,))
+        decision = verdict(WATCH.seen(status, stalled), math.inf, (2,))
         assert (decision is not None) == hung
     assert decision is not None
     assert decision.reason.endswith(f"(limit {patience:,.0f} s)")
@@ -302,13 +303,9 @@ def test_the_seconds_of_a_line_are_divided_among_its_iterations(
     status = JobStatus(
         state=JobState.RUNNING, iterations=1, number=5020, interval=interval, began=0.0, moved=40.0, seconds_in=40.0
     )
-    asked: list[float] = []
-
-    def cannot_win(seconds: float, iteration: int) -> bool:
-        assert iteration == 2
-        asked.append(seconds)
-        return True
-
-    decision = verdict(WATCH.seen(status, 40.0), cannot_win, (2,))
-    assert asked == ([] if least is None else [least])
+    seen = WATCH.seen(status, 40.0)
+    decision = verdict(seen, 0.0, (2,))
     assert (decision.reason if decision else None) == reason
+    if least is not None:
+        assert verdict(seen, least, (2,)) is None
+        assert verdict(seen, least - 1e-9, (2,)) is not None

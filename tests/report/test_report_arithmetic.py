@@ -352,8 +352,8 @@ def test_the_cost_is_a_share_of_the_training() -> None:
     small = [ended(fidelity=SMALL, node_hours=2.0), ended(fidelity=SMALL, node_hours=3.0), trial(1.0)]
     reduced = finished(ranked_trial(0, 10.0), node_hours=48.0, launched=small, outcomes={})
     assert summary._cost(reduced) == (
-        "The study ran 3 jobs and used 48.0 node-hours, 5.0 node-hours of them in 2 jobs at a reduced size, 5.00% of "
-        "the training itself."
+        "The study ran 3 jobs and used 48.0 node-hours (5.0 node-hours in 2 jobs at a reduced size), 5.00% of the "
+        "training itself."
     )
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import math
-import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -257,24 +255,6 @@ def test_incremental_rows_equal_the_batch_solution(asked: Sequence[int]) -> None
     assert field.carried == pytest.approx(inverse @ carried)
     assert field.followed == pytest.approx(inverse @ tracked)
     assert field.solved(tracked[:, 0]) == pytest.approx(inverse @ tracked[:, 0])
-
-
-def test_posteriors_that_are_replaced_are_freed_at_once() -> None:
-    """One that refers to itself would stay until the garbage collector runs, with a row of every group for each run."""
-    belief = Surrogate(pool())
-    observe(belief, Observation(candidate=0, seconds=9.0, memory=3e10, fits=True))
-    belief.memory.learn(Observation(candidate=0, seconds=9.0, memory=3e10, fits=True))
-    every = np.arange(len(belief.pool))
-    gc.disable()
-    try:
-        belief.time.deviation(every)
-        belief.time.log_seconds()
-        belief.memory.out_of_memory()
-        seen = [weakref.ref(belief.time), weakref.ref(belief.memory)]
-        del belief
-        assert [found() for found in seen] == [None, None]
-    finally:
-        gc.enable()
 
 
 def test_a_repeat_without_noise_leaves_a_minimum_variance() -> None:

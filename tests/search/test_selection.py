@@ -15,8 +15,10 @@ import pytest
 from tuner.core.columns import IntArray
 from tuner.costmodel.estimate import CostModel
 from tuner.search.candidates import CandidatePool
+from tuner.search.observations import Observation
 from tuner.search.parameter_space import ParameterSpace
 from tuner.search.selection import Selection, _region, _thinned, bound, selected
+from tuner.search.surrogate import Surrogate
 from tuner.space.build import space_for
 from tuner.space.space import Space
 from tuner.study import api
@@ -52,6 +54,24 @@ def test_scored_columns_are_freed_at_once(model: str) -> None:
         seen = weakref.ref(columns)
         del columns, scores
         assert seen() is None
+    finally:
+        gc.enable()
+
+
+def test_posteriors_that_are_replaced_are_freed_at_once() -> None:
+    """One that refers to itself would stay until the garbage collector runs, with a row of every group for each run."""
+    belief = Surrogate(CandidatePool.of_points(space(), [points()[:100]]))
+    belief.learn([Observation(candidate=0, seconds=9.0, memory=3e10, fits=True)])
+    every = np.arange(len(belief.pool))
+    gc.disable()
+    try:
+        belief.time.deviation(every)
+        belief.time.log_seconds()
+        belief.memory.out_of_memory()
+        time, memory = weakref.ref(belief.time), weakref.ref(belief.memory)
+        del belief
+        assert time() is None
+        assert memory() is None
     finally:
         gc.enable()
 

@@ -17,7 +17,7 @@ from tuner.costmodel.memory import shown_bytes, worst_need
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.search import memory_posterior
 from tuner.search.acquisition import choose, improvement
-from tuner.search.constants import ACCIDENT_CHANCE, MIN_EXPECTED_GAIN, NOISE_FACTORS, UNTRIED_DEGREE_CHANCE
+from tuner.search.constants import ACCIDENT_CHANCE, MIN_EXPECTED_GAIN, NOISE_CHANCES, UNTRIED_DEGREE_CHANCE
 from tuner.search.observations import Observation, Surprise
 from tuner.search.surrogate import Surrogate
 
@@ -280,7 +280,7 @@ def test_scattered_runs_are_noise_and_exact_ones_confirm_the_model() -> None:
         believer = Surrogate(pool())
         believer.learn(runs(candidates, np.exp(deviation * chance.standard_normal(len(candidates))).tolist()))
         believer.adapt(lambda usual: usual)
-        assert (believer.usual_noise > NOISE_FACTORS[1] * believer.assumed.repeat) == noisy
+        assert (believer.usual_noise > list(NOISE_CHANCES)[1] * believer.assumed.repeat) == noisy
         assert noisy or believer.trust.repeat == believer.assumed.repeat
         assert noisy or believer.trust.unsure < believer.assumed.unsure, "a model that is right is trusted more"
 

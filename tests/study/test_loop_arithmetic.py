@@ -16,7 +16,6 @@ from tests.study.scripted import MEASURED, begun, clocked, running_of, stored
 from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
 from tuner.launch.contract import JobResult, JobState, JobStatus
-from tuner.search.pruner import Referee
 from tuner.study import loop
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY
@@ -177,12 +176,9 @@ def test_only_search_jobs_are_pruned(kind: str, stops: bool, study: Callable[...
     """A search job whose seconds x e^work exceed the best is pruned; a job of the final round is not."""
     made, _launcher, running = begun(study)
     running.trial = replace(running.trial, proposal=replace(running.trial.proposal, kind=kind))  # type: ignore[arg-type]
-    made._referee = Referee(0.5)
-    made._referee.measured(10.0, allowance=0.03)
-    seconds = 10.0 * DAY / math.exp(made.pool.work[running.trial.proposal.candidate])
-    cannot_win = made._cannot_win(running)
-    assert cannot_win(seconds * 1.04, 2) is stops
-    assert cannot_win(seconds * 1.02, 2) is False
+    made._most_days = 10.3
+    seconds = 10.3 * DAY / math.exp(made.pool.work[running.trial.proposal.candidate])
+    assert made._longest(running.trial) == pytest.approx(seconds if stops else math.inf)
 
 
 def test_a_job_without_a_logging_interval_is_watched_by_its_estimate(study: Callable[..., Any]) -> None:

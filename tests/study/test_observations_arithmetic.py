@@ -21,7 +21,7 @@ from tuner.core.fidelity import Fidelity
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.study.replay_setup import _answer, _answers, replayed
-from tuner.study.state import StudyState, observations_of
+from tuner.study.state import StudyState, observation_of
 from tuner.study.store import tracking
 from tuner.study.store.storage import understood
 from tuner.study.store.storage_url import masked
@@ -59,10 +59,13 @@ def measured(kind: MemoryKind | None) -> JobResult:
 def test_a_trial_is_observed_with_its_time_its_memory_and_whether_it_fits(
     result: JobResult | None, fields: Any
 ) -> None:
-    found = observations_of(trial(result), "june", pool())
-    assert [(one.candidate, one.period) for one in found] == ([(7, "june")] if fields else [])
-    seen = [(one.seconds, one.memory, one.memory_kind, one.fits, one.forecast, one.least) for one in found]
-    assert seen == ([fields] if fields else [])
+    one = observation_of(trial(result), "june", pool())
+    if fields is None:
+        assert one is None
+        return
+    assert one is not None
+    assert (one.candidate, one.period) == (7, "june")
+    assert (one.seconds, one.memory, one.memory_kind, one.fits, one.forecast, one.least) == fields
 
 
 def reduced(result: JobResult, fidelity: Fidelity | None = REDUCED) -> Trial:
@@ -88,7 +91,8 @@ def test_a_reduced_trial_is_observed_with_the_seconds_of_its_batches(
 ) -> None:
     """A reduced trial is observed with the seconds of each batch; only such a trial is extrapolated."""
     one = reduced(JobResult(outcome=Outcome.MEASURED, measurement=measurement))
-    (found,) = observations_of(one, "june", pool())
+    found = observation_of(one, "june", pool())
+    assert found is not None
     assert found.reduced is not None
     assert (found.candidate, found.period, found.seconds, found.fits) == (7, "june", None, True)
     assert (found.reduced.seconds, found.reduced.size.small.nodes.tolist()) == (seconds, [REDUCED.nodes] * 2)
@@ -103,7 +107,8 @@ def test_a_reduced_trial_is_observed_with_the_seconds_of_its_batches(
         reduced(JobResult(outcome=Outcome.OOM)),
     ):
         assert StudyState.extrapolated(state, other) is None
-    (full,) = observations_of(reduced(JobResult(outcome=Outcome.OOM)), "june", pool())
+    full = observation_of(reduced(JobResult(outcome=Outcome.OOM)), "june", pool())
+    assert full is not None
     assert (full.fits, full.timed, full.reduced is None) == (False, False, False)
 
 

@@ -216,7 +216,7 @@ def test_a_job_counts_as_hung_by_its_own_estimate(seconds: float, start: float) 
             status = JobStatus(
                 state=JobState.RUNNING, began=0.0, iterations=iterations, moved=0.0, seconds_in=still * iterations
             )
-            decided = verdict(watch.seen(status, still), lambda _seconds, _iteration: False, (2,))
+            decided = verdict(watch.seen(status, still), math.inf, (2,))
             assert (decided is not None) == hung
             if decided:
                 assert decided.outcome is Outcome.HUNG
@@ -227,7 +227,7 @@ def test_a_job_is_pruned_only_during_a_measured_iteration() -> None:
     watch = Watchdog.of(10.0, [60.0])
     for iterations, pruned in ((0, False), (1, True)):
         status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=iterations, seconds_in=20.0, moved=19.0)
-        decided = verdict(watch.seen(status, 20.0), lambda seconds, _iteration: seconds > 15, (2,))
+        decided = verdict(watch.seen(status, 20.0), 15.0, (2,))
         assert (decided is not None and decided.outcome is Outcome.PRUNED) == pruned
 
 

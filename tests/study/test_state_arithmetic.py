@@ -53,10 +53,9 @@ def learnt() -> Any:
     trials = [trial(number, number, 10.0) for number in range(3)]
     state: Any = SimpleNamespace(
         trials=trials,
-        _learnt={2: 1, 0: 1, 1: 0},
+        _observed=[2, 0],
         _first_period="",
     )
-    state._observed = StudyState._observed.__get__(state)
     state._labels = lambda periods: StudyState._labels(state, periods)
     return state
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -60,7 +61,7 @@ def test_a_job_whose_output_grows_without_iterations_hangs(share: float | None, 
         status = JobStatus(
             state=JobState.RUNNING, began=0.0, iterations=2, number=2, moved=12.0 + seconds, seconds_in=seconds
         )
-        found = verdict(watch.seen(replace(status, share=share), 12.0 + seconds), lambda *_: False, (9,))
+        found = verdict(watch.seen(replace(status, share=share), 12.0 + seconds), math.inf, (9,))
         assert (found is not None) == (over and hung)
     assert not hung or (found is not None and found.outcome is Outcome.HUNG)
     assert found is None or found.reason == (
@@ -70,7 +71,7 @@ def test_a_job_whose_output_grows_without_iterations_hangs(share: float | None, 
 
 def test_a_job_without_an_iteration_may_print_for_as_long_as_it_starts() -> None:
     watch = seen(Watchdog.of(1.0, []), 5000.0, 0, seconds_in=5000.0)
-    assert verdict(watch, lambda *_: False, (2,)) is None
+    assert verdict(watch, math.inf, (2,)) is None
 
 
 @pytest.mark.parametrize(
@@ -89,5 +90,5 @@ def test_an_iteration_whose_end_is_unknown_may_be_slower_for_a_quarter_of_what_t
     watch = seen(Watchdog.of(10.0, []), 40.0, 1)
     assert FINISHING_SHARE * watch.first == 10.0
     status = JobStatus(state=JobState.RUNNING, began=0.0, iterations=1, number=1, moved=40.0, seconds_in=seconds)
-    found = verdict(watch.seen(replace(status, share=share), 40.0 + seconds), lambda limit, _: limit > 20.0, (2,))
+    found = verdict(watch.seen(replace(status, share=share), 40.0 + seconds), 20.0, (2,))
     assert (found.least, found.forecast) == pytest.approx((least, forecast)) if found else least is None

@@ -137,7 +137,7 @@ def opening(loop: StudyLoop) -> list[str]:
         note = export_note(settings.space.workload, settings.space.cluster, command=settings.command)
         lines += [*space_lines(settings.space, tokens_from=settings.tokens_from), *([f"note: {note}"] if note else [])]
     where = {
-        "simulated": f"on the SIMULATED cluster (seed {settings.seed}): no jobs run, all measurements are simulated",
+        "simulated": f"on a SIMULATED cluster (seed {settings.seed}); nothing is launched",
         "replay": f"from {settings.table.name}" if settings.table else "",
     }.get(loop.launcher.name, f"with the {loop.launcher.name} launcher")
     verb = "replaying up to" if loop.launcher.name == "replay" else "up to"
@@ -151,9 +151,9 @@ def opening(loop: StudyLoop) -> list[str]:
         final = "the result is extrapolated" if settings.trial_nodes else "the leaders run at full size"
         few, most = loop.plan.nodes
         nodes = counted(most, "node") if few == most else f"{few} to {most} nodes"
-        lines.append(f"trials run with fewer replicas and microbatches, on {nodes}, where that saves time; {final}")
+        lines.append(f"trials run at a reduced size ({nodes}) where that saves node-hours; {final}")
         if settings.trial_nodes is None and settings.fidelity is None:
-            lines[-1] += " (--fidelity full: all of them)"
+            lines[-1] += " (--fidelity full runs every trial at full size)"
     if loop.resumed:
         lines.append(f"Continuing study {loop.store.name} with {counted(loop.resumed, 'trial')}")
     return lines

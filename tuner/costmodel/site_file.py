@@ -52,7 +52,7 @@ def site_text(calibration: Calibration, *, source: str) -> str:
     """The file's text."""
     known = calibration.known
     lines = [
-        "# Written by `tuner calibrate`; pass it to other commands with --calibration.",
+        "# Calibration file of tuner; pass it to other commands with --calibration.",
         f"schema = {_text(SCHEMA)}",
         f"source = {_text(source)}",
         *(["simulated = true"] if calibration.simulated else []),

@@ -229,8 +229,8 @@ def _cost(study: StudyResult) -> str:
         return f"{used}."
     reduced = [trial.result for trial in study.launched if trial.reduced and trial.result]
     if reduced:
-        used += f", {node_time(sum(result.node_hours for result in reduced))} of them in {counted(len(reduced), 'job')}"
-        used += " at a reduced size"
+        hours = node_time(sum(result.node_hours for result in reduced))
+        used += f" ({hours} in {counted(len(reduced), 'job')} at a reduced size)"
     share = study.node_hours / (study.best.days * 24 * study.topology(study.best).nodes)
     return f"{used}, {_share(share)} the training itself."
 

@@ -144,11 +144,6 @@ NOISE_CHANCES: Final = _constant(
 )
 """Chance that single runs are so many times as noisy as assumed."""
 
-NOISE_FACTORS: Final = _constant(
-    "NOISE_FACTORS", (1.0, 2.0, 4.0, 8.0), unit="ratio of standard deviations", source="no source"
-)
-"""Possible ratios of the noise of single runs to the assumed noise."""
-
 RECORD_LENGTH: Final = _constant("RECORD_LENGTH", 60, unit="runs", source="no source")
 """Runs whose record decides how far the model is trusted: the time that it takes grows with their third power."""
 

@@ -13,9 +13,7 @@ from typing import Any, Final, Protocol
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
 from tuner.core.columns import BoolArray, IntArray
 from tuner.core.errors import MissingDependency, UnknownName
@@ -50,7 +48,7 @@ def proposer(
     if memory_filter:
         return _MemoryFiltered(proposer(name, surrogate, space, seed=seed), surrogate)
     if name == "guided":
-        return _Guided(surrogate, space)
+        return _Guided(surrogate)
     if name == "tpe":
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)  # groups, since version 2.8
@@ -70,19 +68,14 @@ def proposer(
 class _Guided:
     """Suggests the open candidate with the best acquisition; learns through the surrogate."""
 
-    def __init__(self, surrogate: Surrogate, space: ParameterSpace) -> None:
-        self._sampler, self._surrogate, self._space = GuidedSampler(surrogate, space), surrogate, space
-        self._study = optuna.create_study(sampler=self._sampler)
+    def __init__(self, surrogate: Surrogate) -> None:
+        self._surrogate = surrogate
 
     def tell(self, values: Mapping[str, Any], objective: float | None) -> None:
         """Do nothing; the surrogate has the observation."""
 
     def next(self, open_to: BoolArray, best: float | None) -> Suggestion | None:
-        if not self._space.distributions:  # with one value on every axis Optuna asks its sampler nothing
-            return choose(self._surrogate, best=best, open_to=open_to)
-        self._sampler.best, self._sampler.open_to = best, open_to
-        self._study.ask(self._space.distributions)
-        return self._sampler.suggestion
+        return choose(self._surrogate, best=best, open_to=open_to)
 
 
 class _MemoryFiltered:
@@ -163,33 +156,3 @@ class _Optunas:
             self._study.tell(trial, state=TrialState.PRUNED)
         nearest = np.flatnonzero(open_to & (agreed == agreed[open_to].max()))
         return Suggestion(candidate=int(self._random.choice(nearest)), rejected=TRIES)
-
-
-class GuidedSampler(BaseSampler):
-    """Optuna sampler that suggests the candidate with the best acquisition under a surrogate that the caller updates.
-
-    The caller also sets `best`, the logarithm of the soonest finish, and `open_to`, the candidates to choose from.
-    """
-
-    def __init__(self, surrogate: Surrogate, space: ParameterSpace) -> None:
-        self._surrogate, self._space = surrogate, space
-        self.best: float | None = None
-        self.open_to: BoolArray = np.ones(len(surrogate.pool), dtype=np.bool_)
-        self.suggestion: Suggestion | None = None
-
-    def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
-        """Return all axes: they are sampled jointly."""
-        return dict(self._space.distributions)
-
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """Return the values of the suggested candidate; empty if nothing is open."""
-        self.suggestion = choose(self._surrogate, best=self.best, open_to=self.open_to)
-        return {} if self.suggestion is None else self._space.values(self.suggestion.candidate)
-
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
-    ) -> Any:
-        """Return the first value, for an axis that is not the pool's."""
-        return optuna.samplers.RandomSampler(seed=0).sample_independent(study, trial, param_name, param_distribution)

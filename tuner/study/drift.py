@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
 from tuner.core.errors import StudyError
-from tuner.search.constants import NOISE_FACTORS, REPEAT_DEVIATION
+from tuner.search.constants import NOISE_CHANCES, REPEAT_DEVIATION
 from tuner.study.ranking import noise
 from tuner.study.store.trial import Trial
 
@@ -174,7 +174,7 @@ def _is_noise(
     firsts = [period.first for period in periods]
     runs = {number for difference in differences for number in (difference.earlier, difference.repeat)}
     accidents = [log_likelihood(firsts, accident=number) for number in sorted(runs)]
-    noisier = [log_likelihood(firsts, noise=factor) for factor in NOISE_FACTORS[1:]]
+    noisier = [log_likelihood(firsts, noise=factor) for factor in list(NOISE_CHANCES)[1:]]
     changed = log_likelihood([period.first for period in found])
     odds = DRIFT_ODDS + math.log(looks) if len(found) > len(periods) else 0.0
     unchanged = log_likelihood(firsts) + odds

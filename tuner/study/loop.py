@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -20,12 +20,11 @@ from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.search.candidates import CandidatePool
-from tuner.search.pruner import Referee
 from tuner.space.space import Tally
 from tuner.study.failure_streaks import Streaks
 from tuner.study.fidelity_plan import job_of, plan_of
 from tuner.study.limits import trust_for
-from tuner.study.ranking import DAY, noise
+from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
@@ -119,7 +118,8 @@ class StudyLoop:
             plan=self.plan,
         )
         self.running: dict[int, RunningTrial] = {}
-        self._referee = Referee(PRUNING_ALLOWANCE * noise([], usual=trust.repeat))
+        self._most_days = math.inf
+        """Days beyond which a topology cannot win, whatever the noise."""
         self._began: float | None = None
         """When the study began, by the launcher's clock."""
         self._failed_launches = 0
@@ -158,7 +158,7 @@ class StudyLoop:
         drift = self.state.read()
         self._read_at = time.monotonic()
         if self.state.ranking and not self.state.ranking[0].extrapolated:
-            self._referee.measured(self.state.ranking[0].days, allowance=PRUNING_ALLOWANCE * self.state.noise)
+            self._most_days = self.state.ranking[0].days * (1 + PRUNING_ALLOWANCE * self.state.noise)
         if drift is not None:
             self._report("era", f"{drift.sentence()} Earlier measurements are rescaled.")
 
@@ -298,7 +298,7 @@ class StudyLoop:
                 self._report("waits", status.reason, running.trial)
             elif status.state is JobState.RUNNING:
                 running.watch = running.watch.seen(status, self.launcher.now())
-                decision = verdict(running.watch, self._cannot_win(running), self.settings.iterations)
+                decision = verdict(running.watch, self._longest(running.trial), self.settings.iterations)
                 if decision is not None:
                     self._stop(running, decision)
         if time.monotonic() > self._heartbeat_at + HEARTBEAT_INTERVAL:
@@ -306,12 +306,11 @@ class StudyLoop:
             for running in self.running.values():
                 self.store.heartbeat(running.trial)
 
-    def _cannot_win(self, running: RunningTrial) -> Callable[[float, int], bool]:
-        """Return whether an iteration of at least so many seconds can no longer win; only search jobs are pruned."""
-        if running.trial.proposal.kind != "search" or running.trial.reduced:
-            return lambda _seconds, _iteration: False
-        work = float(self.pool.work[running.trial.proposal.candidate])
-        return lambda seconds, iteration: self._referee.stops(seconds * math.exp(work) / DAY, iteration)
+    def _longest(self, trial: Trial) -> float:
+        """Return the seconds of an iteration beyond which a trial cannot win; only search jobs are pruned."""
+        if trial.proposal.kind != "search" or trial.reduced:
+            return math.inf
+        return self._most_days * DAY / math.exp(float(self.pool.work[trial.proposal.candidate]))
 
     def _stop(self, running: RunningTrial, decision: StopDecision) -> None:
         evidence = self.launcher.explain(running.handle) if decision.outcome is Outcome.HUNG else ""

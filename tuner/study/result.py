@@ -35,7 +35,7 @@ from tuner.search.surrogate import Surrogate
 from tuner.study import drift
 from tuner.study.limits import trust_for
 from tuner.study.ranking import EXTRAPOLATES, RankedTrial, noise, rank, rank_by_own_runs, ranking_table, rivals
-from tuner.study.state import observations_of
+from tuner.study.state import observation_of
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
@@ -266,7 +266,8 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
     own = [trial for trial in trials if trial.proposal.candidate in leading]
     if own:
         surrogate = Surrogate(pool, calibration, period=drift.present(periods, calibration.period), trust=trust)
-        surrogate.learn([seen for trial in own for seen in _times(trial, labels[trial.number], pool)])
+        times = (_time(trial, labels[trial.number], pool) for trial in own)
+        surrogate.learn([seen for seen in times if seen is not None])
         surrogate.adapt(lambda usual: noise(own, labels, usual=usual))
         ranking = rank(surrogate, own, labels, extrapolates=bool(attributes.get(EXTRAPOLATES)))
         ranked = {trial.candidate for trial in ranking}
@@ -296,10 +297,10 @@ def _candidate(trial: RankedTrial | Trial) -> int:
     return trial.candidate if isinstance(trial, RankedTrial) else trial.proposal.candidate
 
 
-def _times(trial: Trial, period: str, pool: CandidatePool) -> list[Observation]:
-    """Return the time observations of a trial; whether a topology fits does not change its time."""
-    timed = [seen for seen in observations_of(trial, period, pool) if seen.timed]
-    return [replace(seen, memory=None, fits=None) for seen in timed]
+def _time(trial: Trial, period: str, pool: CandidatePool) -> Observation | None:
+    """Return the time that a trial shows, if any; whether a topology fits does not change its time."""
+    seen = observation_of(trial, period, pool)
+    return replace(seen, memory=None, fits=None) if seen is not None and seen.timed else None
 
 
 def _leading(trials: Sequence[Trial]) -> set[int]:

@@ -82,8 +82,10 @@ class StudyState:
         """Whether the last repeat of a topology differed by more than noise, but not enough to be sure."""
         self.open = np.ones(len(pool), dtype=np.bool_)
         """Which candidates may be proposed."""
-        self._learnt: dict[int, int] = {}
-        """Numbers of the trials that the surrogate has learnt, in that order, and how many observations each gave."""
+        self._read = set[int]()
+        """Trials whose results are known."""
+        self._observed: list[int] = []
+        """The trial of each observation, in the order in which the surrogate learnt them."""
         self._prospects: list[Prospect] | None = None
         """What `prospects` returns, until something new is known."""
         self._found: dict[str, int] = {}
@@ -96,7 +98,7 @@ class StudyState:
         if stored != self.speed_periods:
             self.speed_periods = stored
             self._relabel()
-        fresh = [trial for trial in self.trials if trial.result is not None and trial.number not in self._learnt]
+        fresh = [trial for trial in self.trials if trial.result is not None and trial.number not in self._read]
         for trial in fresh:
             self._learn(trial)
         self._close_tried()
@@ -158,8 +160,10 @@ class StudyState:
 
     def extrapolated(self, trial: Trial) -> float | None:
         """Return the seconds of the full size that a trial at a reduced one predicts."""
-        runs = [seen.reduced for seen in observations_of(trial, "", self.pool) if seen.reduced and seen.timed]
-        return self.surrogate.time.extrapolated(trial.proposal.candidate, runs[0]) if runs else None
+        seen = observation_of(trial, "", self.pool)
+        if seen is None or seen.reduced is None or not seen.timed:
+            return None
+        return self.surrogate.time.extrapolated(trial.proposal.candidate, seen.reduced)
 
     def shortlist(self, count: int) -> list[Suggestion]:
         """Return the open candidates with the best acquisition, as if pending jobs had taken what is expected of them.
@@ -250,12 +254,13 @@ class StudyState:
         return attempts
 
     def _learn(self, trial: Trial) -> None:
-        self._learnt[trial.number] = 0
+        self._read.add(trial.number)
         if trial.result is None or not self.has(trial) or not trial.launched:
             return
-        seen = observations_of(trial, drift.label(trial.number, self.speed_periods, self._first_period), self.pool)
-        self._learnt[trial.number] = len(seen)
-        self.surrogate.learn(seen)
+        seen = observation_of(trial, drift.label(trial.number, self.speed_periods, self._first_period), self.pool)
+        if seen is not None:
+            self._observed.append(trial.number)
+            self.surrogate.learn([seen])
         self.proposer.tell(trial.proposal.params, trial.result.objective if trial.measured else None)
 
     def _relabel(self) -> None:
@@ -294,11 +299,6 @@ class StudyState:
         """Return the speed period of each observation."""
         return [drift.label(number, periods, self._first_period) for number in self._observed]
 
-    @property
-    def _observed(self) -> list[int]:
-        """The trial of each observation, in the order in which the surrogate learnt them."""
-        return [number for number, observations in self._learnt.items() for _ in range(observations)]
-
     def _log_likelihood(self, firsts: Sequence[int], *, accident: int | None = None, noise: float = 1.0) -> float:
         """Return the log-likelihood of all measurements if speed periods began at these trials.
 
@@ -323,11 +323,11 @@ class StudyState:
         return self.speed_periods[-1]
 
 
-def observations_of(trial: Trial, period: str, pool: CandidatePool) -> list[Observation]:
-    """Return the observations of the job of a trial, whose candidate is in the pool."""
+def observation_of(trial: Trial, period: str, pool: CandidatePool) -> Observation | None:
+    """Return what the job of a trial shows, whose candidate is in the pool; None if it shows nothing."""
     result, fidelity = trial.result, trial.proposal.fidelity
     if result is None or not trial.launched:
-        return []
+        return None
     candidate = trial.proposal.candidate
     observation = Observation(candidate=candidate, period=period)
     if fidelity is not None:
@@ -340,10 +340,10 @@ def observations_of(trial: Trial, period: str, pool: CandidatePool) -> list[Obse
         if observation.reduced is not None and result.measurement is not None:
             seconds = result.measurement.batch_seconds or (result.measurement.seconds,)
             measured = replace(measured, seconds=None, reduced=replace(observation.reduced, seconds=seconds))
-        return [measured]
+        return measured
     if result.outcome is Outcome.OOM:
-        return [replace(observation, fits=False)]
+        return replace(observation, fits=False)
     if result.outcome is Outcome.PRUNED:
         forecast = result.forecast is not None
-        return [replace(observation, seconds=result.forecast, forecast=forecast, least=result.least, fits=True)]
-    return []
+        return replace(observation, seconds=result.forecast, forecast=forecast, least=result.least, fits=True)
+    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -130,13 +130,8 @@ class StopDecision:
         )
 
 
-def verdict(
-    watch: Watchdog, cannot_win: Callable[[float, int], bool], iterations: Sequence[int]
-) -> StopDecision | None:
-    """Return why to stop a job, or None to let it go on.
-
-    `cannot_win` takes the least seconds of a measured iteration and its number.
-    """
+def verdict(watch: Watchdog, longest: float, iterations: Sequence[int]) -> StopDecision | None:
+    """Return why to stop a job, or None to let it go on; a measured iteration beyond `longest` seconds cannot win."""
     if watch.stalled > watch.patience:
         where = f"after iteration {watch.number}" if watch.iterations else "before the end of iteration 1"
         return StopDecision(
@@ -157,7 +152,7 @@ def verdict(
     forecast = elapsed / watch.share if watch.share and watch.share >= MIN_FORECAST_SHARE else None
     least = max(elapsed, FORECAST_MARGIN * forecast if forecast else 0.0)
     allowed = 0.0 if forecast else FINISHING_SHARE * watch.first
-    if len(iterations) == 1 and least > allowed and cannot_win(least - allowed, current):
+    if len(iterations) == 1 and least - allowed > max(0.0, longest):
         first, last = watch.number + 1, watch.number + interval
         which = f"iteration {first} takes" if interval == 1 else f"iterations {first} to {last} take"
         return StopDecision(

@@ -190,7 +190,7 @@ def _rule_line(verdict: RuleVerdict) -> str:
         "allowed": "-",
         "moot": "-",
     }
-    nearest = f"nearest legal with a change here: {verdict.nearest.key}" if verdict.nearest else ""
+    nearest = f"nearest legal topology that keeps this rule: {verdict.nearest.key}" if verdict.nearest else ""
     message = {
         "broken": "; ".join(filter(None, (verdict.message, *map(str, verdict.remedies), verdict.hint, nearest))),
         "open": f"cannot be checked: {verdict.message}",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from tuner.cli import completion
 from tuner.cli.options import FilePath, as_json, takes_description_of_log, takes_step_pattern
 from tuner.core.quantity import GIB
 
@@ -23,7 +24,7 @@ _MAX_ROWS: Final = 12
     epilog="Example: tuner measure docs/example.log tp8-pp12-dp4-mbs1-z1",
 )
 @click.argument("log", type=FilePath())
-@click.argument("key", required=False)
+@click.argument("key", required=False, shell_complete=completion.keys)
 @click.option(
     "--iterations",
     metavar="LIST",

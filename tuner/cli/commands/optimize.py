@@ -7,13 +7,13 @@ from typing import Any
 
 import click
 
-from tuner.cli.arguments import takes_defaults
+from tuner.cli import completion
+from tuner.cli.arguments import stored_at, takes_defaults
 from tuner.cli.options import (
     FilePath,
-    FolderPath,
     Positive,
-    StorageUrl,
     as_json,
+    calibration_option,
     takes_description,
     takes_log,
     takes_site_profile,
@@ -66,22 +66,20 @@ from tuner.cli.options import (
 @click.option("--group", metavar="NAME", help="Group of the table's rows to search. [default: the only group]")
 @takes_defaults
 @click.option(
-    "--from", "start_from", metavar="TABLE|STUDY", help="Calibrate on earlier measurements: a table or a study."
+    "--from",
+    "start_from",
+    metavar="TABLE|STUDY",
+    shell_complete=completion.studies_or_files,
+    help="Calibrate on earlier measurements: a table or a study.",
 )
+@calibration_option
 @click.option(
-    "--calibration",
-    type=FilePath(),
-    metavar="FILE",
-    help="Calibration file written by 'tuner calibrate'. [default: none]",
+    "--study",
+    metavar="NAME",
+    shell_complete=completion.studies,
+    help="Name of the study. [default: from launcher, model and cluster]",
 )
-@click.option("--study", metavar="NAME", help="Name of the study. [default: from launcher, model and cluster]")
-@click.option("--runs", type=FolderPath(), default="runs", metavar="DIR", help="Folder of the studies. [default: runs]")
-@click.option(
-    "--storage",
-    type=StorageUrl(),
-    metavar="URL",
-    help="Optuna storage of the study. [default: a SQLite file in its folder]",
-)
+@stored_at
 @click.option("--jobs", type=int, default=1, metavar="N", help="Maximum number of concurrent jobs. [default: 1]")
 @click.option(
     "--iterations", default="2", metavar="N[-M]", help="Iterations to measure; their median counts. [default: 2]"
@@ -106,7 +104,7 @@ from tuner.cli.options import (
 def optimize(as_json: bool, **given: Any) -> None:
     """Search for the topology that finishes training soonest.
 
-    The next job is always the one with the largest expected improvement, given all measurements so far. Without
+    By default, each job is the one with the largest expected saving, given all measurements so far. Without
     --launcher, the cluster is SIMULATED. Rerun the same command to continue an interrupted study.
     """
     from tuner.cli.live import EventLines, LiveView

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tuner.cli import completion
 from tuner.cli.arguments import stored_at
 from tuner.cli.options import as_json
+
+if TYPE_CHECKING:
+    from tuner.study.store.trial import Trial
 
 
 @click.command(
@@ -25,14 +30,17 @@ def stop(name: str, runs: str, storage: str | None, as_json: bool) -> None:
     from tuner.core.text import counted
     from tuner.study.manage import CANCELLED_JOB, stop_study
 
-    stopped = stop_study(name, runs=runs, storage=storage)
+    found: dict[str, list[Trial]] = {"cancelled": [], "closed": []}
+    for trial in stop_study(name, runs=runs, storage=storage):
+        ran = trial.result is not None and trial.result.reason == CANCELLED_JOB
+        found["cancelled" if ran else "closed"].append(trial)
     if as_json:
-        jobs = [{"number": trial.number, "key": trial.proposal.key} for trial in stopped]
-        print_json("stop", {"study": name, "cancelled": jobs})
+        jobs = {how: [{"number": one.number, "key": one.proposal.key} for one in own] for how, own in found.items()}
+        print_json("stop", {"study": name, **jobs})
         return
-    cancelled = [trial for trial in stopped if trial.result is not None and trial.result.reason == CANCELLED_JOB]
-    for trial in stopped:
-        print(f"{'cancelled' if trial in cancelled else 'closed'} trial {trial.number}, {trial.proposal.key}")
-    gone = len(stopped) - len(cancelled)
+    for how, trials in found.items():
+        for trial in trials:
+            print(f"{how} trial {trial.number}, {trial.proposal.key}")
+    gone = len(found["closed"])
     closed = f" {counted(gone, 'trial')} closed without a running job." if gone else ""
-    print(f"Study {name}: {counted(len(cancelled), 'job')} cancelled.{closed}")
+    print(f"Study {name}: {counted(len(found['cancelled']), 'job')} cancelled.{closed}")

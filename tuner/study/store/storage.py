@@ -29,7 +29,7 @@ from tuner.study.store.outages import Patient, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
 HEARTBEAT: Final = 20
-"""Seconds between heartbeats of the process that watches a job."""
+"""Optuna's interval of heartbeats, which marks that trials have them; the study loop sends them itself."""
 
 GRACE: Final = 120
 """Seconds without a heartbeat after which a watcher on another machine counts as dead."""
