@@ -196,7 +196,12 @@ def begun(
 @pytest.mark.parametrize(
     ("launcher", "table", "resumed", "words"),
     [
-        ("simulated", None, 0, "12 legal topologies; up to 3 jobs on a SIMULATED cluster (seed 7); nothing is launched"),
+        (
+            "simulated",
+            None,
+            0,
+            "12 legal topologies; up to 3 jobs on a SIMULATED cluster (seed 7); nothing is launched",
+        ),
         ("local", None, 2, "12 legal topologies; up to 3 jobs with the local launcher"),
         ("replay", "t.csv", 0, "12 legal topologies; replaying up to 3 jobs from t.csv"),
     ],

@@ -42,7 +42,7 @@ def test_what_is_no_file_is_written_into_and_stays_what_it_is(tmp_path: Path, ru
     assert run("calibrate", TABLE, "-o", str(pipe)).code == 0
     listener.join(60)
     assert pipe.is_fifo()
-    assert heard[0].startswith("# Written by `tuner calibrate`")
+    assert heard[0].startswith("# Calibration file of tuner;")
     before = Path("/dev/null").stat().st_rdev
     write_whole(Path("/dev/null"), "nothing")
     assert Path("/dev/null").stat().st_rdev == before

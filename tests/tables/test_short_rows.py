@@ -31,7 +31,7 @@ STATED = {"layers": "4", "hidden": "1024", "nodes": "2", "gpus_per_node": "8", "
     ("cells", "seconds"),
     [
         ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2048"}, 64 * 4096 / (16 * 2048)),
-        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2,048"}, None),
+        ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2,048"}, 64 * 4096 / (16 * 2048)),
         ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2048", "sec_per_iter": "7.5"}, 7.5),
         ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "2048", "audit": "exclude sec_per_iter: x"}, None),
         ({"gbs": "64", "seq": "4096", "tokens_per_sec_gpu": "about 2k"}, None),
@@ -46,3 +46,9 @@ def test_seconds_follow_from_tokens_per_second_of_a_stated_batch(cells: dict[str
     row = only(f"{','.join(given)}\n{','.join(quoted)}\n")
     assert row.seconds == (None if seconds is None else pytest.approx(seconds))
     assert text_of(row, "sec_per_iter") == ("nothing" if seconds is None else f"{seconds:g}")
+
+
+def test_a_rate_that_is_no_number_is_an_error_of_its_row() -> None:
+    row = only("layers,hidden,nodes,gpus_per_node,mbs,gbs,seq,tokens_per_sec_gpu\n4,1024,2,8,1,64,4096,11k\n")
+    assert row.skipped is not None
+    assert row.skipped.startswith("tokens_per_sec_gpu must be a positive number")

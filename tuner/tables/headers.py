@@ -23,11 +23,23 @@ _ELSEWHERE: Final = re.compile(
     r"|millions?|billions?|percent|mfu|hfu"
 )
 """Units of any column; what else is in brackets is a remark."""
+_SCOPES: Final = {
+    **dict.fromkeys(
+        MEASURED,
+        re.compile(
+            r".*\b(total|sum|aggregate|cluster)\b.*|.*\ball gpus\b.*|.*(/|\bper )(node|micro-?batch|replica|epoch)"
+            r"|[pe]f(lops?)?"
+        ),
+    ),
+    "gbs": re.compile(r".*(/|\bper )(gpu|rank|device|replica|node)|m"),
+}
+"""What a figure of another scope than the column's is marked with: of a node, of a microbatch, of all GPUs."""
 _LETTERS: Final = {
     **dict.fromkeys(MEASURED, frozenset("bhks")),
     **dict.fromkeys(("seq", "vocab", "gbs"), frozenset("k")),
 }
 """Letters that are units of a column; elsewhere they are symbols: `Hidden (h)`."""
+_NOTHING: Final = re.compile(r"(?!)")
 _OWN: Final = {
     **{column: {"tokens": ""} for column in ("seq", "vocab")},
     **{column: {"samples": "", "sequences": ""} for column in ("gbs", "mbs")},
@@ -101,12 +113,14 @@ def _own_units(column: str) -> dict[str, str]:
 
 def _units_in(stated: str, column: str) -> set[str]:
     """Return the units in brackets, of the column or of something else; other words there are remarks."""
-    own, letters = _own_units(column), _LETTERS.get(column, frozenset())
+    own, letters, scopes = _own_units(column), _LETTERS.get(column, frozenset()), _SCOPES.get(column, _NOTHING)
 
     def is_unit(text: str) -> bool:
-        return text in own or text in letters or bool(_ELSEWHERE.fullmatch(text))
+        return text in own or text in letters or bool(_ELSEWHERE.fullmatch(text) or scopes.fullmatch(text))
 
     text = _PER.sub("/", " ".join(stated.lower().split()))
+    if scopes.fullmatch(text):
+        return {text}
     if is_unit(unit_named(text)):
         return {unit_named(text)}
     found: set[str] = set()

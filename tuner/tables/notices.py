@@ -8,8 +8,9 @@ from typing import Final
 from tuner.core.text import either, listed, shown, shown_name
 from tuner.tables.adapters import ADAPTER_COLUMNS
 from tuner.tables.column_aliases import KNOWN, folded_name
+from tuner.tables.described_model import named_sizes
 from tuner.tables.headers import header_of
-from tuner.tables.row import Defaults, Table
+from tuner.tables.row import Defaults, Row, Table
 from tuner.tables.stacks import is_known
 
 STUDY_COLUMNS: Final = (
@@ -31,7 +32,7 @@ _REMARKS: Final = frozenset(
 """Columns outside the format that describe a row, or that single checks read."""
 
 
-_DECISIVE: Final = ("gpu", "seq", "gbs", "recompute", "zero", "sequence_parallel")
+_DECISIVE: Final = ("gpu", "gated_mlp", "seq", "gbs", "recompute", "zero", "sequence_parallel")
 """Columns that change an estimate most where a table does not state them."""
 
 
@@ -40,12 +41,19 @@ def assumptions(table: Table) -> str:
     rows = [row for row in table.rows if row.run]
     found = ["no framework (nothing overlaps)"] * any("framework" not in row.understood for row in rows)
     for column in _DECISIVE:
-        needed = [row for row in rows if column != "sequence_parallel" or (row.run and row.run.topology.tp > 1)]
+        needed = [row for row in rows if _matters(column, row)]
         values = dict.fromkeys(row.assumed[column] for row in needed if column in row.assumed)
         if column == "gbs" and values:
             values = {"as mbs x dp (no gradient accumulation)": None}
         found += [f"{column} {either(values)}"] * bool(values)
     return f"assumed where the table states nothing: {listed(found)}; --default COLUMN=VALUE changes it" * bool(found)
+
+
+def _matters(column: str, row: Row) -> bool:
+    """Whether a row that does not state a column could have another value than the assumed one."""
+    if column == "sequence_parallel":
+        return row.run is not None and row.run.topology.tp > 1
+    return column != "gated_mlp" or not named_sizes(row.understood)
 
 
 def unused_columns(table: Table, period_column: str | None = None) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     nvlink_domain as the catalog has it for the GPU, else gpus_per_node, of a job on one node the largest that the table
     has with the GPU; fabric not specified, as InfiniBand
     layers, hidden, heads and every other size but seq as the catalog's model has them that `model` names, if no stated
-    size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 0; seq 2048;
+    size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 1 with
+    experts or fewer kv_heads than heads, else 0; seq 2048;
     vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
     zero 1; mbs 1; gbs mbs x dp x `microbatches` (1 if absent)
@@ -77,6 +78,7 @@ from tuner.tables.stacks import recipe_as_precision
 
 _MAX_TABLE_BYTES: Final = 64 << 20
 _MAX_GPUS_PER_NODE: Final = 128
+_GROUPED: Final = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]+)?")
 _EXCLUDED: Final = re.compile(r"exclude(?:\s+([a-z_]+))?\s*:\s*(.*)", re.IGNORECASE)
 
 
@@ -217,11 +219,11 @@ def _row(
             raise InputError("neither the row nor the text around it names a parallel degree.")
         figures.update(_figures(understood))  # as far as they can be read
         _check_batch(figures["run"], given)
+        if excluded_column != "sec_per_iter" and "sec_per_iter" not in given:
+            figures["seconds"] = _seconds_at_rate(given, figures["run"])
     except TunerError as error:
         reason = str(error)
     run: MeasuredRun | None = figures["run"]
-    if run and excluded_column != "sec_per_iter" and "sec_per_iter" not in given:
-        figures["seconds"] = _seconds_at_rate(given, run)
     if run and (word := adapters_named(filled)):
         reason = f"it trains adapters ({word}), which the cost model does not describe."
     if excluded and not excluded_column:
@@ -259,15 +261,14 @@ def _figures(cells: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
 
 def _seconds_at_rate(given: Mapping[str, str], run: MeasuredRun) -> float | None:
     """Return the seconds of an iteration at the stated tokens per second and GPU; None unless the row states its batch
-    and sequence length."""
-    if not {"tokens_per_sec_gpu", "gbs", "seq"} <= given.keys():
+    and sequence length, or where a remark takes the figure's place."""
+    stated = given.get("tokens_per_sec_gpu", "")
+    if not {"gbs", "seq"} <= given.keys() or not stated[:1].isdigit() or not stated.strip("0."):
         return None
-    try:
-        rate = number_in(given, "tokens_per_sec_gpu")
-    except InputError:  # a remark
-        return None
+    grouped = bool(_GROUPED.fullmatch(stated))
+    rate = number_in({"tokens_per_sec_gpu": stated.replace(",", "") if grouped else stated}, "tokens_per_sec_gpu")
     workload = run.workload
-    return workload.global_batch * workload.model.seq / (rate * run.topology.gpus) if rate > 0 else None
+    return workload.global_batch * workload.model.seq / (rate * run.topology.gpus)
 
 
 def _check_batch(run: MeasuredRun, given: Mapping[str, str]) -> None:
@@ -289,6 +290,7 @@ def _assumed(run: MeasuredRun | None, understood: Mapping[str, str], given: Mapp
     if run:
         model = run.workload.model
         values |= {
+            "gated_mlp": understood["gated_mlp"],
             **named_sizes(given),
             "precision": run.workload.precision,
             "kv_heads": str(model.kv_heads),

@@ -37,7 +37,6 @@ from tuner.tables.stacks import PRECISION_RECIPES, assumed, framework_of
 
 USUAL: Final[Mapping[str, str]] = {
     "gpu": "A100-80GB-SXM",
-    "gated_mlp": "0",
     "seq": "2048",
     "vocab": "51200",
     **dict.fromkeys(("tp", "pp", "vpp", "cp", "mbs"), "1"),
@@ -72,10 +71,26 @@ pytorch/attention/dot_product_attention/backends.py: UnfusedDotProductAttention 
 def completed(cells: Mapping[str, str]) -> dict[str, str]:
     """Return the cells with the defaults of missing ones that follow from the model, GPU and framework at most."""
     cells = {**named_sizes(cells), **cells}
-    known = {**USUAL, **assumed(cells), **cells}
+    known = {**USUAL, "gated_mlp": _usual_mlp(cells), **assumed(cells), **cells}
+    usual = 8
     with suppress(InputError):
-        return {"gpus_per_node": str(catalog_gpu(known["gpu"]).gpus_per_node or 8), **known}
-    return {"gpus_per_node": "8", **known}
+        usual = catalog_gpu(known["gpu"]).gpus_per_node or usual
+    return {"gpus_per_node": str(_usual_per_node(known, usual)), **known}
+
+
+def _usual_per_node(cells: Mapping[str, str], usual: int) -> int:
+    """Return the GPUs of a node by all GPUs and the nodes, if stated, else as usual for the GPU."""
+    with suppress(InputError):
+        gpus, nodes = whole(cells, "gpus", 0), whole(cells, "nodes", 0)
+        if gpus:
+            return gpus // nodes if nodes and gpus % nodes == 0 else min(usual, gpus)
+    return usual
+
+
+def _usual_mlp(cells: Mapping[str, str]) -> str:
+    """Return whether the MLP is gated where no column says so: nearly all are of mixtures and of grouped queries."""
+    grouped = {"heads", "kv_heads"} <= cells.keys() and cells["heads"] != cells["kv_heads"]
+    return str(int(grouped or cells.get("experts", "0") != "0"))
 
 
 def run_of(cells: Mapping[str, str]) -> MeasuredRun:
@@ -87,15 +102,15 @@ def run_of(cells: Mapping[str, str]) -> MeasuredRun:
     tp, pp, cp = (whole(cells, name) for name in ("tp", "pp", "cp"))
     per_node, replica = whole(cells, "gpus_per_node"), tp * pp * cp
     nodes = whole(cells, "nodes") if "nodes" in cells else 0
-    if not nodes and "gpus" in cells:
-        nodes = -(-whole(cells, "gpus") // per_node)
-    dp = whole(cells, "dp") if "dp" in cells else max(1, nodes * per_node // replica)
-    nodes = nodes or -(-replica * dp // per_node)
+    gpus = whole(cells, "gpus") if "gpus" in cells else nodes * per_node
+    dp = whole(cells, "dp") if "dp" in cells else max(1, gpus // replica)
+    nodes = nodes or -(-max(gpus, replica * dp) // per_node)
+    used = f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs"
+    if "gpus" in cells and replica * dp != gpus:
+        raise InputError(f"{used}, but gpus is {gpus}.")
     if replica * dp > nodes * per_node:
-        raise InputError(
-            f"tp({tp}) x pp({pp}) x {f'cp({cp}) x ' if cp > 1 else ''}dp({dp}) = {replica * dp} GPUs, but "
-            f"{counted(nodes, 'node')} of {per_node} {'has' if nodes == 1 else 'have'} {nodes * per_node}."
-        )
+        has = "has" if nodes == 1 else "have"
+        raise InputError(f"{used}, but {counted(nodes, 'node')} of {per_node} {has} {nodes * per_node}.")
     workload = _workload(cells, card, tp=tp, ranks=dp)
     if workload.global_batch % (dp * whole(cells, "mbs")) and workload.global_batch < dp * whole(cells, "mbs"):
         raise InputError(

@@ -53,9 +53,14 @@ def deepseek_v3(keys: Keys) -> Fields:
     keys.expects("topk_method", "noaux_tc")
     return {
         **_latent(keys, interleaved=keys.flag("rope_interleave", default=True)),
-        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
+        "mtp_layers": _predictors(keys),
         **_grouped_experts(keys, _after_dense(keys, 3), count=256, width=2048, scale=2.5, groups=8),
     }
+
+
+def _predictors(keys: Keys) -> int:
+    """Return the multi-token prediction layers, which transformers also calls `num_mtp_layers`."""
+    return keys.size("num_nextn_predict_layers", default=keys.size("num_mtp_layers", default=1, null=0), null=0)
 
 
 def glm4_moe(keys: Keys) -> Fields:
@@ -65,7 +70,7 @@ def glm4_moe(keys: Keys) -> Fields:
         **fields,
         "qkv_bias": keys.flag("attention_bias", default=False),
         "qk_norm": keys.flag("use_qk_norm", default=False),
-        "mtp_layers": keys.size("num_nextn_predict_layers", default=1, null=0),
+        "mtp_layers": _predictors(keys),
         **_grouped_experts(keys, _after_dense(keys, 1), count=128, width=1408, scale=1.0),
     }
 

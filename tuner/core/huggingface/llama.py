@@ -103,9 +103,14 @@ def qwen3(keys: Keys) -> Fields:
 
 
 def switched_window(keys: Keys, windowed: Sequence[bool]) -> Fields:
-    """Return Qwen's sliding window, which is off unless switched on; `windowed` has the layers with it by default."""
+    """Return Qwen's sliding window; `windowed` has the layers with it by default."""
+    return window(keys, switched_window_size(keys), layer_types(keys, windowed))
+
+
+def switched_window_size(keys: Keys) -> int:
+    """Return the tokens of Qwen's sliding window, which is off unless switched on."""
     size = keys.size("sliding_window", default=4096, null=0)
-    return window(keys, size if keys.flag("use_sliding_window", default=False) else 0, layer_types(keys, windowed))
+    return size if keys.flag("use_sliding_window", default=False) else 0
 
 
 def _late_window(keys: Keys) -> Fields:

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.huggingface.keys import Fields, Keys
-from tuner.core.huggingface.llama import common, granite, llama, switched_window
+from tuner.core.huggingface.llama import common, granite, llama, switched_window, switched_window_size
 from tuner.core.huggingface.parts import alternating, biases, layer_types, rotary_scaling, window
 
 
@@ -43,7 +43,7 @@ def qwen3_moe(keys: Keys) -> Fields:
         **common(keys, kv_heads=4),
         **biases(keys, "attention_bias", default=False, mlp=False),
         "qk_norm": True,
-        **switched_window(keys, [True] * keys.sizes["layers"]),
+        **window(keys, switched_window_size(keys), [True] * keys.sizes["layers"]),  # transformers reads no layer_types
         **qwen_experts(keys, count=128, top_k=8, width=768),
     }
 
