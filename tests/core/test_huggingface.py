@@ -125,11 +125,6 @@ MEANING: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ),
     ("qwen2-7b", {"use_sliding_window": True, "sliding_window": 4096, "max_window_layers": 28}, {"sliding_window": 0}),
     ("qwen2-7b", {"use_sliding_window": True, "sliding_window": None, "max_window_layers": 0}, {"sliding_window": 0}),
-    (
-        "qwen3-30b-a3b",
-        {"use_sliding_window": True, "sliding_window": 64, "layer_types": ["sliding_attention", "full_attention"] * 24},
-        {"sliding_window": 64, "window_skip": 0, "not_understood": ("layer_types",)},
-    ),
     ("gpt-neox-20b", {"use_parallel_residual": False}, {"parallel_attention": False}),
     ("gpt-neox-20b", {"rotary_pct": 1.0, "rotary_emb_base": 25_000}, {"rotary_fraction": 1.0, "rotary_base": 25_000.0}),
     ("gpt-j-6b", {"rotary_dim": 128}, {"rotary_fraction": 0.5}),

@@ -38,6 +38,15 @@ def test_how_a_config_is_loaded_is_no_property_of_the_model() -> None:
     assert read({**fixture("llama-7b"), "trust_remote_code": True}).not_understood == ()
 
 
+def test_layer_types_that_transformers_does_not_read_are_no_windows() -> None:
+    """Qwen3-MoE has its window in every layer; a list that says otherwise is named."""
+    windows = {"use_sliding_window": True, "sliding_window": 64}
+    for types, unknown in ((["sliding_attention"], ()), (["sliding_attention", "full_attention"], ("layer_types",))):
+        listed = types * (48 // len(types))
+        model = read(fixture("qwen3-30b-a3b"), **windows, layer_types=listed)
+        assert (model.sliding_window, model.window_skip, model.not_understood) == (64, 0, unknown)
+
+
 ODD_NAMES = {"\x1b[31mred": r"\x1b[31mred", "two\nlines": r"two\nlines", "\ud800": r"\ud800", "k" * 500: "k" * 60}
 
 

@@ -127,8 +127,7 @@ def model(name: str) -> Model:
 
 
 def known_model(name: str) -> Model | None:
-    """Return the catalog's model of this name or alias, also behind an organization's; None if it has none."""
-    name = name.rsplit("/", 1)[-1] if name.count("/") == 1 else name
+    """Return the catalog's model of this name or alias; None if it has none."""
     return model(name) if name and not _is_path(name) and _found(name, catalog().model) else None
 
 

@@ -52,7 +52,7 @@ def model_of(cells: Mapping[str, str], *, tp: int) -> Model:
     experts = _experts(cells) if whole(cells, "experts", 0) else None
     ffn = whole(cells, "ffn", experts.ffn if experts else 4 * hidden)
     kv_heads = whole(cells, "kv_heads", heads)
-    known = known_model(cells.get("model", ""))
+    known = _named(cells)
     if not experts:
         _refuse_incomplete(cells, known if known and known.hidden == hidden else None)
     if known and experts and known.experts and _same_experts(known, known.experts, (hidden, heads), experts):
@@ -87,11 +87,16 @@ def named_sizes(cells: Mapping[str, str]) -> dict[str, str]:
 
     The sequence is the training's; vocabularies are padded, and parts of a model may repeat or be left out.
     """
-    known = known_model(cells.get("model", ""))
+    known = _named(cells)
     sizes = model_cells(known) if known else {}
     if any(column in cells and not _equal(cells[column], sizes.get(column, "0")) for column in _SIZES):
         return {}
     return {column: value for column, value in sizes.items() if column not in ("model", "seq")}
+
+
+def _named(cells: Mapping[str, str]) -> Model | None:
+    """Return the catalog's model that a row names, with or without its organization; None if it has none."""
+    return known_model(cells.get("model", "").rpartition("/")[2])
 
 
 def _equal(cell: str, value: str) -> bool:
