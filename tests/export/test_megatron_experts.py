@@ -231,6 +231,7 @@ def test_other_formats_refuse_experts_by_name(name: str) -> None:
     ("name", "part", "changes", "reason"),
     [
         ("glm-4.5-air", "experts", {"normalized": False}, "(sigmoid weights that are not normalized)"),
+        ("glm-4.5-air", "experts", {"scale": 0.0}, "(experts scaled by 0)"),
         ("mixtral-8x7b", "experts", {"router_bias": True}, "(a balancing bias under softmax)"),
         ("deepseek-v3", "", {"rotary_interleaved": False}, "(non-interleaved rotary pairs)"),
         ("deepseek-v3", "", {"qkv_bias": True}, "(biases of queries, keys and values)"),

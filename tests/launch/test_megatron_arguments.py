@@ -14,7 +14,7 @@ from tuner.core.model import Model
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.launch.trainers.command import TrainerCommand
-from tuner.launch.trainers.megatron_arguments import _OTHER_TRAINING, OTHER_LAYERS
+from tuner.launch.trainers.megatron_arguments import OTHER_LAYERS, OTHER_TRAINING
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM, megatron_model
 from tuner.launch.trainers.nemo import NEMO
 
@@ -175,7 +175,13 @@ def test_what_no_field_expresses_keeps_a_described_model_from_being_exported() -
     assert found.vocab == 256
 
 
-@pytest.mark.parametrize("flag", ["--sft", "--freeze-all-layers", "--fp32-residual-connection", "--decoupled-lr"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        *("--sft", "--freeze-all-layers", "--fp32-residual-connection", "--decoupled-lr", "--moe-router-force-biased"),
+        *("--moe-router-quantile-balancing-ema", "--moe-expert-rank-capacity-factor"),
+    ],
+)
 def test_a_command_that_trains_otherwise_is_only_exported_whole(flag: str) -> None:
     flags = dict.fromkeys(("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"), "8")
     assert megatron_model({**flags, "--vocab-size": "8", flag: ""}).not_understood == (flag,)
@@ -183,7 +189,7 @@ def test_a_command_that_trains_otherwise_is_only_exported_whole(flag: str) -> No
 
 def test_the_flags_that_train_otherwise_are_flags_of_megatron_lm() -> None:
     recorded = resources.files("tuner.data.flags").joinpath("megatron-core.csv").read_text(encoding="utf-8")
-    assert {*_OTHER_TRAINING, *OTHER_LAYERS} <= {line.partition(",")[0] for line in recorded.splitlines()}
+    assert {*OTHER_TRAINING, *OTHER_LAYERS} <= {line.partition(",")[0] for line in recorded.splitlines()}
 
 
 def test_a_ramp_of_the_command_is_that_of_the_study() -> None:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from tests.export.test_megatron_core import hugging_face_run
+from tests.export.test_megatron_core import DENSE, hugging_face_run
 from tests.launch.test_megatron_arguments import arguments_of
 from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.formats import ExportOptions
-from tuner.export.megatron_core import MEGATRON_CORE
+from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.launch.trainers.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM
 from tuner.study.api import study_settings
@@ -120,11 +122,28 @@ def test_a_command_has_the_experts_of_its_model(text: str, flag: str) -> None:
         ("deepseek-v3", "--rotary-scaling-factor 4", "", "--rotary-scaling-factor 4 in --command .* value is 40"),
         ("deepseek-v3", "--mtp-num-layers 2", "", "--mtp-num-layers 2 in --command .* value is 1"),
         ("deepseek-v3", "", "--rope-type", ""),
+        ("deepseek-v3", "", "--qk-layernorm", "--command lacks --qk-layernorm, unlike the model"),
+        ("deepseek-v3", "--mscale 2", "", "--mscale 2 in --command contradicts the model, whose value is 1;"),
+        ("deepseek-v3", "--mscale-all-dim 0.5", "", "--mscale-all-dim 0.5 in --command .* whose value is 1;"),
+        ("deepseek-v3", "", "--mscale", ""),
+        ("deepseek-v3", "", "--mscale-all-dim", "lacks --mscale-all-dim, .* default of --mscale-all-dim 0 .* is 1;"),
+        ("llama-3.1-8b", "--rope-scaling-factor 32", "", ""),
         ("gpt-oss-120b", "", "--softmax-type", "--command lacks --softmax-type, .* vanilla contradicts .* learnable"),
         ("gpt-oss-120b", "--position-embedding-type rope", "", "rope in --command .* value is yarn"),
         ("gpt-oss-120b", "--rotary-scaling-factor 8", "", "--rotary-scaling-factor 8 in .* value is 32"),
         ("gpt-oss-120b", "--yarn-original-max-position-embeddings 8192", "", "8192 in --command .* value is 4096"),
         ("gpt-oss-120b", "--yarn-beta-fast 16", "", "--yarn-beta-fast 16"),
+        ("gpt-oss-120b", "--yarn-beta-slow 2", "", "--yarn-beta-slow 2 in --command .* whose value is 1;"),
+        (
+            "gpt-oss-120b",
+            "",
+            "--no-yarn-correction-range-round-to-int",
+            "--command lacks --no-yarn-correction-range-round-to-int, unlike the model",
+        ),
+        ("gpt-oss-120b", "--mscale 2", "", "multiplies rotated queries and keys by 1.69315, but the model by 1.34657"),
+        ("gpt-oss-120b", "--mscale-all-dim 1", "", "with --mscale 1 and --mscale-all-dim 1, Megatron-LM multiplies"),
+        ("gpt-oss-120b", "", "--mscale --mscale-all-dim", ""),
+        ("gpt-oss-120b", "", "--yarn-original-max-position-embeddings --yarn-beta-fast --yarn-beta-slow", ""),
         ("gpt-oss-120b", "--window-size 127,0", "", ""),
         ("gpt-oss-120b", "--window-size (127,0)", "", ""),
         ("gpt-oss-120b", "--window-size 255,0", "", "--window-size 255,0 in --command .* value is 127,0"),
@@ -151,6 +170,95 @@ def test_latent_attention_without_scaling_is_yarn_by_one_or_plain() -> None:
         MEGATRON_LM.check({**flags, **flags_of(more)}, model)
     with pytest.raises(InputError, match=r"--rotary-scaling-factor 40 in --command contradicts the model, .* is 1"):
         MEGATRON_LM.check({**flags, "--rotary-scaling-factor": "40"}, model)
+
+
+@pytest.mark.parametrize(
+    ("change", "text", "sentence"),
+    [
+        ({"original_seq": 8192}, "", "lacks --yarn-original-max-position-embeddings, .* 4096 contradicts .* is 8192;"),
+        (
+            {"beta_fast": 16.0},
+            "",
+            "--command lacks --yarn-beta-fast, .* default of --yarn-beta-fast 32 .* value is 16;",
+        ),
+        ({"beta_slow": 2.0}, "", "--command lacks --yarn-beta-slow, .* default of --yarn-beta-slow 1 .* value is 2;"),
+        ({"truncate": True}, "", ""),
+        ({"truncate": True}, "--no-yarn-correction-range-round-to-int", "has --no-yarn-correction-range-round-to-int"),
+        ({"attention_factor": 1.0}, "", "by 1.34657, but the model by 1;"),
+        ({"attention_factor": 1.0}, "--mscale 0.7 --mscale-all-dim 0.7", ""),
+    ],
+)
+def test_missing_flags_of_yarn_mean_megatrons_defaults(change: dict[str, Any], text: str, sentence: str) -> None:
+    """They are those of YarnRotaryEmbedding, not the model's."""
+    model = hugging_face_run("gpt-oss-120b").workload.model
+    assert model.rotary_scaling is not None
+    scaled = replace(model, rotary_scaling=replace(model.rotary_scaling, **{"truncate": True, **change}))
+    numbers = ("--yarn-original-max-position-embeddings", "--yarn-beta-fast", "--yarn-beta-slow")
+    without = (*numbers, "--mscale", "--mscale-all-dim", "--no-yarn-correction-range-round-to-int")
+    with pytest.raises(InputError, match=sentence) if sentence else nullcontext():
+        MEGATRON_LM.check({**arguments_of("gpt-oss-120b", *without), **flags_of(text)}, scaled)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "sentence"),
+    [
+        ("llama-3.1-8b", {}, ""),
+        (
+            "llama-3.1-8b",
+            {"factor": 32.0},
+            "--use-rope-scaling of Megatron-LM always scales by 8 from 8192 tokens with",
+        ),
+        ("llama-3.1-8b", {"original_seq": 4096}, "always scales by 8 from 8192 tokens with frequency factors 1 and 4,"),
+        ("llama-3.1-8b", {"low_frequency": 2.0}, "always scales by 8"),
+        ("llama-3.1-8b", {"high_frequency": 2.0}, "always scales by 8 .* unlike the model"),
+        (
+            "deepseek-v3",
+            {"beta_fast": 1.0},
+            "always has yarn from 4096 tokens with betas 32 and 1, rounded, unlike the",
+        ),
+        ("deepseek-v3", {"original_seq": 8192}, "always has yarn from 4096 tokens"),
+        ("deepseek-v3", {"truncate": False}, "always has yarn from 4096 tokens"),
+    ],
+)
+def test_a_scaling_has_the_constants_of_megatron_lm(name: str, change: dict[str, Any], sentence: str) -> None:
+    """Its flags do not set them: Llama 3.2 scales by 32 and Kimi-K2's beta_fast is 1."""
+    model = hugging_face_run(name).workload.model
+    assert model.rotary_scaling is not None
+    scaled = replace(model, rotary_scaling=replace(model.rotary_scaling, **change))
+    with pytest.raises(InputError, match=sentence) if sentence else nullcontext():
+        MEGATRON_LM.check(arguments_of(name), scaled)
+
+
+@pytest.mark.parametrize(("scale", "refused"), [("0.707", False), ("0.7071", True), ("1", True)])
+def test_latent_attention_has_the_scales_of_its_model(scale: str, refused: bool) -> None:
+    """DeepSeek-V2's are 0.707: both follow from the factors of scores and of rotated keys."""
+    model = hugging_face_run("deepseek-v3").workload.model
+    latent, scaling = model.latent, model.rotary_scaling
+    assert latent
+    assert scaling
+    growth = 0.0707 * math.log(40) + 1
+    model = replace(model, attention_scale=latent.key_size**-0.5 * growth**2)
+    model = replace(model, rotary_scaling=replace(scaling, attention_factor=1.0))
+    flags = {**arguments_of("deepseek-v3"), "--mscale": scale, "--mscale-all-dim": scale}
+    with pytest.raises(InputError, match=r"whose value is 0\.707;") if refused else nullcontext():
+        MEGATRON_LM.check(flags, model)
+
+
+def test_yarn_of_megatron_lm_rotates_whole_heads() -> None:
+    model = replace(hugging_face_run("gpt-oss-120b").workload.model, rotary_fraction=0.5)
+    with pytest.raises(InputError, match="yarn of Megatron-LM always rotates whole heads in halves, unlike the model"):
+        MEGATRON_LM.check({**arguments_of("gpt-oss-120b"), "--rotary-percent": "0.5"}, model)
+
+
+@pytest.mark.parametrize("tp", [1, 8])
+@pytest.mark.parametrize("name", DENSE)
+def test_an_exported_command_trains_its_model(name: str, tp: int) -> None:
+    """Its vocabulary is padded for its degree of tensor parallelism."""
+    run = hugging_face_run(name)
+    if not MEGATRON_CORE.refusals(run, ExportOptions()):
+        run = replace(run, topology=replace(run.topology, tp=tp, dp=8 // tp, sequence_parallel=tp > 1))
+        flags = {flag: " ".join(values) for flag, *values in megatron_core_flags(run)}
+        MEGATRON_LM.check(flags, run.workload.model)
 
 
 def test_a_linear_scaling_has_the_factor_of_its_model() -> None:

@@ -23,18 +23,17 @@ from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions, Format, Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import (
     BASE_TREATMENTS,
-    YARN_FACTORS,
     has_yarn,
-    is_llama3,
     is_rotary,
     is_windowed,
     position_type,
 )
 from tuner.export.megatron_core import MEGATRON_CORE, attention_backend
-from tuner.export.megatron_experts import LIKE_LATENT, is_latent_yarn, unlike_delta_net, unlike_latent
+from tuner.export.megatron_experts import LIKE_LATENT, unlike_delta_net, unlike_latent
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import core_exchange, overlaps_gradients, stage_layout
+from tuner.launch.trainers.megatron_positions import YARN_FACTORS, is_latent_yarn, is_llama3
 
 _FUNCTIONS: Final = {
     "silu": "F.silu",
@@ -92,7 +91,7 @@ def _scaling(run: ProductionRun) -> Settings:
 def _has_scaling(run: ProductionRun) -> bool:
     scaling = run.workload.model.rotary_scaling
     if run.workload.model.latent:
-        return is_latent_yarn(scaling, constants=None)
+        return is_latent_yarn(scaling, any_constants=True)
     if scaling is None or not is_rotary(run):
         return True
     return scaling.kind == "linear" or is_llama3(scaling) or has_yarn(run)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from tuner.core.rotary_scaling import RotaryScaling
 from tuner.export.formats import WITHOUT_EXPERTS, Settings, Treatment, expressed, trains_only
 from tuner.export.production import WARM_UP_SHARE, ProductionRun
 from tuner.launch.ds_config import LEARNING_RATE
@@ -53,20 +52,10 @@ def has_window(run: ProductionRun) -> bool:
     return not is_windowed(run) or (placed and run.workload.attention in ("flash1", "flash2"))
 
 
-def is_llama3(scaling: RotaryScaling, *, factor: float | None = None) -> bool:
-    """Return whether a scaling has the constants of Llama 3.1, which are fixed in Megatron."""
-    same = (scaling.low_frequency, scaling.high_frequency, scaling.original_seq) == (1.0, 4.0, 8192)
-    return scaling.kind == "llama3" and same and factor in (None, scaling.factor)
-
-
 def is_yarn(run: ProductionRun) -> bool:
     """Return whether positions are scaled by yarn outside latent attention, which reads other fields."""
     scaling = run.workload.model.rotary_scaling
     return is_rotary(run) and run.workload.model.latent is None and scaling is not None and scaling.kind == "yarn"
-
-
-YARN_FACTORS: Final = (1.0, 0.0)
-"""Megatron's mscale and mscale_all_dim: rotated queries and keys grow by 0.1 log(factor) + 1, as in transformers."""
 
 
 def has_yarn(run: ProductionRun) -> bool:

@@ -36,12 +36,10 @@ from tuner.export.formats import (
 )
 from tuner.export.megatron_common import (
     BASE_TREATMENTS,
-    YARN_FACTORS,
     flash_in_half_precision,
     half_precision,
     has_window,
     has_yarn,
-    is_llama3,
     is_rotary,
     is_windowed,
     number,
@@ -52,7 +50,7 @@ from tuner.export.megatron_common import (
     training_flags,
     vocab_multiple,
 )
-from tuner.export.megatron_experts import EXPERT_TREATMENTS, is_latent_yarn
+from tuner.export.megatron_experts import EXPERT_TREATMENTS
 from tuner.export.production import ProductionRun
 from tuner.export.rendering import rendered
 from tuner.launch.trainers.megatron_lm import (
@@ -65,6 +63,7 @@ from tuner.launch.trainers.megatron_lm import (
     stage_split,
     virtual_stages,
 )
+from tuner.launch.trainers.megatron_positions import LLAMA3, YARN_FACTORS, is_latent_yarn, is_llama3
 
 RECIPE_FORMATS: Final = {
     "delayed": "hybrid",
@@ -143,7 +142,7 @@ def _has_scaling(run: ProductionRun) -> bool:
     if scaling.kind == "linear":
         return scaling.factor == int(scaling.factor)
     if scaling.kind == "llama3":
-        return is_llama3(scaling, factor=8.0)
+        return is_llama3(scaling, factor=LLAMA3.factor)
     return has_yarn(run)
 
 

@@ -30,27 +30,15 @@ from typing import Final
 from tuner.core.domain import DISPATCHERS
 from tuner.core.experts import Experts
 from tuner.core.model import Model
-from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import counted, listed
 from tuner.export.formats import Settings, Treatment, expressed, trains_only
 from tuner.export.megatron_common import number, usual_scale
 from tuner.export.production import ProductionRun
 from tuner.launch.trainers.megatron_lm import dispatch, overlap
-
-_MLA_YARN: Final = (4096, 32.0, 1.0)
-"""Original length and betas of yarn in `MLATransformerConfig`, for which pretrain_gpt.py has no flags."""
-
+from tuner.launch.trainers.megatron_positions import latent_scales
 
 LIKE_LATENT: Final = "RMSNorm with one epsilon everywhere, interleaved rotary pairs, no biases"
 """Latent attention that all releases of Megatron support."""
-
-
-def is_latent_yarn(scaling: RotaryScaling | None, *, constants: tuple[float, float, float] | None = _MLA_YARN) -> bool:
-    """Return whether latent attention supports this scaling; None stands for any original length and betas."""
-    if scaling is None:
-        return True
-    given = (scaling.original_seq, scaling.beta_fast, scaling.beta_slow)
-    return scaling.kind == "yarn" and scaling.truncate and scaling.original_seq > 0 and constants in (None, given)
 
 
 def layer_pattern(model: Model) -> str:
@@ -132,6 +120,7 @@ def _unroutable(run: ProductionRun) -> str:
         "groups under a softmax over the chosen experts": experts.router_groups
         and scores > 1
         and not (sigmoid or pre_softmax(experts)),
+        "experts scaled by 0": experts.scale <= 0,
         "biases of shared experts": experts.shared_ffn and model.mlp_bias,
         "biases in part": not experts.expert_bias == experts.router_linear_bias == model.mlp_bias,
         "a gate without shared experts": experts.shared_gate and not experts.shared_ffn,
@@ -141,18 +130,6 @@ def _unroutable(run: ProductionRun) -> str:
         "biases with etp above 1": model.mlp_bias and run.topology.etp > 1,
     }
     return listed(name for name, found in refused.items() if found)
-
-
-def _scales(model: Model) -> tuple[float, float]:
-    """Return yarn's mscale and mscale_all_dim for given factors of attention scores and rotated keys."""
-    latent, scaling = model.latent, model.rotary_scaling
-    assert latent is not None  # noqa: S101 - callers ask
-    if scaling is None or scaling.factor <= 1:
-        return 1.0, 0.0
-    step = 0.1 * math.log(scaling.factor)
-    growth = math.sqrt((model.attention_scale or latent.key_size**-0.5) * latent.key_size**0.5)
-    factor = scaling.attention_factor or (step + 1)
-    return round((factor * growth - 1) / step, 9), round((growth - 1) / step, 9)
 
 
 def _latent(run: ProductionRun) -> Settings:
@@ -173,7 +150,7 @@ def _latent(run: ProductionRun) -> Settings:
     if latent.query_rank:
         flags.append(("--q-lora-rank", str(latent.query_rank)))
     if scaling:
-        mscale, mscale_all = _scales(model)
+        mscale, mscale_all = latent_scales(model)
         flags += [
             ("--rotary-scaling-factor", number(scaling.factor)),
             ("--mscale", number(mscale)),

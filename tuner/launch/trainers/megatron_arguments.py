@@ -23,7 +23,7 @@ OTHER_LAYERS: Final = (
     "--heterogeneous-layers-config-encoded-json",
 )
 """Flags of layers that no field of the model expresses."""
-_OTHER_TRAINING: Final = (
+OTHER_TRAINING: Final = (
     *("--apply-wd-to-qk-layernorm", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
     *("--eod-mask-loss", "--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--moe-input-jitter-eps"),
     *("--reset-attention-mask", "--reset-position-ids", "--use-mup", "--dataloader-inter-document-masking"),
@@ -31,6 +31,7 @@ _OTHER_TRAINING: Final = (
     *("--decoupled-lr", "--no-weight-decay-cond-type", "--step-batch-size-schedule", "--phase-transition-iterations"),
     *("--fp32-residual-connection", "--grad-reduce-in-bf16", "--main-params-dtype", "--exp-avg-dtype"),
     *("--exp-avg-sq-dtype", "--main-grads-dtype", "--mtp-detach-heads", "--moe-router-force-load-balancing"),
+    *("--moe-router-force-biased", "--moe-router-quantile-balancing-ema", "--moe-expert-rank-capacity-factor"),
     *("--moe-token-drop-policy", "--moe-pad-expert-input-to-capacity", "--sgd-momentum", "--muon-momentum"),
     *("--muon-scalar-optimizer", "--muon-tp-mode", "--muon-scale-mode", "--muon-no-split-qkv", "--muon-nesterov"),
     *("--muon-num-ns-steps", "--muon-coefficient-type", "--muon-extra-scale-factor"),
@@ -77,7 +78,7 @@ _FLAGS_OF: Final[Mapping[str, str]] = {
 
 _ROTARY: Final = ("rotary_base", "rotary_fraction", "rotary_interleaved")
 
-_PARTS: Final[Mapping[str, Callable[[Model], bool | None]]] = {
+PARTS: Final[Mapping[str, Callable[[Model], bool | None]]] = {
     "--use-rope-scaling": lambda model: model.rotary_scaling is not None and model.rotary_scaling.kind == "llama3",
     "--rotary-seq-len-interpolation-factor": lambda model: (
         model.rotary_scaling is not None and model.rotary_scaling.kind == "linear"
@@ -151,7 +152,7 @@ def with_unexpressed(
 
 def _other_training(flags: Flags, optimizers: Collection[str]) -> list[str]:
     named = flags.get("--optimizer", "adam")
-    return [flag for flag in _OTHER_TRAINING if flag in flags] + [f"--optimizer {named}"] * (named not in optimizers)
+    return [flag for flag in OTHER_TRAINING if flag in flags] + [f"--optimizer {named}"] * (named not in optimizers)
 
 
 def mlp_width(flags: Flags) -> int:
@@ -204,7 +205,7 @@ def check_described(flags: Flags, model: Model, fields: Mapping[str, Any]) -> No
                 f"the arguments in --command describe a model with {_words(field, value)}, but --model has "
                 f"{_words(field, own)}; correct --model or {_FLAGS_OF[field]}."
             )
-    parts = {flag: has(model) for flag, has in _PARTS.items()}
+    parts = {flag: has(model) for flag, has in PARTS.items()}
     check_parts(flags, model, {flag: needed for flag, needed in parts.items() if needed is not None})
 
 
@@ -228,10 +229,15 @@ def check_parts(flags: Flags, model: Model, parts: Mapping[str, bool]) -> None:
 def _check_vocabulary(flags: Flags, model: Model) -> None:
     """Raise if the arguments have another vocabulary, padding and one more token (NullTokenizer's) left out."""
     size = number(flags, "--padded-vocab-size") or number(flags, "--vocab-size")
-    rows = {_padded(size), _padded(size + 1)}
-    if size and _padded(model.vocab) not in rows:
+    tp = number(flags, "--tensor-model-parallel-size") or 1
+    if size and not has_vocabulary(model, size) and size != model.padded_vocab(tp):
         flag = "--padded-vocab-size" if "--padded-vocab-size" in flags else "--vocab-size"
         check_sizes(flags, {flag: model.vocab})
+
+
+def has_vocabulary(model: Model, size: int) -> bool:
+    """Return whether a vocabulary is the model's, padding and one more token (NullTokenizer's) left out."""
+    return _padded(model.vocab) in {_padded(size), _padded(size + 1)}
 
 
 def _padded(size: int) -> int:

@@ -32,7 +32,8 @@ from tuner.launch.trainers.megatron_arguments import (
     mlp_width,
 )
 from tuner.launch.trainers.megatron_limits import CONDITIONAL, OFF, conditional, of_optimizer, refuse_unsearched
-from tuner.launch.trainers.megatron_parts import check_special_parts, scaled_positions, with_training
+from tuner.launch.trainers.megatron_parts import check_special_parts, with_training
+from tuner.launch.trainers.megatron_positions import check_scaling, scaled_positions
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
 _OFFLOAD: Final = "--optimizer-cpu-offload"
@@ -311,12 +312,7 @@ def _check(flags: Flags, model: Model) -> None:
     """Raise if the arguments, or Megatron-LM's defaults for missing ones, describe another model."""
     parts = {"--num-experts": model.experts is not None, "--multi-latent-attention": model.latent is not None}
     check_parts(flags, model, {**parts, "--mtp-num-layers": model.mtp_layers > 0})
-    sizes = {**dense_values(model), "--num-query-groups": model.kv_heads}
-    if model.latent is None:
-        sizes["--kv-channels"] = model.head_width
-    if experts := model.experts:
-        sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
-        sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
+    sizes = core_sizes(model)
     check_sizes(flags, sizes)
     for flag, default in _defaults(flags).items():
         if flag in sizes and default != sizes[flag]:
@@ -325,10 +321,23 @@ def _check(flags: Flags, model: Model) -> None:
                 f"--command lacks {lacking}, and Megatron-LM's default of {flag} {default} contradicts the model, "
                 f"whose value is {sizes[flag]}; correct --model or the command."
             )
-    if experts and model.dense_mlp_layers and describes_model(flags):
+    if model.experts and model.dense_mlp_layers and describes_model(flags):
         check_parts(flags, model, {"--moe-layer-freq": True})
+    if describes_model(flags):
+        check_scaling(model)
     check_described(flags, model, _described(flags))
     check_special_parts(flags, model)
+
+
+def core_sizes(model: Model) -> dict[str, float]:
+    """Return the values of Megatron-LM's flags of a model's numbers, experts included."""
+    sizes = {**dense_values(model), "--num-query-groups": model.kv_heads}
+    if model.latent is None:
+        sizes["--kv-channels"] = model.head_width
+    if experts := model.experts:
+        sizes |= {"--num-experts": experts.count, "--moe-router-topk": experts.top_k}
+        sizes |= {"--moe-ffn-hidden-size": experts.ffn, "--moe-shared-expert-intermediate-size": experts.shared_ffn}
+    return sizes
 
 
 def _defaults(flags: Flags) -> dict[str, int]:

@@ -9,6 +9,7 @@ training as much as to the model: one that the model does not state is taken fro
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,14 +19,19 @@ from tuner.core.errors import InputError
 from tuner.core.experts import Experts
 from tuner.core.megatron_stack import CORE_OPTIMIZERS
 from tuner.core.model import Model
-from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.text import listed, shown
-from tuner.launch.trainers.kind import Flags, number, real
+from tuner.launch.trainers.kind import Flags, is_on, real
 from tuner.launch.trainers.megatron_arguments import OTHER_LAYERS, check_parts, describes_model, with_unexpressed
+from tuner.launch.trainers.megatron_positions import (
+    SCALES,
+    Value,
+    check_growth,
+    grows_alike,
+    growth,
+    latent_positions,
+    positions,
+)
 
-_LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
-"""The scaling of `--use-rope-scaling`, whatever `--rope-scaling-factor` (megatron/core/models/common/embeddings/
-rotary_pos_embedding.py; megatron/training/argument_utils.py passes no factor)."""
 _BALANCED: Final = ("aux_loss", "seq_aux_loss")
 """Values of `--moe-router-load-balancing-type` with a loss that a field of the experts expresses."""
 _VARIANTS: Final = ("--experimental-attention-variant", "--linear-attention-type")
@@ -34,21 +40,7 @@ _DELTA_NETS: Final = ("gated_delta_net", "gdn")
 """Values of `--experimental-attention-variant` for Gated DeltaNet, the second in recent releases."""
 _LONGEST_PATTERN: Final = 10_000
 
-Value = float | str | bool
-
-
-def scaled_positions(flags: Flags) -> dict[str, Any]:
-    """Return the fields of scaled and skipped rotary embeddings, for a model that the arguments alone describe."""
-    found: dict[str, Any] = {}
-    if flags.get("--position-embedding-type") == "rope":
-        linear = "--rotary-seq-len-interpolation-factor"
-        if linear in flags and "--use-rope-scaling" not in flags:
-            found["rotary_scaling"] = RotaryScaling(kind="linear", factor=real(flags, linear))
-        elif "--use-rope-scaling" in flags and linear not in flags:
-            found["rotary_scaling"] = _LLAMA3
-        if flags.get("--no-rope-freq", "").isdecimal():
-            found["rotary_skip"] = number(flags, "--no-rope-freq")
-    return found
+Layers = Callable[[int], bool]
 
 
 def check_special_parts(flags: Flags, model: Model) -> None:
@@ -61,15 +53,51 @@ def check_special_parts(flags: Flags, model: Model) -> None:
             f"--command has {listed(others)}, which no field of the model {shown(model.name)} expresses; remove it, or "
             "write a template with fields in --command, without --trainer."
         )
-    values = (*_experts(flags, model), *_latent(flags, model), *_delta_net(flags, model), *_positions(flags, model))
-    values = (*values, *_other(model))
-    for flag, own, default in values:
+    for flag, own, default in values_of_parts(flags, model):
         _compare(flags, model, flag, own, default)
-    _check_layers(flags, model)
+    check_growth(flags, model)
+    check_parts(flags, model, {"--linear-attention-freq": model.delta_net is not None})
+    _check_window(flags, model)
+    for flag, reason in contradictions(flags, model):
+        raise contradiction(flag, flags[flag], reason)
+
+
+def values_of_parts(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
+    """Yield flags of all parts with the model's value and Megatron-LM's default; a bool is a switch."""
+    yield from _experts(flags, model)
+    yield from _latent(flags, model)
+    yield from _delta_net(flags, model)
+    yield from positions(flags, model)
+    yield from _other(model)
+
+
+def contradictions(flags: Flags, model: Model) -> Iterator[tuple[str, str]]:
+    """Yield the flags that describe another part than the model has, with the reason."""
+    for flag, own, _ in values_of_parts(flags, model):
+        if flag in flags and not agrees(flags, flag, own):
+            yield flag, whose_value(own)
+    for flag in SCALES:
+        if flag in flags and not grows_alike(flags, model):
+            yield flag, f"which multiplies rotated queries and keys by {growth(model):g}"
+    for flag, reason, places in _places(flags, model):
+        if flag in flags and not places:
+            yield flag, reason
     if experts := model.experts:
-        for flag, own, found in _training(flags, experts):
+        for flag, own, found in training(flags, experts):
             if own and flag in flags and own != found:
-                raise _contradiction(flags, flag, own)
+                yield flag, whose_value(own)
+
+
+def contradiction(flag: str, value: str, reason: str) -> InputError:
+    """Return the error for a flag with another value than the model."""
+    return InputError(f"{flag} {value} in --command contradicts the model, {reason}; correct --model or the command.")
+
+
+def agrees(flags: Flags, flag: str, own: Value) -> bool:
+    """Return whether a flag has the model's value; numbers may be rounded."""
+    if isinstance(own, bool):
+        return is_on(flags, flag) == own
+    return own == flags[flag] if isinstance(own, str) else math.isclose(own, real(flags, flag), rel_tol=1e-6)
 
 
 def with_training(flags: Flags, model: Model) -> Model:
@@ -113,7 +141,7 @@ def _experts(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
     yield "--moe-shared-expert-gate", experts.shared_gate, False
 
 
-def _training(flags: Flags, experts: Experts) -> Iterator[tuple[str, Value, Value]]:
+def training(flags: Flags, experts: Experts) -> Iterator[tuple[str, Value, Value]]:
     """Yield flags of training with the value that the model states, if any, and that of the command."""
     kind, coefficient = _balance(flags)
     if kind in _BALANCED:
@@ -139,10 +167,8 @@ def _latent(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
     yield "--qk-head-dim", latent.nope_size, 128
     yield "--qk-pos-emb-head-dim", latent.rope_size, 64
     yield "--v-head-dim", latent.value_size, 128
-    if model.rotary_scaling:
-        yield "--rope-type", "yarn", "yarn"
-    if model.rotary_scaling or flags.get("--rope-type") != "rope":  # yarn by 1 scales nothing
-        yield "--rotary-scaling-factor", model.rotary_scaling.factor if model.rotary_scaling else 1.0, 1.0
+    yield "--qk-layernorm", True, False
+    yield from latent_positions(flags, model)
 
 
 def _delta_net(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
@@ -158,22 +184,6 @@ def _delta_net(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]
     yield "--linear-value-head-dim", delta.value_size, 128
     yield "--linear-num-key-heads", delta.key_heads, 16
     yield "--linear-num-value-heads", delta.value_heads, 32
-
-
-def _positions(flags: Flags, model: Model) -> Iterator[tuple[str, Value, Value]]:
-    scaling = model.rotary_scaling
-    if model.latent or model.positions != "rotary":
-        return
-    is_yarn = scaling is not None and scaling.kind == "yarn"
-    if is_yarn or flags.get("--position-embedding-type") == "yarn":
-        yield "--position-embedding-type", "yarn" if is_yarn else "rope", "learned_absolute"
-    if scaling is not None and is_yarn:
-        yield "--rotary-scaling-factor", scaling.factor, 1.0
-        yield "--yarn-original-max-position-embeddings", scaling.original_seq, scaling.original_seq
-        yield "--yarn-beta-fast", scaling.beta_fast, scaling.beta_fast
-        yield "--yarn-beta-slow", scaling.beta_slow, scaling.beta_slow
-    if scaling is not None and scaling.kind == "linear":
-        yield "--rotary-seq-len-interpolation-factor", scaling.factor, 1.0
 
 
 def _other(model: Model) -> Iterator[tuple[str, Value, Value]]:
@@ -192,37 +202,48 @@ def _compare(flags: Flags, model: Model, flag: str, own: Value, default: Value) 
             f"--command lacks {flag}, and Megatron-LM's default of {flag} {_spelt(default)} contradicts the model, "
             f"whose value is {_spelt(own)}; correct --model or the command."
         )
-    elif flag in flags and own != (flags[flag] if isinstance(own, str) else real(flags, flag)):
-        raise _contradiction(flags, flag, own)
+    elif flag in flags and not agrees(flags, flag, own):
+        raise contradiction(flag, flags[flag], whose_value(own))
 
 
-def _contradiction(flags: Flags, flag: str, own: Value) -> InputError:
-    """Return the error for a flag with another value than the model."""
-    return InputError(
-        f"{flag} {flags[flag]} in --command contradicts the model, whose value is {_spelt(own)}; "
-        "correct --model or the command."
-    )
+def whose_value(own: Value) -> str:
+    """Return the reason of a contradiction with a value of the model."""
+    return f"whose value is {_spelt(own)}"
 
 
 def _spelt(value: Value) -> str:
-    return value if isinstance(value, str) else f"{value:g}"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else f"{value}"
 
 
-def _check_layers(flags: Flags, model: Model) -> None:
-    """Raise if flags place experts, windows or layers without rotary embeddings elsewhere than the model."""
+def _check_window(flags: Flags, model: Model) -> None:
+    """Raise if Megatron-LM's default gives layers a window that the model lacks."""
+    if not model.window or "--window-size" not in flags or "--window-attn-skip-freq" in flags:
+        return
+    if not all(map(model.is_windowed_layer, range(model.layers))):
+        raise InputError(
+            "--command lacks --window-attn-skip-freq, and without it all layers have the window, unlike the model; "
+            "correct --model or the command."
+        )
 
-    def compare(flag: str, parts: str, has: Callable[[int], bool], of_number: Callable[[int, int], bool]) -> None:
-        if flag in flags and [*map(has, range(model.layers))] != _layers(flags, flag, model.layers, of_number):
-            raise InputError(
-                f"{flag} {flags[flag]} in --command contradicts the model, which has {parts} in other layers; "
-                "correct --model or the command."
-            )
+
+def placed(flags: Flags, model: Model) -> set[str]:
+    """Return the flags that place parts of the model in layers."""
+    return {flag for flag, *_ in _places(flags, model)}
+
+
+def _places(flags: Flags, model: Model) -> Iterator[tuple[str, str, bool]]:
+    """Yield flags of layers with experts, windows or rotary embeddings, a reason, and whether the model agrees."""
+
+    def same(flag: str, parts: str, has: Layers, of_number: Callable[[int, int], bool]) -> tuple[str, str, bool]:
+        found = flag not in flags or [*map(has, range(model.layers))] == _layers(flags, flag, model.layers, of_number)
+        return flag, f"which has {parts} in other layers", found
 
     if model.experts:
-        compare("--moe-layer-freq", "experts", model.is_moe_layer, lambda layer, every: layer % every == 0)
-    check_parts(flags, model, {"--linear-attention-freq": model.delta_net is not None})
+        yield same("--moe-layer-freq", "experts", model.is_moe_layer, lambda layer, every: layer % every == 0)
     if delta := model.delta_net:
-        compare(
+        yield same(
             "--linear-attention-freq",
             "Gated DeltaNet",
             lambda layer: not delta.has_attention(layer),
@@ -230,18 +251,12 @@ def _check_layers(flags: Flags, model: Model) -> None:
         )
     if skip := model.rotary_skip:
         turned = "rotary embeddings"
-        compare("--no-rope-freq", turned, lambda layer: not (layer + 1) % skip, lambda layer, n: not (layer + 1) % n)
-    if not model.window or "--window-size" not in flags:
-        return
-    sizes = re.findall(r"-?[0-9]+", flags["--window-size"])
-    if sizes[:1] != [str(model.sliding_window - 1)]:
-        raise _contradiction(flags, "--window-size", f"{model.sliding_window - 1},0")
-    if "--window-attn-skip-freq" not in flags and not all(map(model.is_windowed_layer, range(model.layers))):
-        raise InputError(
-            "--command lacks --window-attn-skip-freq, and without it all layers have the window, unlike the model; "
-            "correct --model or the command."
-        )
-    compare("--window-attn-skip-freq", "windows", model.is_windowed_layer, lambda layer, n: (layer + 1) % n != 0)
+        yield same("--no-rope-freq", turned, lambda layer: not (layer + 1) % skip, lambda layer, n: not (layer + 1) % n)
+    if model.window:
+        sizes = re.findall(r"-?[0-9]+", flags.get("--window-size", ""))
+        before = model.sliding_window - 1
+        yield "--window-size", f"whose value is {before},0", sizes[:1] == [str(before)]
+        yield same("--window-attn-skip-freq", "windows", model.is_windowed_layer, lambda layer, n: (layer + 1) % n != 0)
 
 
 def _layers(flags: Flags, flag: str, layers: int, of_number: Callable[[int, int], bool]) -> list[bool]:
