@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT
+from tests.export.test_megatron_core import DENSE, hugging_face_run
 from tuner.core import catalog
 from tuner.core.domain import Topology, Workload
 from tuner.core.errors import InputError
+from tuner.export.bridge import MEGATRON_BRIDGE
+from tuner.export.formats import ExportOptions
 from tuner.launch.trainers.command import TrainerCommand
+from tuner.launch.trainers.nemo import NEMO as NEMO_KIND
 
 PYTHON = os.environ.get("MEGATRON_PYTHON") or (sys.executable if importlib.util.find_spec("megatron") else "")
 BRIDGE = "python scripts/training/run_recipe.py --recipe llama3_8b_pretrain_config --dataset mock"
@@ -135,6 +140,117 @@ def test_sizes_in_overrides_must_be_those_of_the_model() -> None:
         TrainerCommand.parse("nemo", f"{BRIDGE} model.num_layers=4").check(model)
     with pytest.raises(InputError, match=r"model\.config\.num_query_groups 4 in --command contradicts the model"):
         TrainerCommand.parse("nemo", f"{NEMO} model.config.num_query_groups=4").check(model)
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "value"),
+    [
+        ("qwen3-30b-a3b", "moe_ffn_hidden_size=1024", "whose value is 768;"),
+        ("qwen3-30b-a3b", "kv_channels=64", "whose value is 128;"),
+        ("qwen3-30b-a3b", "kv_channels=null", "whose value is 128;"),
+        ("qwen3-30b-a3b", "num_query_groups=null", "whose value is 4;"),
+        ("qwen3-30b-a3b", "vocab_size=32000", "whose value is 151936;"),
+        ("qwen3-30b-a3b", "vocab_size=151936", ""),
+        ("qwen3-30b-a3b", "vocab_size=152576 model.tensor_model_parallel_size=8", ""),
+        ("qwen3-30b-a3b", "vocab_size=null", ""),
+        ("qwen3-30b-a3b", "mtp_num_layers=3", "whose value is 0;"),
+        ("qwen3-30b-a3b", "mtp_num_layers=null", ""),
+        ("qwen3-30b-a3b", "moe_shared_expert_intermediate_size=768", "whose value is 0;"),
+        ("qwen3-30b-a3b", "moe_layer_freq=2", "which has experts in other layers;"),
+        ("qwen3-30b-a3b", "moe_layer_freq='([1]*48)'", ""),
+        ("qwen3-30b-a3b", "rotary_base=10000", "whose value is 1e"),
+        ("qwen3-30b-a3b", "rotary_base=1e6", ""),
+        ("qwen3-30b-a3b", "qk_layernorm=false", "whose value is true;"),
+        ("qwen3-30b-a3b", "qk_layernorm=True", ""),
+        ("qwen3-30b-a3b", "window_size=[127,0]", "which has no such part;"),
+        ("qwen3-30b-a3b", "window_size=null", ""),
+        ("qwen3-30b-a3b", "moe_router_topk_scaling_factor=2.5", "whose value is 1;"),
+        ("qwen3-30b-a3b", "moe_router_num_groups=8", "whose value is 0;"),
+        ("qwen3-30b-a3b", "moe_router_num_groups=null", ""),
+        ("qwen3-30b-a3b", "moe_aux_loss_coeff=0.5", "whose value is 0.001;"),
+        ("qwen3-30b-a3b", "normalization=LayerNorm", "whose value is RMSNorm;"),
+        ("qwen3-30b-a3b", "activation_func=torch.nn.functional.gelu", "whose value is silu;"),
+        ("qwen3-30b-a3b", "activation_func=torch.nn.functional.silu", ""),
+        ("qwen3-30b-a3b", "share_embeddings_and_output_weights=true", "whose value is false;"),
+        ("qwen3-30b-a3b", "num_layers=${layers}", "whose value is 48;"),
+        ("llama-3-8b", "num_moe_experts=8", "whose value is 0;"),
+        ("llama-3-8b", "num_moe_experts=null", ""),
+        ("llama-3-8b", "rope_scaling=true", "whose value is false;"),
+        ("llama-3.2-1b", "rope_scaling=true model.rope_scaling_factor=32", ""),
+        ("llama-3.2-1b", "rope_scaling_factor=8", "whose value is 32;"),
+        ("deepseek-v3", "mtp_num_layers=null", "whose value is 1;"),
+        ("deepseek-v3", "q_lora_rank=512", "whose value is 1536;"),
+        ("deepseek-v3", "mscale_all_dim=0", "whose value is 1;"),
+        ("deepseek-v3", "beta_fast=1", "whose value is 32;"),
+        ("gpt-oss-120b", "window_size=[127,0]", ""),
+        ("gpt-oss-120b", "window_size=null", "whose value is 127,0;"),
+        ("gpt-oss-120b", "window_attn_skip_freq=null", "which has windows in other layers;"),
+        ("gpt-oss-120b", "yarn_mscale=2", "which multiplies rotated queries and keys by 1.34657;"),
+        ("gpt-oss-120b", "yarn_mscale=null", ""),
+        ("gpt-oss-120b", "yarn_correction_range_round_to_int=true", "whose value is false;"),
+        ("gpt-oss-120b", "softmax_type=vanilla", "whose value is learnable;"),
+    ],
+)
+@pytest.mark.parametrize(("command", "section"), [(BRIDGE, "model"), (NEMO, "model.config")])
+def test_overrides_describe_the_model(command: str, section: str, name: str, override: str, value: str) -> None:
+    """Each is compared by its own name; what the recipe sets is not known."""
+    model = hugging_face_run(name).workload.model
+    trainer = TrainerCommand.parse("nemo", f"{command} {section}.{override}")
+    field = re.escape(f"{section}.{override.partition('=')[0]}")
+    refused = pytest.raises(InputError, match=f"^{field} .* in --command contradicts the model, {value}")
+    with refused if value else nullcontext():
+        trainer.check(model)
+        assert not trainer.kind.trained(trainer.fixed, model).not_understood
+
+
+def test_layers_that_no_field_expresses_are_refused() -> None:
+    model = hugging_face_run("qwen3-30b-a3b").workload.model
+    trainer = TrainerCommand.parse("nemo", f"{BRIDGE} model.moe_latent_size=64 model.qk_l2_norm=false")
+    with pytest.raises(InputError, match=r"--command has model\.moe_latent_size, which no field of the model"):
+        trainer.check(model)
+    trainer.check(replace(model, not_understood=("moe_latent_size",)))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ("model.moe_router_force_load_balancing=true", ["model.moe_router_force_load_balancing"]),
+        ("model.moe_router_force_load_balancing=false", []),
+        ("model.softmax_scale=0.1 model.freeze_language_model=true", ["softmax_scale", "freeze_language_model"]),
+        ("model.moe_expert_rank_capacity_factor=1.5", ["model.moe_expert_rank_capacity_factor"]),
+        ("model.tp_comm_overlap=true model.fp8=hybrid model.moe_permute_fusion=true model.cuda_graph_impl=local", []),
+        ("model.attention_backend=flash model.apply_rope_fusion=true model.gradient_accumulation_fusion=false", []),
+        ("train.train_iters=5 optimizer.lr=1e-4 ddp.average_in_collective=true", []),
+    ],
+)
+def test_overrides_that_are_not_compared_keep_a_study_from_being_exported(overrides: str, named: list[str]) -> None:
+    """Settings of layout and performance train the same model."""
+    model = hugging_face_run("qwen3-30b-a3b").workload.model
+    trainer = TrainerCommand.parse("nemo", f"{BRIDGE} {overrides}")
+    trainer.check(model)
+    found = trainer.kind.trained(trainer.fixed, model).not_understood
+    assert [name.removeprefix("model.") for name in found] == [name.removeprefix("model.") for name in named]
+
+
+def test_a_study_has_the_capacity_and_losses_of_the_overrides() -> None:
+    model = hugging_face_run("deepseek-v3").workload.model
+    more = "model.moe_z_loss_coeff=1e-3 model.moe_expert_capacity_factor=1.5 model.mtp_loss_scaling_factor=0.3"
+    trainer = TrainerCommand.parse("nemo", f"{BRIDGE} {more}")
+    found = trainer.kind.trained(trainer.fixed, model)
+    assert found.experts
+    assert (found.experts.z_loss, found.experts.capacity_factor, found.mtp_loss) == (0.001, 1.5, 0.3)
+    assert not found.not_understood
+
+
+@pytest.mark.parametrize("name", DENSE)
+def test_fields_of_an_exported_recipe_are_those_of_its_model(name: str) -> None:
+    run = hugging_face_run(name)
+    model = run.workload.model
+    if not MEGATRON_BRIDGE.refusals(run, ExportOptions()):
+        settings = {f"model.{field}": value for field, value in MEGATRON_BRIDGE.settings(run, ExportOptions())}
+        flags = {**settings, "model.vocab_size": f"{model.padded_vocab(1)}"}
+        NEMO_KIND.check(flags, model)
+        assert NEMO_KIND.trained(flags, model).not_understood == ()
 
 
 @pytest.mark.slow

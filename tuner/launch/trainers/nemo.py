@@ -15,12 +15,12 @@ from tuner.core.domain import QUANTIZED, Topology, Workload
 from tuner.core.frameworks import context_exchange
 from tuner.core.model import Model
 from tuner.core.precision import STORED_IN_FP8
-from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes
+from tuner.launch.trainers.kind import Flags, TrainerKind
 from tuner.launch.trainers.megatron_arguments import core_stack
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
 from tuner.launch.trainers.megatron_lm import connections, dispatch, overlaps_gradients, recomputation, stage_layout
+from tuner.launch.trainers.nemo_model import check_overrides, with_overrides
 
-_SIZES: Final = ("num_layers", "hidden_size", "num_attention_heads", "ffn_hidden_size", "num_query_groups")
 _PARALLEL: Final = (
     *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
     *("context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size"),
@@ -127,16 +127,6 @@ def _python(value: object) -> str:
     return repr(value) if isinstance(value, str) and "|" in value else f"{value}"
 
 
-def _check(flags: Flags, model: Model) -> None:
-    values = (model.layers, model.hidden, model.heads, model.ffn, model.kv_heads)
-    sizes = dict(zip(_SIZES, values, strict=True))
-    if not model.dense_mlp_layers:
-        del sizes["ffn_hidden_size"]
-    if experts := model.experts:
-        sizes |= {"num_moe_experts": experts.count, "moe_router_topk": experts.top_k}
-    check_sizes(flags, {**_under("model", sizes), **_under("model.config", sizes)})
-
-
 def _pinned(flags: Flags) -> dict[str, str]:
     """Return whether an override makes the exchange of tokens overlap, which jobs leave as it is."""
     named = [value for name, value in flags.items() if name.endswith(".overlap_moe_expert_parallel_comm")]
@@ -231,7 +221,8 @@ NEMO: Final = TrainerKind(
     global_batch=_GLOBAL_BATCH,
     length={"train.train_iters": "steps", "train.train_samples": "sequences", "trainer.max_steps": "steps"},
     environment=lambda _, topology: connections(topology),
-    check=_check,
+    check=check_overrides,
+    trained=with_overrides,
     expand=lambda flags: refuse_unsearched("nemo", flags),
     has_overrides=True,
 )
