@@ -99,13 +99,12 @@ class StudyState:
             self.speed_periods = stored
             self._relabel()
         fresh = [trial for trial in self.trials if trial.result is not None and trial.number not in self._read]
-        for trial in fresh:
+        for trial in sorted(fresh, key=lambda trial: (trial.result.clock if trial.result else 0.0, trial.number)):
             self._learn(trial)
+            self._adapt()
         self._close_tried()
         if not fresh:
             return None
-        labels = self._period_labels
-        self.surrogate.adapt(lambda usual: noise(self._known, labels, usual=usual))
         self._rank()
         return self._detect_drift()
 
@@ -262,6 +261,14 @@ class StudyState:
             self._observed.append(trial.number)
             self.surrogate.learn([seen])
         self.proposer.tell(trial.proposal.params, trial.result.objective if trial.measured else None)
+
+    def _adapt(self) -> None:
+        """Trust the model as far as the results learnt so far allow.
+
+        It depends on the order of results, so each is learnt by itself: a resumed study decides as one that ran on.
+        """
+        known, labels = [trial for trial in self._known if trial.number in self._read], self._period_labels
+        self.surrogate.adapt(lambda usual: noise(known, labels, usual=usual))
 
     def _relabel(self) -> None:
         """Assign every observation to its speed period, and rank again."""
