@@ -9,8 +9,7 @@ Columns may be missing and in any order; unknown ones are kept. Defaults of miss
     has with the GPU; fabric not specified, as InfiniBand
     layers, hidden, heads and every other size but seq as the catalog's model has them that `model` names, if no stated
     size contradicts; else heads of about 128; kv_heads as heads; ffn four times hidden; gated_mlp 1 with
-    experts or fewer kv_heads than heads, else 0; seq 2048;
-    vocab 51200
+    experts or fewer kv_heads than heads, else 0; seq 2048; vocab 51200
     tp or pp what dp and the other leave of the GPUs, else 1; vpp, cp 1; dp what fills the nodes; sequence_parallel 0
     zero 1; mbs 1; gbs mbs x dp x `microbatches` (1 if absent)
     head_dim hidden / heads; experts 0 (a dense model); top_k has none; moe_ffn as ffn; shared_ffn, dense_layers 0;
@@ -262,11 +261,11 @@ def _figures(cells: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
 def _seconds_at_rate(given: Mapping[str, str], run: MeasuredRun) -> float | None:
     """Return the seconds of an iteration at the stated tokens per second and GPU; None unless the row states its batch
     and sequence length, or where a remark takes the figure's place."""
-    stated = given.get("tokens_per_sec_gpu", "")
+    column = "tokens_per_sec_gpu"
+    stated = given.get(column, "")
     if not {"gbs", "seq"} <= given.keys() or not stated[:1].isdigit() or not stated.strip("0."):
         return None
-    grouped = bool(_GROUPED.fullmatch(stated))
-    rate = number_in({"tokens_per_sec_gpu": stated.replace(",", "") if grouped else stated}, "tokens_per_sec_gpu")
+    rate = number_in({column: stated.replace(",", "")} if _GROUPED.fullmatch(stated) else given, column)
     workload = run.workload
     return workload.global_batch * workload.model.seq / (rate * run.topology.gpus)
 
