@@ -26,7 +26,7 @@ NO_TESTS: Final = 5
 """pytest's exit codes."""
 RUNNING: Final[set[subprocess.Popen[Any]]] = set()
 """The pytest processes that are running; they are killed when this program ends."""
-MOST_FAILING: Final = 20
+MAX_FAILING: Final = 20
 """Number of failing tests above which no map is made, because the checkout is broken."""
 
 
@@ -101,7 +101,7 @@ def make_map(copy: Path, map_path: Path) -> None:
     measure = ["--cov", f"--cov-config={settings}", "--cov-context=test", "--cov-report="]
     code, text = pytest(copy, [*measure, "-q", "-vv", "--durations=0", "-p", "no:cacheprovider", "-m", FAST])
     failing = re.findall(r"^(?:FAILED|ERROR) (\S.*?)(?: - .*)?$", text, re.MULTILINE)
-    if code not in (PASSED, FAILED) or len(failing) > MOST_FAILING:
+    if code not in (PASSED, FAILED) or len(failing) > MAX_FAILING:
         sys.exit(f"the fast tests fail without a mutant:\n{text[-2000:]}")
     if failing:
         print("These tests fail without a mutant and judge none:", *failing, sep="\n  ", file=sys.stderr)

@@ -35,7 +35,7 @@ GROUP_DEVIATION: Final = 0.06
 """Standard deviations of the effects of sources and of groups."""
 FREEDOM: Final = 4.0
 """Degrees of freedom of the t-distribution of noise and effects; the fewer, the less weight an outlier gets."""
-MOST_ROWS: Final = 20.0
+MAX_ROWS: Final = 20.0
 """Largest weight of a source, in rows, because the errors of its rows are correlated."""
 STEP: Final = 0.01
 """Change of a constant's logarithm for finite differences."""
@@ -173,7 +173,7 @@ class Problem:
         centres = np.log([prior.value for prior in self.priors.values()])
         effects, effect_widths = self._effects(used)
         counts = np.array([np.count_nonzero((self._source == name) & used) for name in self._source])
-        counted = np.where(used, np.minimum(1.0, MOST_ROWS / np.maximum(1, counts)), 0.0)
+        counted = np.where(used, np.minimum(1.0, MAX_ROWS / np.maximum(1, counts)), 0.0)
 
         def cost(place: FloatArray, shared: FloatArray, off: FloatArray) -> float:
             rows = counted * _cost((off + effects @ shared) / NOISE * self._counts(off))

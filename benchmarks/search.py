@@ -42,7 +42,7 @@ from tuner.tables import Table, read_table
 ROOT: Final = Path(__file__).resolve().parent.parent
 SHIPPED: Final = ROOT / "tests" / "data" / "tables"
 DAY_OF: Final = re.compile(r"\d\d-\d\d")
-LEAST: Final = 8
+MIN_GROUP: Final = 8
 """Minimum number of timed rows of a group that is replayed."""
 
 NEAR: Final = 0.01
@@ -163,7 +163,7 @@ def _groups(folders: Iterable[Path]) -> Iterator[tuple[str, str]]:
         rows = [row for row in _by_day(read_table(path)).rows if row.timed]
         names = [row.group for row in rows]
         for group in dict.fromkeys(names):
-            if names.count(group) >= LEAST:
+            if names.count(group) >= MIN_GROUP:
                 yield str(path), group
 
 

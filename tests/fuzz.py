@@ -60,7 +60,7 @@ _MARKDOWN: Final = b"""
 | 48    | 181B | 8  | 4  | 12 | 1   | 2048 | 143.9 | 103    | OOM   |
 """
 
-MOST_BYTES: Final = 20_000
+MAX_BYTES: Final = 20_000
 """Maximum number of bytes used of a valid file; a longer one ends with a whole line."""
 
 
@@ -100,7 +100,7 @@ def _files(pattern: str) -> Callable[[], list[bytes]]:
 
 
 def _first_lines(content: bytes) -> bytes:
-    return content if len(content) <= MOST_BYTES else content[: content.rindex(b"\n", 0, MOST_BYTES) + 1]
+    return content if len(content) <= MAX_BYTES else content[: content.rindex(b"\n", 0, MAX_BYTES) + 1]
 
 
 def _written(read: Callable[[Path], Any], name: str) -> Callable[[Path, bytes], Any]:

@@ -76,5 +76,5 @@ def test_no_module_of_the_model_keeps_a_number_of_its_own() -> None:
                 assert not number or node.target.id in ALGORITHMS, f"{module}.{node.target.id}"
 
 
-ALGORITHMS = frozenset({"FAR", "FAR_OUTCOME"})
+ALGORITHMS = frozenset({"HUBER", "IGNORED_FROM"})
 """Numbers that control an algorithm and do not describe a machine."""

@@ -86,7 +86,7 @@ def test_a_calibration_learns_times_memory_and_failures(taught: Taught) -> None:
 
 def test_each_row_is_left_out_once_and_learnt_from_otherwise(taught: Taught) -> None:
     """With five folds, one calibration uses all rows, and each of five others leaves one fold out."""
-    count = evaluation.LEAST_FOLDED
+    count = evaluation.MIN_FOLDED
     rows = [{"sec_per_iter": f"{1 + number}", "gbs": f"{16 * (1 + number)}"} for number in range(count)]
     table = table_of_rows(*rows)
     made = evaluation.learn(table, ["p"] * count)
@@ -107,8 +107,8 @@ def test_each_row_is_left_out_once_and_learnt_from_otherwise(taught: Taught) -> 
 
 def test_of_many_rows_some_are_used_evenly_spaced(taught: Taught, monkeypatch: pytest.MonkeyPatch) -> None:
     """All rows are counted, and those without a time are all used."""
-    monkeypatch.setattr(evaluation, "MOST_FITTED", 11)
-    monkeypatch.setattr(evaluation, "MOST_FOLDED", 10)
+    monkeypatch.setattr(evaluation, "MAX_FITTED", 11)
+    monkeypatch.setattr(evaluation, "MAX_FOLDED", 10)
     rows = [{"sec_per_iter": f"{1 + number}", "gbs": f"{16 * (1 + number)}"} for number in range(21)]
     out = {"sec_per_iter": "", "status": "OOM", "mbs": "4", "mem_kind": "smi"}
     made = evaluation.learn(table_of_rows(*rows, out), ["p"] * 22)
@@ -120,7 +120,7 @@ def test_of_many_rows_some_are_used_evenly_spaced(taught: Taught, monkeypatch: p
 
 
 def test_few_rows_are_not_folded(taught: Taught) -> None:
-    count = evaluation.LEAST_FOLDED - 1
+    count = evaluation.MIN_FOLDED - 1
     rows = [{"sec_per_iter": f"{1 + number}", "gbs": f"{16 * (1 + number)}"} for number in range(count)]
     assert evaluation.learn(table_of_rows(*rows), ["p"] * count).left_out is None
     assert len(taught.timed) == 1

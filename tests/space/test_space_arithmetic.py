@@ -18,7 +18,7 @@ from tuner.core.errors import InputError
 from tuner.core.frameworks import RECORDS
 from tuner.core.recompute import RECOMPUTE
 from tuner.core.shape import Shape
-from tuner.space.axes import _MOST_VALUES, _whole_numbers, axes_document, parse_setting, searched
+from tuner.space.axes import _MAX_VALUES, _whole_numbers, axes_document, parse_setting, searched
 from tuner.space.build import space_for
 from tuner.space.nearest import distance
 from tuner.space.relaxations import _nearest_and_roomiest, _other_batches, _other_nodes, _words
@@ -375,7 +375,7 @@ def test_a_remedy_lists_the_nearest_values() -> None:
 def test_a_range_includes_its_ends_and_is_limited() -> None:
     assert _whole_numbers("7") == [7]
     assert _whole_numbers("5-8") == [5, 6, 7, 8]
-    first, most = 3 * _MOST_VALUES, _MOST_VALUES
+    first, most = 3 * _MAX_VALUES, _MAX_VALUES
     assert len(_whole_numbers(f"{first}-{first + most - 1}")) == most
     for word, sentence in (
         (f"{first}-{first + most}", "has more than"),

@@ -361,7 +361,7 @@ def distinct_rows(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntA
     for part in parts:
         least, most = (int(part.min()), int(part.max())) if len(part) else (0, 0)
         values = most - least + 1
-        if codes * values > _MOST_CODES:
+        if codes * values > _MAX_CODES:
             known, code = np.unique(code, return_inverse=True)
             codes = len(known)
         code = code * values + (part - least)
@@ -370,5 +370,5 @@ def distinct_rows(parts: Sequence[IntArray | BoolArray]) -> tuple[IntArray, IntA
     return first, back
 
 
-_MOST_CODES: Final = 1 << 62
+_MAX_CODES: Final = 1 << 62
 """Codes that fit in an integer."""

@@ -31,7 +31,7 @@ ROUNDS: Final = 5
 AVERAGES: Final = 2
 """Times that the average over scales, lengths and noise is taken, each at the factors of the one before."""
 STEP: Final = 0.02
-FAR: Final = 2.5
+MAX_NOISE: Final = 2.5
 """Standard deviations beyond which a row's noise is taken for larger."""
 
 
@@ -148,7 +148,7 @@ def _timed(rows: Sequence[MeasuredRows]) -> Calibration:
         factors = gain @ (residual + slopes @ factors)
         left = measured - _log_seconds(rows, _site(factors))
         own = noise * np.linalg.solve(gram, left)  # what of each row neither factors nor neighbours explain
-        noise = NOISE_DEVIATION**2 * np.maximum(1.0, (own / (FAR * NOISE_DEVIATION)) ** 2)
+        noise = NOISE_DEVIATION**2 * np.maximum(1.0, (own / (MAX_NOISE * NOISE_DEVIATION)) ** 2)
     bases, spread = bases_of(known, noise), prior
     for _ in range(AVERAGES):
         site = _site(factors)

@@ -20,19 +20,19 @@ from tuner.costmodel.site_file import warn_of_mismatch
 from tuner.costmodel.stack_constants import UNSTATED_CHANCE
 from tuner.tables import Row, RowBlock, Table, blocks
 
-LEAST_RANKED: Final = 5
+MIN_RANKED: Final = 5
 """Minimum number of timed rows in a group whose ranking is scored."""
 
 FOLDS: Final = 5
-LEAST_FOLDED: Final = 10
+MIN_FOLDED: Final = 10
 """Number of cross-validation folds, and the minimum number of timed rows for cross-validation."""
-MOST_FITTED: Final = 1000
-MOST_FOLDED: Final = 400
+MAX_FITTED: Final = 1000
+MAX_FOLDED: Final = 400
 """Maximum timed rows in a calibration and in its cross-validation; the time grows with the cube."""
 
 APART: Final = 0.02
 """Relative difference in seconds below which two rows count as tied."""
-_FAR: Final = 10.0
+_MAX_RATIO: Final = 10.0
 """Ratio of measured to estimated figures above which the column's unit is probably wrong."""
 
 
@@ -138,7 +138,7 @@ class CalibrationReport:
     """With a reason for each row that is skipped."""
     calibration: Calibration
     timed: int
-    """Timed rows of the table, of which at most `MOST_FITTED` are used."""
+    """Timed rows of the table, of which at most `MAX_FITTED` are used."""
     uncertainty: dict[str, float]
     """Standard deviation of the logarithm of each time factor."""
     doubts: tuple[str, ...]
@@ -157,13 +157,13 @@ def learn(table: Table, periods: Sequence[str]) -> CalibrationReport:
     if not timed and not any(row.weighed or row.status == "OOM" for row in usable):
         reason = ("" if usable else table.first_skipped()) or "no row has seconds or memory"
         raise NothingUsable(f"cannot calibrate on {table.name}: {reason}")
-    kept = {row.index for row in spaced(timed, MOST_FITTED)}
+    kept = {row.index for row in spaced(timed, MAX_FITTED)}
     fitted = calibrate_on(row for row in usable if not row.timed or row.index in kept)
     known = replace(fitted, simulated=table.simulated)
     if timed:
         known = replace(known, period=timed[-1].group)
-    validated = spaced(timed, MOST_FOLDED)
-    folds = [validated[start::FOLDS] for start in range(FOLDS)] if len(validated) >= LEAST_FOLDED else []
+    validated = spaced(timed, MAX_FOLDED)
+    folds = [validated[start::FOLDS] for start in range(FOLDS)] if len(validated) >= MIN_FOLDED else []
     left_out: list[float] = []
     for fold in folds:
         others = calibrate_on(row for row in validated if row not in fold)
@@ -283,7 +283,7 @@ def unit_doubts(guesses: Sequence[RowEstimate]) -> Iterator[str]:
     fuller = [guess.row.memory / guess.memory for guess in guesses if guess.row.weighed and guess.row.memory]
     for figures, ratios in (("measured times are", slower), ("measured memory is", fuller)):
         ratio = float(np.median(ratios)) if ratios else 1.0
-        if not 1 / _FAR < ratio < _FAR:
+        if not 1 / _MAX_RATIO < ratio < _MAX_RATIO:
             times = f"{ratio:,.0f}" if ratio > 1 else f"{ratio:.2g}"
             yield f"{figures} {times} times the estimates (median): check their unit with tuner audit"
 
@@ -303,7 +303,7 @@ def summarised(guesses: Sequence[RowEstimate]) -> Summary:
     weighed = [abs(guess.memory / guess.row.memory - 1) for guess in guesses if guess.row.weighed and guess.row.memory]
     failed = [not guess.fits for guess in guesses if guess.row.status == "OOM"]
     fitted = [guess.fits for guess in guesses if guess.row.status == "OK"]
-    ranked = [own for own in by_group(timed).values() if len(own) >= LEAST_RANKED]
+    ranked = [own for own in by_group(timed).values() if len(own) >= MIN_RANKED]
     oom, fit = _mean(failed), _mean(fitted)
     return Summary(
         timed_rows=len(timed),

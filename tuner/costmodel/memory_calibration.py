@@ -27,9 +27,9 @@ from tuner.costmodel.normal import below
 from tuner.costmodel.site_factors import MEMORY_FACTORS, PRIOR, SiteFactors
 from tuner.costmodel.stack_constants import FULLY_SHARDED_DEVIATION
 
-FAR: Final = 2.0
+HUBER: Final = 2.0
 """Deviations beyond which a figure counts for its sign alone."""
-FAR_OUTCOME: Final = 3.0
+IGNORED_FROM: Final = 3.0
 """Deviations beyond which an outcome is ignored."""
 
 
@@ -66,12 +66,14 @@ def weigh(rows: Sequence[MeasuredMemory], site: SiteFactors) -> tuple[SiteFactor
         return site, MEMORY_DEVIATION
     outcomes = _outcomes(rows)
     by_figures = _descent(rows, [_none(part) for part in rows], site)
-    informative = [kept & (_against(part, by_figures) < FAR_OUTCOME) for part, kept in zip(rows, outcomes, strict=True)]
+    informative = [
+        kept & (_against(part, by_figures) < IGNORED_FROM) for part, kept in zip(rows, outcomes, strict=True)
+    ]
     found = _descent(rows, informative, site)
     off = np.concatenate([_off(part, found) for part in rows])
     odd = np.concatenate([_against(part, found)[kept] for part, kept in zip(rows, outcomes, strict=True)])
-    left = np.clip(off, -FAR * 2 * MEMORY_DEVIATION, FAR * 2 * MEMORY_DEVIATION) / MEMORY_DEVIATION
-    odd = np.clip(odd[odd > 0], 0, FAR * 2)
+    left = np.clip(off, -HUBER * 2 * MEMORY_DEVIATION, HUBER * 2 * MEMORY_DEVIATION) / MEMORY_DEVIATION
+    odd = np.clip(odd[odd > 0], 0, HUBER * 2)
     alone, together = (_pooled(errors) for errors in (left, np.concatenate([left, odd])))
     return found, MEMORY_DEVIATION * max(alone, together)
 
@@ -104,7 +106,7 @@ def _cost(
     cost = 0.5 * float(((factors / prior) ** 2).sum())
     for part, kept in zip(rows, outcomes, strict=True):
         size = np.abs(_off(part, moved)) / MEMORY_DEVIATION
-        cost += float(np.where(size < FAR, 0.5 * size**2, FAR * size - 0.5 * FAR**2).sum())
+        cost += float(np.where(size < HUBER, 0.5 * size**2, HUBER * size - 0.5 * HUBER**2).sum())
         if kept.any():
             chance = below(-_against(part, moved)[kept])
             cost -= float(np.log(ODD_OUTCOME_SHARE + (1 - ODD_OUTCOME_SHARE) * chance).sum())

@@ -8,7 +8,7 @@ import numpy as np
 
 from tuner.core.columns import FloatArray
 
-FAR: Final = 9.0
+CERTAIN: Final = 9.0
 """Deviations beyond which a probability, 1e-19, is taken for none."""
 
 
@@ -29,7 +29,7 @@ def below(deviations: FloatArray) -> FloatArray:
     Abramowitz and Stegun 1964, formula 26.2.17, whose error is at most 7.5e-8.
     """
     size = np.abs(deviations)
-    near = ~(size >= FAR)  # of a whole space most are not; what is no number stays so
+    near = ~(size >= CERTAIN)  # of a whole space most are not; what is no number stays so
     t = 1.0 / (1.0 + 0.2316419 * size[near])
     series = t * (0.319381530 + t * (-0.356563782 + t * (1.781477937 + t * (-1.821255978 + t * 1.330274429))))
     beyond = np.zeros_like(size)

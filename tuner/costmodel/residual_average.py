@@ -24,7 +24,7 @@ from tuner.costmodel.constants import NOISE_DEVIATION
 from tuner.costmodel.residual_features import UNSEEN, Features, Likeness
 from tuner.costmodel.site_factors import TIME_FACTORS
 
-LEAST_WEIGHT: Final = 1e-3
+MIN_WEIGHT: Final = 1e-3
 """Weight relative to the most likely fit below which a fit is left out."""
 
 LINKS: Final = np.isin(TIME_FACTORS, ("inner_link", "network", "pipeline_link"))
@@ -138,7 +138,7 @@ def averaged_fits(bases: Bases, slopes: FloatArray, measured: FloatArray, prior:
         likelihoods = list(_fits(bases.distinct, *means, prior))
     evidence = np.array([fit.weight for fit in likelihoods])
     weights = np.exp(evidence - evidence.max())
-    weights = np.where(weights < LEAST_WEIGHT, 0.0, weights)
+    weights = np.where(weights < MIN_WEIGHT, 0.0, weights)
     weights /= weights.sum()
     return [replace(fit, weight=float(weight)) for fit, weight in zip(fits, weights, strict=True) if weight]
 

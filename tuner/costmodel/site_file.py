@@ -24,7 +24,7 @@ from tuner.costmodel.site_factors import TIME_FACTORS, SiteFactors
 SCHEMA: Final = "tuner/site/1"
 _ANY_SCHEMA: Final = "tuner/site/"
 
-_FAR: Final = 20.0
+_MAX_LOGARITHM: Final = 20.0
 """No measurement is off by such a logarithm."""
 _LARGEST_WHOLE: Final = 2.0**53
 """Whole numbers up to this are exact in a float, such as the one that tp, ep and etp make."""
@@ -146,7 +146,7 @@ def _calibration(table: Mapping[str, Any]) -> Calibration:
             period=np.array([_word(row["era"]) for row in rows]),
         ),
         slopes=_array((row["slopes"] for row in rows), (len(rows), len(TIME_FACTORS))),
-        residual=_array((row["residual"] for row in rows), (len(rows),), most=_FAR),
+        residual=_array((row["residual"] for row in rows), (len(rows),), most=_MAX_LOGARITHM),
         noise=_array((_factor(row["noise"]) for row in rows), (len(rows),)),
     )
 

@@ -32,7 +32,7 @@ RATE: Final = "the progress bar's rate"
 """Source of a time from a rate of these steps alone."""
 _COARSE: Final = 10.0
 """Seconds between two clocks below which an agreeing printed rate is more precise."""
-_FAR: Final = 100
+_SETTLED: Final = 100
 """Number of prints after which a mean since the beginning approximates the time of the last steps."""
 _COARSE_DIGIT: Final = 0.2
 """Share of a step above which the digits of two totals, or of a clock, may be less precise than the rate itself."""
@@ -184,7 +184,7 @@ def since_beginning(
         if first or share <= _COARSE_DIGIT or (share <= 1 and nearer):
             return of_steps / steps, digit, RATE
     found, digit, derived = by_rate(inverse, between=between, steps=steps, first=first)
-    if found and done < _FAR * steps:  # a slow first step has a large weight
+    if found and done < _SETTLED * steps:  # a slow first step has a large weight
         most = max(found - (between - 1) / steps, (between + 1) / steps - found)
         digit = max(digit, 2 * min(most, found))
     return found, digit, derived

@@ -21,7 +21,7 @@ STDIN: Final = "-"
 _LONGEST_LINE: Final = 1 << 20
 """Bytes; longer lines are read in pieces, so that a file without line breaks does not exhaust memory."""
 _LOOKED_AT: Final = 1 << 16
-_MOST_CONTROLS: Final = 0.02
+_MAX_CONTROLS: Final = 0.02
 """Maximum share of control characters in a text; of random bytes, one in ten is a control character."""
 _NO_CONTROLS: Final = bytes({*range(0x20, 0x7F), *range(0x80, 0x100), *b"\t\n\v\f\r\b\a\x1b\0"})
 """Bytes that occur in logs, including NUL, which follows a truncation during writing and occurs in UTF-16."""
@@ -103,7 +103,7 @@ def _check(head: bytes, where: str) -> None:
     if not head.strip(b"\0 \t\r\n"):
         raise InputError(f"{where} is empty; give the log of a job that has run.")
     controls = len(head.translate(None, _NO_CONTROLS))
-    if controls > _MOST_CONTROLS * len(head.replace(b"\0", b"")) or head.startswith(
+    if controls > _MAX_CONTROLS * len(head.replace(b"\0", b"")) or head.startswith(
         (b"PK\x03\x04", b"\x7fELF", b"%PDF")
     ):
         raise InputError(f"{where} is not text; give a training log, plain or compressed by gzip, bzip2, xz or zstd.")

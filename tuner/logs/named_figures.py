@@ -27,7 +27,7 @@ from tuner.logs.records import Iteration, LogRecord, PeakMemory, digit_of, loss_
 _KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 """Figures that determine the time of a step, the most reliable first."""
 
-MOST_LINES: Final = 4096
+MAX_LINES: Final = 4096
 """Lines with a step that are examined to determine the meaning of their figures."""
 _FIGURE_WORDS: Final = ("step", "iter", "update", "batch", "it", "/")
 """Each line with a step contains one of these words in lower case, or starts with a digit."""
@@ -39,13 +39,13 @@ _OTHER_WORK: Final = re.compile(
 """Text before the figures of a line that is not about a training step."""
 _NAMED: Final = 2
 """Lines with the same figures that are needed to recognise a training."""
-_MOST_KEPT: Final = 256
+_MAX_KEPT: Final = 256
 """Maximum number of lines of a running job that are kept until they can be interpreted."""
 _STAMPED: Final = 3
 """The same if only timestamps determine the time."""
 _SAMPLES: Final = 8
 """Lines of a kind without a step after which the kind is ignored."""
-_MOST_KINDS: Final = 10_000
+_MAX_KINDS: Final = 10_000
 _DAY: Final = 86400.0
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
@@ -144,7 +144,7 @@ class _StepLines:
                 self._midnights += line.stamp < self._stamp - _DAY / 2
                 self._stamp = line.stamp
                 line = replace(line, stamp=line.stamp + self._midnights * _DAY)
-        elif known >= 0 and (known or len(self._without) < _MOST_KINDS):
+        elif known >= 0 and (known or len(self._without) < _MAX_KINDS):
             self._without[kind] = known + 1
         return line
 
@@ -181,7 +181,7 @@ class Interpretation:
             if line := steps.find(text):
                 by_step.setdefault(line.step.name, []).append(line)
                 count += 1
-                if count >= MOST_LINES:
+                if count >= MAX_LINES:
                     break
         found = [each for name, group in by_step.items() for each in _ways(name, group)]
         best = min(found, key=lambda one: (_KINDS.index(one.kind), -one.lines), default=None)
@@ -245,7 +245,7 @@ class LiveFigures:
         """Yield the iteration of a line; once the lines can be interpreted, also those of all earlier lines."""
         if self._way is not None:
             yield from self._way.read(number, text)
-        elif len(self._kept) < _MOST_KEPT and self._steps.find(text):
+        elif len(self._kept) < _MAX_KEPT and self._steps.find(text):
             self._kept.append(text)
             if len(self._kept) == self._next_look:
                 self._next_look += 1 + self._next_look // 4

@@ -12,8 +12,8 @@ from tuner.core.text import counted
 from tuner.logs.records import LAST_ITERATION_ONLY, Iteration
 from tuner.logs.runs import LogRun
 
-_MOST_ABOVE: Final = 3.0
-_MOST_BELOW: Final = 30.0
+_MAX_ABOVE: Final = 3.0
+_MAX_BELOW: Final = 30.0
 """Factors by which printed times may exceed the time between their lines, or fall below it, for example because of a
 checkpoint. A misread unit changes times by a factor of 60 or more, and a rate of one GPU taken for that of all GPUs by
 their number."""
@@ -82,9 +82,9 @@ def contradiction(timed: Sequence[Iteration]) -> str:
     digit = 2 * max(pair[2] for pair in pairs)
     # A line may have only the time of its last iteration, with an evaluation before it.
     most = max(pairs) if len(pairs) > 2 else (0.0, 0.0, 0.0)
-    is_long = printed - most[0] > _MOST_ABOVE * (between - most[1]) + digit
+    is_long = printed - most[0] > _MAX_ABOVE * (between - most[1]) + digit
     ratio = median((wall + digit) / seconds for seconds, wall, _ in pairs)
-    is_short = ratio > _MOST_BELOW and between > printed + digit
+    is_short = ratio > _MAX_BELOW and between > printed + digit
     if not (is_long or is_short):
         return ""
     return (

@@ -28,7 +28,7 @@ ORDER: Final = "estimated training time divided by the probability of fitting in
 """The order of rows: by expected throughput at equal compute, including the risk of running out of memory, highest
 first; ties in the order of the grid."""
 
-MOST_ROWS: Final = 500_000
+MAX_ROWS: Final = 500_000
 """Rows that are listed at most when all are asked for."""
 
 _LONG_EXCHANGE: Final = 0.1
@@ -95,7 +95,7 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
     """Return the plan of a space, without a warning of a calibration on another GPU or framework."""
     if top < 0:
         raise InputError(f"top must be a number of rows, or 0 for all (got {top}).")
-    started, tally, keep, known = time.perf_counter(), Tally(), top or MOST_ROWS, model or CostModel()
+    started, tally, keep, known = time.perf_counter(), Tally(), top or MAX_ROWS, model or CostModel()
     points: IntArray = np.empty(0, dtype=np.int64)
     keys: FloatArray = np.empty((2, 0))
     fitting, offload = 0, OffloadHint(space)
@@ -113,7 +113,7 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
             points, keys = _first_rows(points, keys, keep)
     if not tally.legal:
         raise EmptySpace(why_empty(space, tally))
-    if not top and tally.legal > MOST_ROWS:
+    if not top and tally.legal > MAX_ROWS:
         raise InputError(f"{tally.legal:,} rows are too many to list; limit them with --top, or pin axes with --set.")
     points, keys = _first_rows(points, keys, keep)
     rows = costs(space.topologies(points), space.columns(points), known)

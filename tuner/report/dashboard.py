@@ -173,7 +173,7 @@ def _progress(study: StudyResult) -> Figure:
         *_leader(study, [job for job, _ in leader], [days for _, days in leader]),
     ]
     known = [days for days in (*series.days, *series.extrapolated) if days is not None]
-    shown = [days for days in known if days <= plot_data.MOST_SHOWN * min(known)]
+    shown = [days for days in known if days <= plot_data.MAX_SHOWN * min(known)]
     slower = len(shown) < len(known)
     return _figure(
         study,

@@ -113,7 +113,7 @@ def _times(axes: Axes, x: Sequence[float], data: plot_data.BestSoFar, measured: 
     """Draw the measured and extrapolated times of jobs and the best so far; much slower jobs are drawn at the edge."""
     times, extrapolated, bests = (_in_unit(per_day, each) for each in (data.days, data.extrapolated, data.best))
     known = [time for time in (*times, *extrapolated) if time is not None]
-    most = plot_data.MOST_SHOWN * min(known, default=0.0)
+    most = plot_data.MAX_SHOWN * min(known, default=0.0)
     dots: dict[str, Any] = {"mfc": "none", "ls": "none", "rasterized": len(known) > MAX_VECTOR_POINTS}
     looks: tuple[dict[str, Any], ...] = (
         {"marker": "o", "ms": 5, "color": BLUE, "label": measured, **dots},

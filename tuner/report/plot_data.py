@@ -22,7 +22,7 @@ from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult
 
-MOST_SHOWN: Final = 1.5
+MAX_SHOWN: Final = 1.5
 """Multiple of the fastest training above which a job is off the scale of the plot of progress."""
 
 MAX_BREAKDOWNS: Final = 5

@@ -51,7 +51,7 @@ def improvement(mean: FloatArray, deviation: FloatArray, best: float) -> FloatAr
     return gain
 
 
-LEAST_VARIANCE: Final = 1e-8
+MIN_VARIANCE: Final = 1e-8
 """Of a logarithm: below it, rounding decides."""
 
 
@@ -60,7 +60,7 @@ def moved_by_run(variance: FloatArray, shared: FloatArray | float, noise: float)
 
     `variance` is that of its logarithm, `shared` its covariance with the other's, `noise` the variance of a run.
     """
-    moved: FloatArray = np.maximum(np.abs(variance - shared), LEAST_VARIANCE) / np.sqrt(variance + noise)
+    moved: FloatArray = np.maximum(np.abs(variance - shared), MIN_VARIANCE) / np.sqrt(variance + noise)
     return moved
 
 

@@ -184,8 +184,8 @@ FORECAST_DEVIATION: Final = _constant(
 """Deviation of the time that a stopped job was heading for."""
 
 # selection
-MOST_CANDIDATES: Final = _constant(
-    "MOST_CANDIDATES", 200_000, unit="candidates", source="as many as a search holds in less than 400 MB of memory"
+MAX_CANDIDATES: Final = _constant(
+    "MAX_CANDIDATES", 200_000, unit="candidates", source="as many as a search holds in less than 400 MB of memory"
 )
 """Most topologies that a search considers; of a larger space the most promising ones."""
 

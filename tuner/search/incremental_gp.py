@@ -74,7 +74,7 @@ class IncrementalGP:
         if rows == len(self._inverse):
             self._grow()
         left = self.solved(before)
-        pivot = math.sqrt(max(own - float(left @ left), _LEAST))
+        pivot = math.sqrt(max(own - float(left @ left), _MIN_VARIANCE))
         self._root[rows, :rows], self._root[rows, rows] = left, pivot
         self._carried[rows] = (carried - left @ self._carried[:rows]) / pivot
         self._inverse[rows, :rows] = -(left @ self._inverse[:rows, :rows]) / pivot
@@ -148,5 +148,5 @@ _ROOM: Final = 16
 _MANY: Final = 128
 """The same for groups: the system provides memory for a row only when it is written."""
 
-_LEAST: Final = 1e-10
+_MIN_VARIANCE: Final = 1e-10
 """The least variance of an observation given the others: one repeated without noise would have none."""

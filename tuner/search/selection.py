@@ -17,9 +17,9 @@ from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import memory_deviation
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit, worst_need
-from tuner.costmodel.normal import FAR, below
+from tuner.costmodel.normal import CERTAIN, below
 from tuner.costmodel.time import seconds
-from tuner.search.constants import MEMORY_MARGIN, MOST_CANDIDATES, OPTIMISM, SAMPLED_CANDIDATES
+from tuner.search.constants import MAX_CANDIDATES, MEMORY_MARGIN, OPTIMISM, SAMPLED_CANDIDATES
 from tuner.space.space import Space
 
 _RADIX: Final = 1 << 12
@@ -42,7 +42,7 @@ def selected(
     blocks: Iterable[IntArray],
     calibration: Calibration | None = None,
     *,
-    most: int = MOST_CANDIDATES,
+    most: int = MAX_CANDIDATES,
     sampled: int = SAMPLED_CANDIDATES,
 ) -> Selection:
     """Return the points of a space, given in blocks, that a search considers.
@@ -73,13 +73,13 @@ def bound(columns: Columns, calibration: Calibration | None = None) -> FloatArra
     needs = [worst_need(chunk, known.site).total for chunk in chunked([columns])]
     beyond = np.log(np.concatenate(needs) / limit(columns)) + MEMORY_MARGIN[0]
     beyond = beyond / deviation - OPTIMISM
-    unlikely = np.maximum(0.0, beyond - FAR) - np.log(np.maximum(below(-beyond), _LEAST_CHANCE))
+    unlikely = np.maximum(0.0, beyond - CERTAIN) - np.log(np.maximum(below(-beyond), _MIN_CHANCE))
     longest: FloatArray = np.log(seconds(columns, known.site) / model_flops(columns)) + unlikely
     return longest
 
 
-_LEAST_CHANCE: Final = 1e-19
-"""Of fitting, at `FAR` deviations."""
+_MIN_CHANCE: Final = 1e-19
+"""Of fitting, at `CERTAIN` deviations."""
 
 _Scored = tuple[IntArray, FloatArray, IntArray]
 """Points, their bounds and their regions."""

@@ -219,7 +219,7 @@ def settled(first: TimePosterior, following: Callable[[TimePosterior], TimePoste
     """
     visited: dict[Point, TimePosterior] = {}
     now = first
-    for _ in range(_MOST_MOVES):
+    for _ in range(_MAX_MOVES):
         if now.point in visited:
             points = list(visited)
             cycle = points[points.index(now.point) :]
@@ -231,5 +231,5 @@ def settled(first: TimePosterior, following: Callable[[TimePosterior], TimePoste
     return now
 
 
-_MOST_MOVES: Final = 5
+_MAX_MOVES: Final = 5
 """Maximum evaluations of the model until its factors count as settled."""

@@ -16,7 +16,7 @@ from tuner.search.constants import ELSEWHERE_DEVIATION, FORECAST_DEVIATION, OWN_
 from tuner.search.extrapolation import gap_covariance
 from tuner.search.observations import Jobs, Observation, Trust
 
-LEAST_DEVIATION: Final = 1e-4
+MIN_DEVIATION: Final = 1e-4
 """Deviation of a coefficient that is as good as known."""
 
 FACTORS: Final = len(TIME_FACTORS) + len(TERM_DEVIATIONS)
@@ -61,8 +61,8 @@ class TimePrior:
 
         `elsewhere` marks that the calibration's rows are from faster or slower machines.
         """
-        offset = ELSEWHERE_DEVIATION if elsewhere else LEAST_DEVIATION
-        levels = [max(trust.level, LEAST_DEVIATION), offset]
+        offset = ELSEWHERE_DEVIATION if elsewhere else MIN_DEVIATION
+        levels = [max(trust.level, MIN_DEVIATION), offset]
         return cls(
             trust=trust,
             own=(OWN_DEVIATION * assumed.unsure * trust.own) ** 2,

@@ -32,7 +32,7 @@ SETTABLE: Final = (*AXES, "dp")
 SIMILAR: Final = "similar"
 """Value of `--set shape=similar`: all shapes with about as many parameters as the model."""
 
-_MOST_VALUES: Final = 100_000
+_MAX_VALUES: Final = 100_000
 _ALIKE: Final = (0.97, 1.03)
 """Range of parameters, relative to the model, within which a shape counts as similar. The BLOOM report compares 177B
 with 182B."""
@@ -127,8 +127,8 @@ def parse_setting(text: str) -> tuple[str, tuple[Any, ...]]:
         parsed = [value for word in words for value in read(word)]
     except ValueError as error:
         raise InputError(f"--set {text!r}: {error}; write {_EXAMPLE.get(axis, f'{axis}=1,2,4')}.") from None
-    if len(parsed) > _MOST_VALUES:
-        raise InputError(f"--set {axis} has {len(parsed):,} values, more than {_MOST_VALUES:,}.")
+    if len(parsed) > _MAX_VALUES:
+        raise InputError(f"--set {axis} has {len(parsed):,} values, more than {_MAX_VALUES:,}.")
     return axis, tuple(dict.fromkeys(parsed))
 
 
@@ -180,8 +180,8 @@ def _whole_numbers(word: str) -> list[int]:
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
         raise ValueError(f"the range {word} runs backwards")
-    if last - first >= _MOST_VALUES:
-        raise ValueError(f"the range {word} has more than {_MOST_VALUES:,} values")
+    if last - first >= _MAX_VALUES:
+        raise ValueError(f"the range {word} has more than {_MAX_VALUES:,} values")
     return list(range(first, last + 1))
 
 

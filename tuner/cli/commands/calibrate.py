@@ -80,7 +80,7 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
 
     from tuner.cli.output import print_skipped, print_table
     from tuner.core.text import counted
-    from tuner.costmodel.evaluation import MOST_FITTED
+    from tuner.costmodel.evaluation import MAX_FITTED
     from tuner.tables import assumptions
 
     site: dict[str, Any] = asdict(learnt.calibration.site)
@@ -93,8 +93,8 @@ def _print_text(table: Table, output: str, learnt: CalibrationReport) -> None:
     deviation = f"memory uncertainty {100 * learnt.calibration.memory_deviation:.0f}%"
     label = "SIMULATED: " if table.simulated else ""
     print(f"\n{label}{table.name}: {counted(learnt.timed, 'timed row')}, {runs} with memory or OOM; {deviation}")
-    if learnt.timed > MOST_FITTED:
-        print(f"calibrated on {MOST_FITTED:,} of the timed rows, evenly spaced")
+    if learnt.timed > MAX_FITTED:
+        print(f"calibrated on {MAX_FITTED:,} of the timed rows, evenly spaced")
     if learnt.before is not None:
         after = "" if learnt.left_out is None else f", {100 * learnt.left_out:.1f}% after (5-fold cross-validation)"
         print(f"median error of time: {100 * learnt.before:.1f}% before calibration{after}")
