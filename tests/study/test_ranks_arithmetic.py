@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +20,11 @@ from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
 from tuner.search.acquisition import improvement
+from tuner.search.constants import ACCIDENT_DEVIATION
 from tuner.search.observations import Surprise
 from tuner.study.leaderboard import EXTRAPOLATED, _outcome, _words
 from tuner.study.limits import Limits
-from tuner.study.ranking import DAY, RankedTrial, noise, rank, values_of_repeats
+from tuner.study.ranking import DAY, RankedTrial, gain_of_repeat, noise, rank, values_of_repeats
 from tuner.study.state import Prospect, StudyState
 from tuner.study.store.trial import Proposal, Trial
 
@@ -61,9 +63,33 @@ def test_a_possibly_accidental_slow_run_is_repeated() -> None:
     assert verifying(slow, pending=[1]).scheduler._verification(0.0) is None
     assert verifying(slow, sampler="tpe").scheduler._verification(0.0) is None
     assert verifying(slow, limits=Limits(budget=6)).scheduler._verification(0.0) is None
-    gain = slow.accident * float(improvement(np.array([math.log(9e6)]), np.array([0.03]), math.log(10e6))[0])
+    gain = slow.accident * expected_improvement(slow, math.log(10e6 / 1e6))
     assert found.scheduler._verification(gain * 0.999) == 1
     assert found.scheduler._verification(gain * 1.001) is None
+
+
+def expected_improvement(slow: Surprise, best: float) -> float:
+    """Sum up the improvement on the best over the run's possible logarithms without the accident."""
+    possible = np.linspace(best - 4, slow.mean + slow.away, 400_001)
+    predicted = -0.5 * ((possible - slow.mean) / slow.deviation) ** 2
+    delayed = -0.5 * ((slow.mean + slow.away - possible) / ACCIDENT_DEVIATION) ** 2
+    chances = np.exp(predicted + delayed)
+    return float((chances * np.maximum(0.0, best - possible)).sum() / chances.sum())
+
+
+@pytest.mark.parametrize("deviation", [0.03, 0.3])
+@pytest.mark.parametrize("away", [0.05, 0.4, 0.8])
+def test_the_gain_of_a_repeat_is_that_of_a_run_without_its_accident(away: float, deviation: float) -> None:
+    """The gain weighs what the other runs predict with how long an accident would have been.
+
+    A run that took twice as long as the best is not repeated because its prediction is vague.
+    """
+    slow = Surprise(candidate=0, away=away, mean=0.1, deviation=deviation, noise=0.012)
+    gain = gain_of_repeat(slow, 0.1, np.zeros(1))
+    assert gain == approx(slow.accident * expected_improvement(slow, 0.1), rel=1e-3, abs=1e-12)
+    if (away, deviation) == (0.8, 0.3):
+        assert gain < 0.1 * slow.accident * float(improvement(np.array([0.1]), np.array([0.3]), 0.1)[0])
+    assert gain_of_repeat(replace(slow, away=-away), 0.1, np.zeros(1)) == 0
 
 
 def test_a_surprisingly_fast_leader_is_repeated_at_once() -> None:

@@ -99,6 +99,16 @@ class Surprise:
         steady = (1 - ACCIDENT_CHANCE) * math.exp(-0.5 * (self.away / usual) ** 2) / usual
         return slowed / max(slowed + steady, 1e-300)
 
+    @property
+    def undisturbed(self) -> tuple[float, float]:
+        """Mean and standard deviation of its logarithm if an accident slowed it down.
+
+        Both the other runs tell and its own, less a delay by the positive half of a Gaussian.
+        """
+        predicted, delayed = self.deviation**2, ACCIDENT_DEVIATION**2
+        share = predicted / (predicted + delayed)
+        return self.mean + self.away * share, math.sqrt(delayed * share)
+
 
 class Jobs(NamedTuple):
     """Jobs as the residual sees them, one row each."""

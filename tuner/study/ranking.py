@@ -203,9 +203,16 @@ def best_repeat(ranking: Sequence[RankedTrial], noise: float) -> tuple[RankedTri
 
 
 def gain_of_repeat(surprise: Surprise, best: float, work: FloatArray) -> float:
-    """Return the probability of an accident times the improvement on the best that the other runs predict."""
-    finish = np.array([surprise.mean + work[surprise.candidate]])
-    return surprise.accident * float(improvement(finish, np.array([surprise.deviation]), best)[0])
+    """Return the probability of an accident times the improvement on the best that is expected without it.
+
+    Without the accident, the run would have taken less than it did.
+    """
+    if surprise.away <= 0:
+        return 0.0
+    mean, deviation = surprise.undisturbed
+    finish, spread = np.array([mean + work[surprise.candidate]]), np.array([deviation])
+    less = float(below(np.array([(surprise.mean + surprise.away - mean) / deviation]))[0])
+    return surprise.accident * float(improvement(finish, spread, best)[0]) / less
 
 
 def noise(
