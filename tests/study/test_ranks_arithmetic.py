@@ -22,6 +22,7 @@ from tuner.launch.contract import JobResult
 from tuner.search.acquisition import improvement
 from tuner.search.constants import ACCIDENT_DEVIATION
 from tuner.search.observations import Surprise
+from tuner.study.drift import periods_of
 from tuner.study.leaderboard import EXTRAPOLATED, _outcome, _words
 from tuner.study.limits import Limits
 from tuner.study.ranking import DAY, RankedTrial, gain_of_repeat, noise, rank, values_of_repeats
@@ -119,7 +120,7 @@ def test_the_reason_for_stopping_is_stored_with_the_limits() -> None:
     decider = Decider(Limits(budget=30), store=store, results=4)
     decider.scheduler.stopping, decider.scheduler._results_seen = "why", 4
     decider.scheduler._store_stop()
-    assert kept["stopping"] == {"limits": Limits(budget=30).document(), "why": "why"}
+    assert kept["stopping"] == {"limits": Limits(budget=30).document(), "why": "why", "eras": []}
     again = Decider(Limits(budget=30), store=store).scheduler
     assert (again.stopping, again._by_estimate, again._results_seen) == ("why", False, 0)
     decider.scheduler._by_estimate = True
@@ -128,6 +129,33 @@ def test_the_reason_for_stopping_is_stored_with_the_limits() -> None:
     assert (again.stopping, again._by_estimate, again._results_seen) == ("why", True, 4)
     other = Decider(Limits(budget=31), store=store).scheduler
     assert (other.stopping, other._by_estimate) == (None, False)
+
+
+@pytest.mark.parametrize(("eras", "stopping"), [([], "why"), ([{"first": 3, "factor": 1.1}], None)])
+def test_a_speed_period_found_since_the_search_stopped_resumes_it_in_another_process(
+    eras: list[dict[str, Any]], stopping: str | None
+) -> None:
+    """A process that found a period may be killed before it proposes the next job."""
+    kept: dict[str, Any] = {}
+    store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
+    decider = Decider(Limits(budget=30), store=store)
+    decider.scheduler.stopping = "why"
+    decider.scheduler._store_stop()
+    kept["eras"] = eras
+    again = Decider(Limits(budget=30), store=store, speed_periods=periods_of(eras)).scheduler
+    again._search = again._final = lambda: None
+    again.next(0.0)
+    assert again.stopping == stopping
+
+
+def test_the_stop_of_a_study_of_an_earlier_version_is_that_of_its_present_speed_period() -> None:
+    eras = [{"first": 3, "factor": 1.1}]
+    kept = {"stopping": {"limits": Limits(budget=30).document(), "why": "why"}, "eras": eras}
+    store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
+    again = Decider(Limits(budget=30), store=store, speed_periods=periods_of(eras)).scheduler
+    again._search = again._final = lambda: None
+    again.next(0.0)
+    assert again.stopping == "why"
 
 
 def test_the_value_of_a_repeat_is_its_possible_effect_on_the_choice() -> None:

@@ -78,13 +78,12 @@ def test_the_likelihood_is_that_of_the_observations_by_period(accident: int | No
     assert asked == [(["era 3", ""], {"accident": index, "noise": 4.0})]
 
 
-def test_relabelling_ranks_again() -> None:
+def test_relabelling_forgets_the_prospects() -> None:
     state, calls = learnt(), list[Any]()
     state.speed_periods, state._prospects = [SpeedPeriod(first=2, factor=1.1)], ["old"]
     state.surrogate = SimpleNamespace(relabel=lambda labels, now: calls.append((labels, now)))
-    state._rank = lambda: calls.append("ranked")
     StudyState._relabel(state)
-    assert calls == [(["era 2", ""], "era 2"), "ranked"]
+    assert calls == [(["era 2", ""], "era 2")]
     assert state._prospects is None
 
 
@@ -139,9 +138,9 @@ def test_a_shortlist_counts_running_jobs(pending: list[int], best: float, monkey
 
 
 def test_a_speed_period_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A speed period is stored and reported when it is found and whenever its start moves, otherwise not again."""
+    """Observations are assigned anew when a speed period is found and whenever its start moves, otherwise not."""
     period, later = SpeedPeriod(first=2, factor=1.1), SpeedPeriod(first=3, factor=1.1)
-    known: list[Any] = []
+    relabelled: list[Any] = []
     asked: list[Any] = []
     findings = iter([None, [period], [period], None, [later]])
 
@@ -152,16 +151,16 @@ def test_a_speed_period_is_found_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(drift, "detect", detect)
     state: Any = SimpleNamespace(
-        _known="trials",
+        _learnt="trials",
         _log_likelihood="likelihood",
         speed_periods=[],
         surrogate=SimpleNamespace(assumed=SimpleNamespace(repeat=0.01), trust=SimpleNamespace(repeat=0.02)),
-        store=SimpleNamespace(set_attribute=lambda name, value: known.append((name, value))),
-        _relabel=lambda: known.append("relabelled"),
+        _relabel=lambda: relabelled.append(state.speed_periods),
     )
-    assert StudyState._detect_drift(state) is None
+    StudyState._detect_drift(state)
     assert asked == [(("trials", [], "likelihood"), {"usual": 0.01, "assumed": 0.02})]
-    assert (state.drift_suspected, known) == (True, [])
-    assert [StudyState._detect_drift(state) for _ in range(4)] == [period, None, None, later]
-    assert known == [("eras", [period.document()]), "relabelled", ("eras", [later.document()]), "relabelled"]
+    assert (state.drift_suspected, relabelled) == (True, [])
+    for _ in range(4):
+        StudyState._detect_drift(state)
+    assert relabelled == [[period], [later]]
     assert state.speed_periods == [later]

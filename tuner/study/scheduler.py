@@ -62,9 +62,10 @@ class Scheduler:
         """Whether the search had stopped by its estimates; it resumes only for a saving of `RESUME_RATIO` as much."""
         self._results_seen = 0
         """Results that were known when it stopped."""
+        self._speed_periods = periods_of(state.store.attributes.get("eras", []))
+        """Those for which the search has stopped."""
         self.stopping: str | None = self._stored_stop()
         """Why the search has stopped; the final round may still be under way."""
-        self._speed_periods = periods_of(state.store.attributes.get("eras", []))
         self.finished: str | None = None
         """Why nothing more is launched."""
 
@@ -110,6 +111,7 @@ class Scheduler:
 
     def _store_stop(self) -> None:
         stop: dict[str, Any] = {"limits": self._limits.document(), "why": self.stopping}
+        stop["eras"] = [period.document() for period in self._speed_periods]
         if self._by_estimate:
             stop["after_results"] = self._results_seen
         self._state.store.set_attribute(_STOPPING, stop)
@@ -117,12 +119,14 @@ class Scheduler:
     def _stored_stop(self) -> str | None:
         """Return why an earlier process with the same limits stopped the search.
 
-        Only results since then may change its mind: the same command must end the same way twice.
+        Only results and speed periods since then may change its mind: the same command must end the same way twice.
         """
         stored = self._state.store.attributes.get(_STOPPING, {})
         why = stored.get("why") if stored.get("limits") == self._limits.document() else None
         self._by_estimate = why is not None and "after_results" in stored
         self._results_seen = int(stored.get("after_results", 0))
+        if "eras" in stored:  # not in studies of earlier versions
+            self._speed_periods = periods_of(stored["eras"])
         return None if why is None else str(why)
 
     def _check_limits(self, elapsed: float) -> None:

@@ -92,26 +92,42 @@ class StudyState:
         """Candidates of tried topologies by key."""
 
     def read(self) -> drift.SpeedPeriod | None:
-        """Learn from all finished trials, whichever process ran them; return a speed period that this reveals."""
+        """Learn from all finished trials, whichever process ran them; return a speed period that this reveals.
+
+        What is learnt depends on the order of results, so each is learnt by itself: a resumed study decides as one that
+        ran on.
+        """
         self.trials, self._prospects = self._numbered(self.store.trials()), None
+        fresh = [trial for trial in self.trials if trial.result is not None and trial.number not in self._read]
+        before = [self.speed_periods]
+        for trial in sorted(fresh, key=lambda trial: (trial.result.clock if trial.result else 0.0, trial.number)):
+            if self._learn(trial):
+                self._adapt()
+                self._detect_drift()
+                before.append(self.speed_periods)
         stored = drift.periods_of(self.store.attributes.get("eras", []))
-        if stored != self.speed_periods:
+        if is_other := stored not in before:  # those of another process, which learnt the results in another order
             self.speed_periods = stored
             self._relabel()
-        fresh = [trial for trial in self.trials if trial.result is not None and trial.number not in self._read]
-        for trial in sorted(fresh, key=lambda trial: (trial.result.clock if trial.result else 0.0, trial.number)):
-            self._learn(trial)
-            self._adapt()
+            if fresh:
+                self._detect_drift()
         self._close_tried()
-        if not fresh:
+        if fresh or is_other:
+            self._rank()
+        if self.speed_periods == stored:
             return None
-        self._rank()
-        return self._detect_drift()
+        self.store.set_attribute("eras", [period.document() for period in self.speed_periods])
+        return self.speed_periods[-1]
 
     @property
     def _known(self) -> list[Trial]:
         """Trials whose topologies are in the pool."""
         return [trial for trial in self.trials if self.has(trial)]
+
+    @property
+    def _learnt(self) -> list[Trial]:
+        """Those whose results were learnt so far."""
+        return [trial for trial in self._known if trial.number in self._read]
 
     def _numbered(self, trials: list[Trial]) -> list[Trial]:
         """Return the trials with the numbers that this process has for their topologies; -1 if its pool lacks them.
@@ -252,30 +268,28 @@ class StudyState:
                 attempts[trial.proposal.candidate] += weight
         return attempts
 
-    def _learn(self, trial: Trial) -> None:
+    def _learn(self, trial: Trial) -> bool:
+        """Learn a trial's result; return whether it shows something of its topology."""
         self._read.add(trial.number)
         if trial.result is None or not self.has(trial) or not trial.launched:
-            return
+            return False
         seen = observation_of(trial, drift.label(trial.number, self.speed_periods, self._first_period), self.pool)
         if seen is not None:
             self._observed.append(trial.number)
             self.surrogate.learn([seen])
         self.proposer.tell(trial.proposal.params, trial.result.objective if trial.measured else None)
+        return seen is not None
 
     def _adapt(self) -> None:
-        """Trust the model as far as the results learnt so far allow.
-
-        It depends on the order of results, so each is learnt by itself: a resumed study decides as one that ran on.
-        """
-        known, labels = [trial for trial in self._known if trial.number in self._read], self._period_labels
-        self.surrogate.adapt(lambda usual: noise(known, labels, usual=usual))
+        """Trust the model as far as the results learnt so far allow."""
+        learnt, labels = self._learnt, self._period_labels
+        self.surrogate.adapt(lambda usual: noise(learnt, labels, usual=usual))
 
     def _relabel(self) -> None:
-        """Assign every observation to its speed period, and rank again."""
+        """Assign every observation to its speed period."""
         now = drift.present(self.speed_periods, self._first_period)
         self.surrogate.relabel(self._labels(self.speed_periods), now)
         self._prospects = None
-        self._rank()
 
     def _rank(self) -> None:
         self.ranking = rank(self.surrogate, self._known, self._period_labels, extrapolates=self._extrapolates)
@@ -315,19 +329,17 @@ class StudyState:
         index = None if accident is None else self._observed.index(accident)
         return self.surrogate.evidence(self._labels(periods), accident=index, noise=noise)
 
-    def _detect_drift(self) -> drift.SpeedPeriod | None:
+    def _detect_drift(self) -> None:
+        """Begin or move a speed period where the results learnt so far show a change."""
         finding = drift.detect(
-            *(self._known, self.speed_periods, self._log_likelihood),
+            *(self._learnt, self.speed_periods, self._log_likelihood),
             usual=self.surrogate.assumed.repeat,
             assumed=self.surrogate.trust.repeat,
         )
         self.drift_suspected = finding.suspected
-        if finding.speed_periods is None or list(finding.speed_periods) == self.speed_periods:
-            return None
-        self.speed_periods = list(finding.speed_periods)
-        self.store.set_attribute("eras", [period.document() for period in self.speed_periods])
-        self._relabel()
-        return self.speed_periods[-1]
+        if finding.speed_periods is not None and list(finding.speed_periods) != self.speed_periods:
+            self.speed_periods = list(finding.speed_periods)
+            self._relabel()
 
 
 def observation_of(trial: Trial, period: str, pool: CandidatePool) -> Observation | None:
