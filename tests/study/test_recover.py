@@ -13,7 +13,10 @@ import pytest
 
 import tuner
 from tests.studies import kept, optimize, run_tuner, url_of
+from tests.study.test_resumed_state import drifting
 from tuner.core.errors import InputError, StudyError, TunerWarning
+from tuner.study.limits import Limits
+from tuner.study.setup import open_loop
 from tuner.study.store.recover import RecoveredStudy, write_study_file
 from tuner.study.store.storage import refuse_lost
 from tuner.study.store.trial import Trial
@@ -70,6 +73,54 @@ def test_the_same_command_continues(begun: Path, lost: Path) -> None:
     assert said.code == 0, said.err
     assert of(lost)[:6] == of(begun / "runs/lost")
     assert len(of(lost)) > 6
+
+
+def test_what_the_search_found_out_is_recovered_with_it(tmp_path: Path) -> None:
+    """Only the database has the speed periods, the reason for stopping and the sizes of trials."""
+    settings = replace(drifting(3, tmp_path), study="lost")
+    with open_loop(settings) as loop:
+        loop.run()
+        attributes = loop.store.attributes
+    before = tuner.open_study("lost", runs=tmp_path)
+    assert before.speed_periods
+    for file in settings.folder.glob("study.db*"):
+        file.unlink()
+    recover(settings.folder)
+    after = tuner.open_study("lost", runs=tmp_path)
+    assert after.speed_periods == before.speed_periods
+    assert [(ranked.key, ranked.days) for ranked in after.ranking] == [
+        (ranked.key, ranked.days) for ranked in before.ranking
+    ]
+    with open_loop(settings) as again:
+        assert again.store.attributes == attributes
+        again.run()
+    assert len(again.state.trials) == len(before.trials), "the search had stopped"
+
+
+def test_the_speed_periods_of_a_file_without_them_are_found_again(tmp_path: Path) -> None:
+    """Earlier versions wrote no attributes but the settings and the calibration."""
+    settings = replace(drifting(3, tmp_path), study="lost")
+    with open_loop(settings) as loop:
+        loop.run()
+    file = settings.folder / "study.json"
+    document = json.loads(file.read_text())
+    del document["attributes"]
+    file.write_text(json.dumps(document))
+    for database in settings.folder.glob("study.db*"):
+        database.unlink()
+    recover(settings.folder)
+    with open_loop(settings) as again:
+        again.state.read()
+    assert again.state.speed_periods == loop.state.speed_periods
+
+
+def test_a_study_file_that_cannot_be_written_does_not_end_a_search(tmp_path: Path) -> None:
+    settings = replace(drifting(3, tmp_path), study="lost", limits=Limits(budget=2))
+    with open_loop(settings) as loop:
+        (settings.folder / "study.json").unlink()
+        (settings.folder / "study.json").mkdir()
+        loop.run()
+        assert loop.store.attributes["stopping"]
 
 
 def test_only_a_missing_or_empty_database_is_rebuilt(lost: Path) -> None:

@@ -326,7 +326,7 @@ def test_a_recovered_study_keeps_its_calibration_and_numbers(tmp_path: Path) -> 
     """A recovered study keeps its calibration and trial numbers; numbers without a file become unlaunched trials."""
     attributes = {"key": "k", "why": "", "proposal": proposal_document(proposal())}
     frozen = optuna.trial.create_trial(state=TrialState.RUNNING, user_attrs=attributes)
-    trials = recover._write(tmp_path / "study.db", "s", {"launcher": "local"}, "the site", {2: frozen})
+    trials = recover._write(tmp_path / "study.db", "s", {"launcher": "local"}, {"site": "the site"}, {2: frozen})
     assert [(trial.number, trial.proposal.key) for trial in trials] == [(2, "key")]
     made = TrialStore.existing(f"sqlite:///{tmp_path / 'study.db'}", "s")
     assert made.attributes["site"] == "the site"

@@ -100,9 +100,12 @@ def test_topologies_beyond_the_limit_are_ranked_by_their_own_runs(monkeypatch: p
     assert few.ranking[2:] == tuple(rank_by_own_runs(few.pool, others, slowdowns(others, few.speed_periods), few.noise))
 
 
-@pytest.mark.parametrize(("attributes", "site"), [({}, ""), ({"site": "[site]", "other": 1}, "[site]")])
+@pytest.mark.parametrize(
+    ("attributes", "site", "others"),
+    [({}, "", {}), ({"site": "[site]", "other": 1, "settings": {}, "folder": {}}, "[site]", {"other": 1})],
+)
 def test_the_recovery_file_has_the_contents_of_the_database(
-    attributes: dict[str, Any], site: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    attributes: dict[str, Any], site: str, others: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The recovery file has what only the database would contain; it is private and written only if it changes."""
     store: Any = SimpleNamespace(name="s", settings={"launcher": "local"}, attributes=attributes)
@@ -111,7 +114,8 @@ def test_the_recovery_file_has_the_contents_of_the_database(
     path = tmp_path / "study.json"
     document = json.loads(path.read_text())
     assert json.loads(document.pop("distributions")["tp"])["attributes"] == {"choices": [1, 2]}
-    assert document == {"schema": "tuner/recovery/1", "name": "s", "settings": {"launcher": "local"}, "site": site}
+    expected = {"schema": "tuner/recovery/1", "name": "s", "settings": {"launcher": "local"}, "site": site}
+    assert document == {**expected, "attributes": others}
     assert path.stat().st_mode & 0o777 == 0o600
     monkeypatch.setattr(recover, "write_object", None)
     recover.write_study_file(tmp_path, store, axes)

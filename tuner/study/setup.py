@@ -8,8 +8,9 @@ import os
 import shlex
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -112,7 +113,15 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
         with _locked(settings.folder):
             refuse_second(settings.folder, settings.storage)  # which a process may have written meanwhile
             write_study_file(settings.folder, store, loop.state.space.distributions, storage=settings.storage)
+        store.on_attribute = partial(_update_study_file, loop)
         yield loop
+
+
+def _update_study_file(loop: StudyLoop) -> None:
+    """Write the study's attributes to its file too. A failure loses nothing yet, because the database has them."""
+    with suppress(StudyError):
+        distributions, storage = loop.state.space.distributions, loop.settings.storage
+        write_study_file(loop.folder, loop.store, distributions, storage=storage)
 
 
 def _as_begun(space: Space, begun: Mapping[str, Any], asked: Mapping[str, Any]) -> Space:

@@ -1,7 +1,8 @@
 """Rebuild a study's lost database from the files of its jobs.
 
-The settings are in `study.json` beside the database; `job.json` in each job's folder has the proposal and, once the job
-is over, its result. Trials without a job's folder were never launched: their numbers are kept, their content is lost.
+The settings are in `study.json` beside the database, with what the search found out about the whole study, such as its
+speed periods; `job.json` in each job's folder has the proposal and, once the job is over, its result. Trials without a
+job's folder were never launched: their numbers are kept, their content is lost.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from tuner.core.text import shown
 from tuner.study.store.storage import MIN_SQLITE_BYTES, STORED_AT, STUDY_FILE, located, sqlite_url
 from tuner.study.store.stored import settings_of, trial_of
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import TrialStore, state_of
+from tuner.study.store.trial_store import OF_DATABASE, TrialStore, state_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,16 +44,18 @@ class RecoveredStudy:
 def write_study_file(
     folder: Path, store: TrialStore, distributions: Mapping[str, BaseDistribution], *, storage: str | None = None
 ) -> None:
-    """Write the settings that otherwise only the database has, readable by the owner only.
+    """Write the attributes of the study that otherwise only the database has, readable by the owner only.
 
     `storage` is the URL of a database elsewhere, which is written without its password.
     """
+    attributes = {name: value for name, value in store.attributes.items() if name not in OF_DATABASE}
     document = {
         "schema": "tuner/recovery/1",
         "name": store.name,
         **({STORED_AT: located(storage)} if storage else {}),
         "settings": store.settings,
-        "site": store.attributes.get("site", ""),
+        "site": attributes.pop("site", ""),
+        "attributes": attributes,
         "distributions": {name: distribution_to_json(found) for name, found in distributions.items()},
     }
     path = folder / STUDY_FILE
@@ -80,6 +83,7 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     document = read_object(folder / STUDY_FILE)
     try:
         settings = settings_of(document["settings"], name)
+        attributes = {"site": str(document.get("site", "")), **document.get("attributes", {})}
         distributions = {key: json_to_distribution(found) for key, found in document["distributions"].items()}
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InputError(
@@ -92,7 +96,7 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     partial = database.with_name("study.db.recovering")
     _remove(partial)
     try:
-        trials = _write(partial, name, settings, str(document.get("site", "")), frozen)
+        trials = _write(partial, name, settings, attributes, frozen)
         if document.pop(STORED_AT, None):
             write_object(folder / STUDY_FILE, document, private=True)
         _remove(database)
@@ -150,12 +154,17 @@ def _trial(document: Mapping[str, Any], distributions: Mapping[str, BaseDistribu
 
 
 def _write(
-    path: Path, name: str, settings: Mapping[str, Any], site: str, frozen: Mapping[int, FrozenTrial]
+    path: Path,
+    name: str,
+    settings: Mapping[str, Any],
+    attributes: Mapping[str, Any],
+    frozen: Mapping[int, FrozenTrial],
 ) -> list[Trial]:
     """Write the trials into a new database, with an empty one for each lost number; return those with content."""
     with closing(TrialStore.open(sqlite_url(path), name, settings)) as store:
-        if site:
-            store.set_attribute("site", site)
+        for attribute, value in attributes.items():
+            if value != "":
+                store.set_attribute(attribute, value)
         store.restore([frozen.get(number) for number in range(max(frozen, default=-1) + 1)])
         return store.trials()
 

@@ -12,7 +12,7 @@ import shlex
 import socket
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
@@ -37,6 +37,9 @@ from tuner.study.store.trial import Proposal, Trial, lost, proposal_document, re
 
 _SETTINGS: Final = "settings"
 _FOLDER: Final = "folder"
+OF_DATABASE: Final = frozenset({_SETTINGS, _FOLDER})
+"""Attributes of a study that opening a database for it sets."""
+
 _OWNER: Final = "worker"
 _ATTRIBUTES: Final = sqlalchemy.table(
     "trial_user_attributes", *map(sqlalchemy.column, ("trial_id", "key", "value_json"))
@@ -80,6 +83,8 @@ class TrialStore:
         """Whether jobs are launched for the study, which must then be read completely."""
         self._unreadable: dict[int, str] = {}
         """The reason for each trial that cannot be read."""
+        self.on_attribute: Callable[[], None] = lambda: None
+        """Called after an attribute of the study was stored."""
 
     @classmethod
     def open(cls, url: str, name: str, settings: Mapping[str, Any]) -> TrialStore:
@@ -164,6 +169,7 @@ class TrialStore:
         """Store an attribute of the study."""
         with understood(self.url):
             self.storage.set_study_user_attr(self._id, name, value)
+        self.on_attribute()
 
     @property
     def changed(self) -> datetime | None:
