@@ -35,8 +35,8 @@ from tuner.study.loop import StudyLoop
 from tuner.study.ranking import DAY
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
+from tuner.study.store.stored import STATES
 from tuner.study.store.trial import Proposal, proposal_document, result_document
-from tuner.study.store.trial_store import STATES
 
 REPEATS = 3
 JOBS = 1000

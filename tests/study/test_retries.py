@@ -102,6 +102,7 @@ def test_a_recovered_retry_is_not_retried(study: Callable[..., Any]) -> None:
     made, _launcher, running = begun(study, retry_hang_sync=True)
     made._stop(running, StopDecision(outcome=Outcome.HUNG, reason="why"))
     (known,) = made.store.trials()
+    made.interrupt(release=True)
     made.store.close()
     (made.folder / "study.db").unlink()
     (found,) = recover_study(made.folder.name, runs=made.folder.parent).open

@@ -21,9 +21,9 @@ from tuner.launch.contract import JobResult
 from tuner.study.store import optuna_dashboard
 from tuner.study.store.optuna_dashboard import LONGEST, DashboardPublisher
 from tuner.study.store.settings_difference import difference_of
-from tuner.study.store.stored import SCHEMA, settings_of
+from tuner.study.store.stored import SCHEMA, settings_of, state_of
 from tuner.study.store.trial import Proposal, result_document, result_of
-from tuner.study.store.trial_store import TrialStore, state_of
+from tuner.study.store.trial_store import TrialStore
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tuner.core.documents import cluster_of
-from tuner.core.errors import InputError, StudyError, TunerError, TunerWarning
+from tuner.core.errors import InputError, TunerError, TunerWarning
 from tuner.core.text import ResultTable, Tabular, node_time, shown, span
 from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.local.launcher import LocalLauncher
@@ -18,7 +18,7 @@ from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.fidelity_plan import job_of
 from tuner.study.result import pool_of_tried, read_result
-from tuner.study.store.owner import gone, this_worker
+from tuner.study.store.owner import gone, running, this_worker
 from tuner.study.store.storage import open_storage
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial, cancelled, record_ending
@@ -152,14 +152,12 @@ def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = No
     folder = Path(runs) / name
     with ExitStack() as opened:
         store = opened.enter_context(closing(existing(name, runs=Path(runs), storage=storage)))
+        store.folder = folder
         store.close_finished()
         owners = store.owners()
         for number, owner in owners.items():
             if not _abandoned(store, number, owner):
-                raise StudyError(
-                    f"study {name} is being run by process {owner.get('pid')} on {owner.get('host')}: stop that one "
-                    "with Ctrl-C first."
-                )
+                raise running(name, owner)
         launcher = _launcher(store.settings, folder)
         if launcher is not None:
             store.keep_folder(folder, moves=storage is None)

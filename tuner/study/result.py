@@ -253,6 +253,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
     A search reads its own result too: its surrogate, which learned one job after the other, may be evaluated at another
     point and differ by a ten-thousandth.
     """
+    store.file.check(folder)
     settings, attributes = store.settings, store.attributes
     pool, trials = pool_of_tried(parts_of(settings, store.name), store.trials())
     periods = drift.periods_of(attributes.get("eras", []))

@@ -89,6 +89,7 @@ def open_loop(settings: StudySettings) -> Iterator[StudyLoop]:
             url = sqlite_url(settings.folder / "study.db") if settings.storage is None else settings.storage
             store = TrialStore.open(url, settings.name, identity)
         opened.callback(store.close)
+        store.folder = settings.folder
         if settings.launcher not in ("simulated", "replay"):
             store.keep_folder(settings.folder, moves=settings.storage is None)
         if tally is not None and (space := _as_begun(settings.space, store.settings, identity)) is not settings.space:

@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tuner.core.errors import StudyError
+from tuner.core.text import shown
 from tuner.launch.command_line import stat_field, state_of
 
 
@@ -36,11 +38,19 @@ def gone(worker: Mapping[str, Any]) -> bool | None:
     try:
         pid = int(worker["pid"])
         os.kill(pid, 0)
-    except (KeyError, TypeError, ValueError, ProcessLookupError):
+    except (KeyError, OverflowError, TypeError, ValueError, ProcessLookupError):
         return True
     except PermissionError:
         pass
     return state_of(pid) in _ENDED or _born(pid) != worker.get("born")
+
+
+def running(study: str, worker: Mapping[str, Any]) -> StudyError:
+    """Return the error of a command that is refused while a process runs the study."""
+    return StudyError(
+        f"study {shown(study)} is being run by process {worker.get('pid')} on {worker.get('host')}: stop that one with "
+        "Ctrl-C first."
+    )
 
 
 _ENDED = ("Z", "X")

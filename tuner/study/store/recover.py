@@ -21,10 +21,11 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.core.text import shown
+from tuner.study.store.owner import gone, running
 from tuner.study.store.storage import MIN_SQLITE_BYTES, STORED_AT, STUDY_FILE, located, sqlite_url
-from tuner.study.store.stored import settings_of, trial_of
+from tuner.study.store.stored import settings_of, state_of, trial_of
 from tuner.study.store.trial import Trial
-from tuner.study.store.trial_store import OF_DATABASE, TrialStore, state_of
+from tuner.study.store.trial_store import OF_DATABASE, TrialStore
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +71,8 @@ def write_study_file(
 def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     """Rebuild `study.db` of a study from `study.json` and `jobs/*/job.json`; an existing database is not changed.
 
-    Trials whose results the files do not record are left open, for the next `optimize` to look for their jobs.
+    Trials whose results the files do not record are left open, for the next `optimize` to look for their jobs. Raise a
+    `StudyError` if a process on this machine still watches one of them.
     """
     folder = Path(runs) / name
     database = folder / "study.db"
@@ -93,6 +95,10 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     frozen, unreadable = _trials(folder / "jobs", distributions)
     if not frozen:
         raise InputError(f"no job in {folder / 'jobs'} records its proposal: there is nothing to recover.")
+    for trial in frozen.values():
+        owner = trial.user_attrs.get("worker", trial.user_attrs["proposal"].get("worker", {}))
+        if not trial.state.is_finished() and gone(owner) is False:
+            raise running(name, owner)
     partial = database.with_name("study.db.recovering")
     _remove(partial)
     try:
@@ -136,6 +142,8 @@ def _trial(document: Mapping[str, Any], distributions: Mapping[str, BaseDistribu
     attributes = {"key": proposal["key"], "why": proposal["why"], "proposal": proposal}
     if "hung" in document:
         attributes["hung"] = document["hung"]
+    if isinstance(document.get("worker"), Mapping):
+        attributes["worker"] = document["worker"]
     if ending is not None:
         attributes |= {"ending": ending, "outcome": ending["outcome"]}
     trial = optuna.trial.create_trial(

@@ -67,9 +67,7 @@ def refuse_lost(file: Path) -> None:
     """Raise a `StudyError` if a study's database is elsewhere, or is missing or empty beside a folder with jobs."""
     if file.exists() and not (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES):
         return
-    runs, jobs = file.parent.parent, len(list((file.parent / "jobs").glob("*/job.json")))
-    there = [] if runs.absolute() == Path("runs").absolute() else ["--runs", str(runs)]
-    remedy = shlex.join(["tuner", "recover", file.parent.name, *there])
+    remedy, jobs = recovery_command(file.parent), len(list((file.parent / "jobs").glob("*/job.json")))
     if elsewhere := read_object(file.parent / STUDY_FILE).get(STORED_AT):
         raise StudyError(
             f"study {shown(file.parent.name)} is stored in {str(elsewhere)!r}: pass --storage with that URL. "
@@ -81,6 +79,13 @@ def refuse_lost(file: Path) -> None:
             f"{file} {lost}, but {file.parent / 'jobs'} has the files of {counted(jobs, 'job')}: rebuild the "
             f"database with '{remedy}', or move the folder away to start the study again."
         )
+
+
+def recovery_command(folder: Path) -> str:
+    """Return the command that rebuilds the database of the study in a folder."""
+    runs = folder.parent
+    there = [] if runs.absolute() == Path("runs").absolute() else ["--runs", str(runs)]
+    return shlex.join(["tuner", "recover", folder.name, *there])
 
 
 def refuse_second(folder: Path, storage: str | None) -> None:
@@ -254,7 +259,7 @@ _NEAR_LIMIT: Final = 64 * 2**10
 """Bytes below the limit of file sizes from which the next write of SQLite may exceed it."""
 
 
-def _sqlite_file(url: str) -> Path | None:
+def sqlite_file(url: str) -> Path | None:
     """Return the SQLite file of a URL; None for another database."""
     parsed = parse(url)
     if parsed.get_backend_name() != "sqlite" or not parsed.database:
@@ -299,7 +304,7 @@ def _remedy(cause: str, url: str) -> tuple[str, str]:
     """Return what is known about the disk, and what to do; both are empty for other errors."""
     if re.search(r"\bfull\b|No space left", cause):
         return "", "make room there"
-    file = _sqlite_file(url)
+    file = sqlite_file(url)
     if "readonly database" in cause and file is not None:
         return "", make_writable(file.parent)
     if "disk I/O error" not in cause or file is None:

@@ -9,7 +9,7 @@ from functools import cache
 from types import NoneType
 from typing import Any, Final, get_type_hints
 
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from tuner import __version__
 from tuner.core.documents import cluster_of, topology_of, workload_of
@@ -17,6 +17,7 @@ from tuner.core.domain import Cluster, Workload
 from tuner.core.errors import InputError, StudyError
 from tuner.core.outcomes import Outcome
 from tuner.core.text import shown
+from tuner.launch.contract import JobResult
 from tuner.study.store.trial import Trial, proposal_of, result_of
 
 SCHEMA_VERSION: Final = 1
@@ -53,6 +54,22 @@ def parts_of(settings: Mapping[str, Any], name: str) -> list[tuple[Workload, Clu
         return [(workload_of(part["workload"]), cluster_of(part["cluster"])) for part in parts]
     except (AttributeError, InputError, KeyError, TypeError) as error:
         raise StudyError(f"the settings of study {name!r} cannot be read: {error}") from None
+
+
+STATES: Final[Mapping[Outcome, TrialState]] = {
+    Outcome.MEASURED: TrialState.COMPLETE,
+    Outcome.PRUNED: TrialState.PRUNED,
+    Outcome.REJECTED: TrialState.PRUNED,
+}
+"""Optuna's trial state for an outcome; every other outcome is FAIL."""
+
+
+def state_of(result: JobResult) -> tuple[TrialState, float | None]:
+    """Return Optuna's state for a finished trial, and its objective if it has one."""
+    state = STATES.get(result.outcome, TrialState.FAIL)
+    if state is TrialState.COMPLETE and result.objective is None:
+        return TrialState.PRUNED, None  # measured at a reduced size: Optuna's best value is of the full size
+    return state, result.objective if state is TrialState.COMPLETE else None
 
 
 def trial_of(frozen: FrozenTrial) -> Trial:

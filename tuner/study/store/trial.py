@@ -237,6 +237,15 @@ def record_ending(folder: Path, result: JobResult) -> None:
             write_object(path, document | {"ending": result_document(result)})
 
 
+def record_owner(folder: Path, owner: Mapping[str, Any]) -> None:
+    """Note in a job's `job.json` which process owns it since the one that launched it."""
+    path = folder / "job.json"
+    document = read_object(path)
+    if document:
+        with suppress(OSError):
+            write_object(path, document | {"worker": dict(owner)})
+
+
 def next_repeat(candidate: int, trials: Sequence[Trial]) -> int:
     """Return a repeat number that no launched trial of the candidate has, which keeps its claim free.
 

@@ -29,11 +29,20 @@ from tuner.core.interrupts import defer_interrupts
 from tuner.core.outcomes import Failure, Outcome
 from tuner.core.text import shown
 from tuner.launch.contract import JobResult
+from tuner.study.store.database_file import DatabaseFile
 from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import as_options, difference_of, remedy_of
 from tuner.study.store.storage import Storage, open_storage, understood
-from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, trial_of
-from tuner.study.store.trial import Proposal, Trial, lost, proposal_document, record_ending, result_document
+from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, state_of, trial_of
+from tuner.study.store.trial import (
+    Proposal,
+    Trial,
+    lost,
+    proposal_document,
+    record_ending,
+    record_owner,
+    result_document,
+)
 
 _SETTINGS: Final = "settings"
 _FOLDER: Final = "folder"
@@ -52,21 +61,6 @@ _MAX_REASON: Final = 120
 _PATIENCE: Final = 1.0
 """Seconds to wait for the process that created a study to store its settings."""
 
-STATES: Final[Mapping[Outcome, TrialState]] = {
-    Outcome.MEASURED: TrialState.COMPLETE,
-    Outcome.PRUNED: TrialState.PRUNED,
-    Outcome.REJECTED: TrialState.PRUNED,
-}
-"""Optuna's trial state for an outcome; every other outcome is FAIL."""
-
-
-def state_of(result: JobResult) -> tuple[TrialState, float | None]:
-    """Return Optuna's state for a finished trial, and its objective if it has one."""
-    state = STATES.get(result.outcome, TrialState.FAIL)
-    if state is TrialState.COMPLETE and result.objective is None:
-        return TrialState.PRUNED, None  # measured at a reduced size: Optuna's best value is of the full size
-    return state, result.objective if state is TrialState.COMPLETE else None
-
 
 class TrialStore:
     """One study in a storage."""
@@ -78,6 +72,9 @@ class TrialStore:
         self._close, self._patient = storage.close, storage.patient
         with understood(self.url):
             self._id = self.storage.get_study_id_from_name(name)
+        self.file = DatabaseFile.of(self.url)
+        self.folder: Path | None = None
+        """The study's folder, if jobs are launched or stopped."""
         self._over: dict[int, Trial] = {}
         self._continues = False
         """Whether jobs are launched for the study, which must then be read completely."""
@@ -234,6 +231,7 @@ class TrialStore:
 
     def claim(self, proposal: Proposal, distributions: Mapping[str, BaseDistribution]) -> Trial | None:
         """Store a proposal as the next trial; return None if another process claimed the same one first."""
+        self.file.check(self.folder)
         template = optuna.trial.create_trial(
             state=TrialState.RUNNING,
             params=dict(proposal.params),
@@ -326,7 +324,10 @@ class TrialStore:
 
         with understood(self.url):
             self._patient(replace_owner)
-        return self.owners().get(trial.number) == owner
+        is_owner = self.owners().get(trial.number) == owner
+        if is_owner and self.folder is not None:
+            record_owner(trial.job_folder(self.folder), owner)
+        return is_owner
 
     def heartbeat(self, trial: Trial) -> None:
         """Record a heartbeat of the process that owns the trial, unless the database is away or locked."""
