@@ -153,6 +153,69 @@ def test_an_empty_database_beside_jobs_is_refused(
     assert (file.read_bytes() if file.exists() else None) == content
 
 
+def spoil(database: Path, start: int, content: bytes) -> None:
+    """Overwrite a part of the database's file."""
+    whole = database.read_bytes()
+    database.write_bytes(whole[:start] + content + whole[start + len(content) :])
+
+
+def undecodable(database: Path) -> None:
+    """Make the definition of a table undecodable, which SQLite quotes in its error."""
+    with closing(sqlite3.connect(database)) as opened:
+        opened.execute("PRAGMA writable_schema=ON")
+        broken = "UPDATE sqlite_master SET sql = CAST(x'435245415445205441424c4520fe28' AS TEXT) WHERE name = 'trials'"
+        assert opened.execute(broken).rowcount
+        opened.commit()
+
+
+@pytest.mark.parametrize(
+    ("damage", "cause"),
+    [
+        (lambda file: spoil(file, 0, b"x" * 4096), "file is not a database"),
+        (lambda file: spoil(file, 100, b"\xfe" * 3996), "database disk image is malformed"),
+        (lambda file: file.write_bytes(file.read_bytes()[:20_000]), "database disk image is malformed"),
+        (lambda file: spoil(file, file.read_bytes().index(b'"gpt-1.3b"'), b'"\xff'), "decode"),
+        (undecodable, ""),
+    ],
+)
+def test_a_damaged_database_is_rebuilt_by_the_command_that_its_error_names(
+    damage: Callable[[Path], None], cause: str, intact: Path, tmp_path: Path, run: Run
+) -> None:
+    shutil.copytree(intact / "s", tmp_path / "s")
+    file = tmp_path / "s/study.db"
+    with closing(sqlite3.connect(file)) as database:
+        database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    damage(file)
+    remedy = f"or move it away and rebuild it with 'tuner recover s --runs {tmp_path}'"
+    for arguments in (("report", "s"), ("stop", "s"), ("list",), ("optimize", *SMALL, "--study", "s")):
+        said = run(*arguments, "--runs", str(tmp_path))
+        assert said.code == (arguments != ("list",))
+        assert remedy in said.err
+        assert cause in said.err
+        assert max(map(len, said.err.splitlines())) < 300 + 2 * len(str(tmp_path))
+    file.rename(tmp_path / "moved.db")
+    assert run("recover", "s", "--runs", str(tmp_path)).code == 0
+    assert run("report", "s", "--runs", str(tmp_path)).code == 0
+
+
+def test_a_damaged_database_elsewhere_is_rebuilt_in_the_folder(tmp_path: Path) -> None:
+    """Without --storage, the rebuilt one is used."""
+    (tmp_path / "x.db").write_bytes(b"x" * 4096)
+    with pytest.raises(
+        StudyError,
+        match=r"refused: file is not a database; correct the path in --storage, restore the file from a backup, or "
+        r"move it away, rebuild it with 'tuner recover STUDY' and leave out --storage, and run the same command again",
+    ):
+        open_study("s", storage=f"sqlite:///{tmp_path}/x.db")
+
+
+def test_a_damaged_database_without_files_of_jobs_is_restored_from_a_backup(tmp_path: Path) -> None:
+    (tmp_path / "s").mkdir()
+    (tmp_path / "s/study.db").write_bytes(b"x" * 4096)
+    with pytest.raises(StudyError, match=r"; restore the file from a backup, and run the same command again\.$"):
+        open_study("s", runs=tmp_path)
+
+
 MOUNTS = ["unshare", "--mount", "sh", "-c"]
 READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
 

@@ -90,7 +90,10 @@ def periods_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
     try:
         return [SpeedPeriod(first=int(period["first"]), factor=float(period["factor"])) for period in documents]
     except (KeyError, TypeError, ValueError):
-        raise StudyError("the study's speed periods cannot be read: restore its database from a backup.") from None
+        raise StudyError(
+            "the study's speed periods cannot be read: restore its database from a backup, or move it away and rebuild "
+            "it with 'tuner recover STUDY'."
+        ) from None
 
 
 def label(number: int, periods: Sequence[SpeedPeriod], first: str) -> str:

@@ -19,7 +19,7 @@ from tuner.costmodel.calibration import Calibration, MeasuredRows
 from tuner.costmodel.calibration import calibrate as fit
 from tuner.costmodel.evaluation import CalibrationReport, learn
 from tuner.study import drift
-from tuner.study.store.storage import refuse_lost, sqlite_url
+from tuner.study.store.storage import recovery_command, refuse_lost, sqlite_url
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
 from tuner.tables import Table
@@ -74,7 +74,10 @@ def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = Fal
     if storage is None:
         refuse_lost(file)
     if storage is None and file.is_dir():
-        raise StudyError(f"{file} is a folder, not a database: move it away, and restore the database of the study.")
+        raise StudyError(
+            f"{file} is a folder, not a database: move it away, and restore the database of the study from a backup or "
+            f"rebuild it with '{recovery_command(file.parent)}'."
+        )
     if storage is None and not file.is_file():
         known = sorted(path.parent.name for path in runs.glob("*/study.db"))
         have = ", ".join(known) if known else "none"

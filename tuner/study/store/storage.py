@@ -88,6 +88,19 @@ def recovery_command(folder: Path) -> str:
     return shlex.join(["tuner", "recover", folder.name, *there])
 
 
+def restoration(url: str, study: str = "STUDY") -> str:
+    """Return how to repair a damaged database, as a clause; `study` is the name of the study, if it is one."""
+    file = sqlite_file(url)
+    if file is None:
+        return "restore the database from a backup"
+    if file.name != "study.db":
+        command = shlex.join(["tuner", "recover", study])
+        return f"restore the file from a backup, or move it away, rebuild it with '{command}' and leave out --storage"
+    if not any((file.parent / "jobs").glob("*/job.json")):
+        return "restore the file from a backup"
+    return f"restore the file from a backup, or move it away and rebuild it with '{recovery_command(file.parent)}'"
+
+
 def refuse_second(folder: Path, storage: str | None) -> None:
     """Raise a `StudyError` if the jobs of a study's folder belong to another database: both would use its files."""
     if not (document := read_object(folder / STUDY_FILE)):
@@ -212,6 +225,8 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
             try:
                 opened = url if read_only is None else read_only.render_as_string()
                 database = _created(opened, engine_kwargs=arguments, heartbeat_interval=HEARTBEAT, grace_period=GRACE)
+            except UnicodeDecodeError:
+                raise
             except (TypeError, ValueError) as error:
                 raise InputError(
                     f"--storage {masked(url)} has an option that cannot be used: {_cause(error, url)}."
@@ -291,7 +306,12 @@ def understood(url: str) -> Iterator[None]:
         raise MissingDependency(f"{masked(url)} needs a driver that is not installed; pip install {package}.") from None
     except (sqlalchemy.exc.ArgumentError, sqlalchemy.exc.NoSuchModuleError) as error:
         raise InputError(f"--storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
-    except (sqlalchemy.exc.SQLAlchemyError, sqlite3.Error, optuna.exceptions.StorageInternalError) as error:
+    except (
+        sqlalchemy.exc.SQLAlchemyError,
+        sqlite3.Error,
+        optuna.exceptions.StorageInternalError,
+        UnicodeDecodeError,  # of damaged content
+    ) as error:
         cause = _cause(error, url)
         detail, remedy = _remedy(cause, url)
         again = f"; {remedy} and run the same command again" if remedy else ""
@@ -300,8 +320,15 @@ def understood(url: str) -> Iterator[None]:
         raise StudyError(f"the study's storage {masked(url)} cannot be used: {_cause(error, url)}.") from None
 
 
+_DAMAGE: Final = r"malformed|file is not a database|Could not decode to UTF-8|codec can't decode"
+"""How SQLite and its driver name a damaged database."""
+
+
 def _remedy(cause: str, url: str) -> tuple[str, str]:
     """Return what is known about the disk, and what to do; both are empty for other errors."""
+    if re.search(_DAMAGE, cause):
+        wrong_path = "file is not a database" in cause and (file := sqlite_file(url)) and file.name != "study.db"
+        return "", "correct the path in --storage, " * bool(wrong_path) + restoration(url) + ","
     if re.search(r"\bfull\b|No space left", cause):
         return "", "make room there"
     file = sqlite_file(url)
@@ -330,4 +357,5 @@ def _cause(error: BaseException, url: str) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     message = str(getattr(error, "orig", None) or error).strip()
+    message = re.sub(r"(Could not decode to UTF-8 column '[^']*') with text .*", r"\1", message, flags=re.DOTALL)
     return without_secrets((message.splitlines() or [type(error).__name__])[0].rstrip("."), url)

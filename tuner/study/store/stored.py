@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from types import NoneType
@@ -41,7 +42,11 @@ def settings_of(attribute: Any, study: str) -> dict[str, Any]:
     parts = ("workload", "cluster", "rules", "axes", "trainer_files")
     wrong = [name for name in parts if not isinstance(attribute.get(name, {}), dict)]
     if wrong or not isinstance(attribute.get("parts", []), list):
-        raise StudyError(f"the {(wrong or ['parts'])[0]} of study {study!r} cannot be read: restore its database.")
+        command = shlex.join(["tuner", "recover", study])
+        raise StudyError(
+            f"the {(wrong or ['parts'])[0]} of study {study!r} cannot be read: restore its database from a backup, or "
+            f"move it away and rebuild it with '{command}'."
+        )
     return dict(attribute)
 
 

@@ -32,7 +32,7 @@ from tuner.launch.contract import JobResult
 from tuner.study.store.database_file import DatabaseFile
 from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import as_options, difference_of, remedy_of
-from tuner.study.store.storage import Storage, open_storage, understood
+from tuner.study.store.storage import Storage, open_storage, restoration, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, state_of, trial_of
 from tuner.study.store.trial import (
     Proposal,
@@ -159,7 +159,7 @@ class TrialStore:
                 return self.storage.get_study_user_attrs(self._id)
             except UNREADABLE_ERRORS as error:
                 raise StudyError(
-                    f"the settings of study {self.name!r} cannot be read ({error}): restore its database from a backup."
+                    f"the settings of study {self.name!r} cannot be read ({error}): {restoration(self.url, self.name)}."
                 ) from None
 
     def set_attribute(self, name: str, value: Any) -> None:
@@ -225,7 +225,7 @@ class TrialStore:
         more = f" and {len(self._unreadable) - 1} more" if len(self._unreadable) > 1 else ""
         problem = f"trial {number}{more} of study {self.name!r} cannot be read ({reason})"
         if self._continues:
-            raise StudyError(f"{problem}: restore its database from a backup, or start another study with --study.")
+            raise StudyError(f"{problem}: {restoration(self.url, self.name)}, or start another study with --study.")
         they_are = "they are" if more else "it is"
         warnings.warn(f"{problem}; {they_are} left out.", TunerWarning, stacklevel=3)
 
