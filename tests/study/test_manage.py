@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,7 +15,7 @@ import pytest
 import tuner
 from tests.conftest import Run
 from tests.found_studies import study_in
-from tests.studies import kept, url_of
+from tests.studies import ENVIRONMENT, kept, url_of
 from tuner.core.errors import StudyError
 from tuner.core.outcomes import Outcome
 from tuner.launch.contract import Job, JobState, JobStatus
@@ -71,6 +75,62 @@ def test_a_file_is_no_folder_of_studies(tmp_path: Path, run: Run) -> None:
     (tmp_path / "runs").write_text("")
     code, _, error = run("list", "--runs", str(tmp_path / "runs"))
     assert (code, error) == (2, f"tuner: {tmp_path / 'runs'} is not a folder.\n")
+
+
+def loop(path: Path) -> Path:
+    """Make a symbolic link to itself, which nobody can read."""
+    path.symlink_to(path)
+    return path
+
+
+@pytest.mark.parametrize("words", [["list"], ["report"], ["report", "s"], ["stop", "s"], ["recover", "s"]])
+def test_a_folder_that_cannot_be_read_is_not_called_empty(words: list[str], tmp_path: Path, run: Run) -> None:
+    runs = loop(tmp_path / "runs")
+    folder = runs / "s/jobs" if "s" in words else runs
+    said = run(*words, "--runs", str(runs))
+    assert (said.code, said.out) == (2, "")
+    assert said.err == f"tuner: {folder} cannot be read: Too many levels of symbolic links.\n"
+
+
+def test_a_study_whose_folder_cannot_be_read_is_named(tmp_path: Path, run: Run) -> None:
+    """The others are listed."""
+    runs = study_in(tmp_path / "runs")
+    (runs / "none").mkdir()
+    (runs / "file").touch()
+    database = loop(runs / "s") / "study.db"
+    code, out, error = run("list", "--runs", str(runs))
+    assert code == 0
+    assert "bloom-48" in out
+    assert error == (
+        f"tuner: warning: {database} cannot be read: Too many levels of symbolic links; its study is left out.\n"
+    )
+
+
+def test_a_folder_without_permission_is_not_called_empty(tmp_path: Path) -> None:
+    """Root has it anywhere, unless it runs without that capability."""
+    powers = "-dac_override,-dac_read_search"
+    limited = ["setpriv", f"--bounding-set={powers}", f"--inh-caps={powers}"] if os.geteuid() == 0 else []
+    if limited and (shutil.which("setpriv") is None or subprocess.run([*limited, "true"], check=False).returncode):
+        pytest.skip("no capability can be dropped here")
+    runs = study_in(tmp_path / "runs")
+    unreadable = "unable to open database file; make {0} readable and run the same command again.\n"
+    list_ = [*limited, sys.executable, "-m", "tuner", "list", "--runs", str(runs)]
+    for folder, code, error in (
+        (runs, 2, f"tuner: {runs} cannot be read: Permission denied.\n"),
+        (
+            runs / "bloom-48",
+            0,
+            f"tuner: warning: {runs}/bloom-48/study.db cannot be read: Permission denied; its study is left out.\n",
+        ),
+        (runs / "bloom-48/study.db", 0, unreadable.format(runs / "bloom-48/study.db")),
+    ):
+        folder.chmod(0)
+        try:
+            said = subprocess.run(list_, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+        finally:
+            folder.chmod(0o755)
+        assert said.returncode == code
+        assert said.stderr.endswith(error)
 
 
 def test_a_folder_in_place_of_a_database_is_reported_as_one(tmp_path: Path, run: Run) -> None:

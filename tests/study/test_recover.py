@@ -163,6 +163,24 @@ def test_an_unreadable_job_file_is_named_and_the_rest_is_recovered(lost: Path, c
     assert found.unreadable == (damaged,)
 
 
+def test_a_job_whose_folder_cannot_be_read_is_named(lost: Path) -> None:
+    """Its trial would otherwise be lost in silence."""
+    damaged = job_files(lost)[2]
+    shutil.rmtree(damaged.parent)
+    damaged.parent.symlink_to(damaged.parent)
+    with pytest.warns(TunerWarning, match=f"{damaged.parent.name}/job.json cannot be read"):
+        assert recover(lost).unreadable == (damaged,)
+
+
+def test_a_study_whose_jobs_cannot_be_read_is_not_begun_again(lost: Path) -> None:
+    (lost / "jobs").rename(lost / "away")
+    (lost / "jobs").symlink_to(lost / "jobs")
+    said = optimize("--study", "lost", "--budget", "6", folder=lost.parents[1])
+    assert said.code != 0
+    assert "jobs cannot be read: Too many levels of symbolic links" in said.err
+    assert not list(lost.glob("study.db*"))
+
+
 @pytest.mark.parametrize("content", [None, "", "[]", "{}", '{"settings": {}, "distributions": {}}'])
 def test_a_study_without_its_settings_is_not_recovered(lost: Path, content: str | None) -> None:
     (lost / "study.json").unlink()

@@ -101,10 +101,12 @@ def takes_a_study(command: Command) -> Command:
 def latest_study(runs: Path, storage: str | None) -> str:
     """Return the name of the study in `runs` that changed last."""
     from tuner.core.errors import InputError
+    from tuner.study.store.folders import study_files
 
     if storage is not None:
         raise InputError("--storage may hold several studies; name the STUDY.")
-    changed = {path.parent.name: path.stat().st_mtime for path in sorted(runs.glob("*/study.db*"))}
+    files = (path for file in study_files(runs) for path in sorted(file.parent.glob("study.db*")))
+    changed = {path.parent.name: path.stat().st_mtime for path in files}
     if not changed:
         raise InputError(f"there is no study in {runs}; start one with 'tuner optimize', or pass --runs DIR.")
     return max(changed, key=lambda name: changed[name])

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from tuner.core.documents import cluster_of
-from tuner.core.errors import InputError, TunerError, TunerWarning
+from tuner.core.errors import TunerError, TunerWarning
 from tuner.core.text import ResultTable, Tabular, node_time, shown, span
 from tuner.launch.contract import Job, JobState, Launcher
 from tuner.launch.local.launcher import LocalLauncher
@@ -18,6 +18,7 @@ from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.fidelity_plan import job_of
 from tuner.study.result import pool_of_tried, read_result
+from tuner.study.store.folders import study_files
 from tuner.study.store.owner import gone, running, this_worker
 from tuner.study.store.storage import open_storage
 from tuner.study.store.stored import parts_of
@@ -92,9 +93,7 @@ def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> St
     """
     runs = Path(runs)
     if storage is None:
-        if runs.exists() and not runs.is_dir():
-            raise InputError(f"{runs} is not a folder.")
-        names = sorted(file.parent.name for file in runs.glob("*/study.db"))
+        names = [file.parent.name for file in study_files(runs)]
     else:
         with closing(open_storage(storage)) as opened:
             names = opened.study_names()

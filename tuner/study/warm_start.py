@@ -19,6 +19,7 @@ from tuner.costmodel.calibration import Calibration, MeasuredRows
 from tuner.costmodel.calibration import calibrate as fit
 from tuner.costmodel.evaluation import CalibrationReport, learn
 from tuner.study import drift
+from tuner.study.store.folders import study_files
 from tuner.study.store.storage import recovery_command, refuse_lost, sqlite_url
 from tuner.study.store.trial import Trial
 from tuner.study.store.trial_store import TrialStore
@@ -79,7 +80,7 @@ def existing(name: str, *, runs: Path, storage: str | None, or_table: bool = Fal
             f"rebuild it with '{recovery_command(file.parent)}'."
         )
     if storage is None and not file.is_file():
-        known = sorted(path.parent.name for path in runs.glob("*/study.db"))
+        known = [path.parent.name for path in study_files(runs)]
         have = ", ".join(known) if known else "none"
         if there := kind_of_path(name):
             wanted = "a table or a study's name" if or_table else "a study's name"

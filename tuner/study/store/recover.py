@@ -8,7 +8,7 @@ job's folder were never launched: their numbers are kept, their content is lost.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial, TrialState
 from tuner.core.atomic_write import read_object, write_object
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.core.text import shown
+from tuner.study.store.folders import files_in
 from tuner.study.store.owner import gone, running
 from tuner.study.store.storage import MIN_SQLITE_BYTES, STORED_AT, STUDY_FILE, located, sqlite_url
 from tuner.study.store.stored import settings_of, state_of, trial_of
@@ -78,6 +79,7 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     database = folder / "study.db"
     if database.is_file() and database.stat().st_size >= MIN_SQLITE_BYTES:
         raise InputError(f"{database} exists: move it away first to rebuild it from {folder / 'jobs'}.")
+    files, unreachable = files_in(folder / "jobs", "job.json")
     if not (folder / "jobs").is_dir():
         raise InputError(
             f"{folder} has no folder of jobs to recover study {shown(name)} from; correct STUDY or --runs."
@@ -92,7 +94,8 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
             f"{folder / STUDY_FILE}, which has the study's settings, is missing or damaged: start the study again with "
             f"'tuner optimize' and another --study; its measurements are in the logs of {folder / 'jobs'}."
         ) from None
-    frozen, unreadable = _trials(folder / "jobs", distributions)
+    frozen, unreadable = _trials(files, distributions)
+    unreadable.extend(unreachable)
     if not frozen:
         raise InputError(f"no job in {folder / 'jobs'} records its proposal: there is nothing to recover.")
     for trial in frozen.values():
@@ -116,11 +119,13 @@ def recover_study(name: str, *, runs: str | Path = "runs") -> RecoveredStudy:
     return RecoveredStudy(trials=tuple(trials), unreadable=tuple(unreadable))
 
 
-def _trials(jobs: Path, distributions: Mapping[str, BaseDistribution]) -> tuple[dict[int, FrozenTrial], list[Path]]:
+def _trials(
+    files: Sequence[Path], distributions: Mapping[str, BaseDistribution]
+) -> tuple[dict[int, FrozenTrial], list[Path]]:
     """Return the trials that the jobs' files record, by number, and the files that cannot be read."""
     found: dict[int, FrozenTrial] = {}
     unreadable = []
-    for path in sorted(jobs.glob("*/job.json")):
+    for path in files:
         try:
             trial = _trial(read_object(path), distributions)
             if not path.parent.name.startswith(f"{trial.number:04d}-"):

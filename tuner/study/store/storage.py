@@ -25,6 +25,7 @@ from optuna.storages import BaseStorage, RDBStorage, get_storage
 from tuner.core.atomic_write import RAISE_LIMIT, file_size_limit, read_object
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted, shown
+from tuner.study.store.folders import files_in
 from tuner.study.store.outages import Patient, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
@@ -67,7 +68,7 @@ def refuse_lost(file: Path) -> None:
     """Raise a `StudyError` if a study's database is elsewhere, or is missing or empty beside a folder with jobs."""
     if file.exists() and not (file.is_file() and file.stat().st_size < MIN_SQLITE_BYTES):
         return
-    remedy, jobs = recovery_command(file.parent), len(list((file.parent / "jobs").glob("*/job.json")))
+    remedy, jobs = recovery_command(file.parent), sum(map(len, files_in(file.parent / "jobs", "job.json")))
     if elsewhere := read_object(file.parent / STUDY_FILE).get(STORED_AT):
         raise StudyError(
             f"study {shown(file.parent.name)} is stored in {str(elsewhere)!r}: pass --storage with that URL. "
@@ -334,6 +335,8 @@ def _remedy(cause: str, url: str) -> tuple[str, str]:
     file = sqlite_file(url)
     if "readonly database" in cause and file is not None:
         return "", make_writable(file.parent)
+    if "unable to open database file" in cause and file is not None and file.exists():
+        return "", f"make {file} readable"
     if "disk I/O error" not in cause or file is None:
         return "", ""
     try:
