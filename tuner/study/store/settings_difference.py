@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tuner.core.documents import fabric_of, stated
 from tuner.core.quantity import format_count
-from tuner.core.text import axis_value, listed
+from tuner.core.text import axis_value, counted, listed
 from tuner.space.rules import current_name
 
 TRAINER_FILES: Final = "trainer_files"
@@ -44,6 +45,8 @@ def difference_of(begun: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
         if begun.get(name) != asked.get(name):
             if name == TRAINER_FILES:
                 return _changed_files(begun.get(name, {}), asked.get(name, {}))
+            if name == "rows":
+                return "other rows of the table"
             return _first_difference(name, begun.get(name), asked.get(name))
     return ""
 
@@ -98,7 +101,7 @@ def remedy_of(difference: str, name: str, settings: Mapping[str, Any]) -> str:
 
 _NAMED_ALIKE: Final = frozenset(
     {"launcher", "trainer", "command", "noise", "seed", "iterations", "drift", "global_batch", "precision", "attention"}
-    | {"tokens", "framework", "precision_recipe", "routing", "optimizer", "ramp"}
+    | {"tokens", "group", "framework", "precision_recipe", "routing", "optimizer", "ramp"}
 )
 """Settings with the name of their option."""
 _MODEL: Final = "workload.model"
@@ -115,16 +118,27 @@ _OPTIONS: Final[Mapping[str, str]] = {
 
 
 def _comparable(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the settings with present names of rules, without the policies at that time and what is unknown of the
-    software.
+    """Return the settings with present names of rules, the drift as its option, and without the policies at that time
+    and what is unknown of the software.
 
     A study continues under its own policies.
     """
     settings = _known(settings)
+    if isinstance(drift := settings.get("drift"), str):
+        settings = {**settings, "drift": _drift(drift)}
     rules = {name: value for name, value in settings.get("rules", {}).items() if name != "policies"}
     if "allowed" in rules:
         rules["allowed"] = sorted(map(current_name, rules["allowed"]))
     return {**settings, "rules": rules} if rules else settings
+
+
+def _drift(stored: str) -> str:
+    """Return a change of speed as `--drift` takes it; studies store it as Python shows it."""
+    found = re.fullmatch(r"SpeedChange\(factor=([^,]+), after_jobs=([^,]+), at_seconds=([^,]+)\)", stored)
+    if found is None:
+        return stored
+    factor, jobs, seconds = (text.removesuffix(".0") for text in found.groups())
+    return f"{factor}@{jobs}" if seconds == "None" else f"{factor} from {seconds} s on"
 
 
 def _known(value: Any) -> Any:
@@ -197,12 +211,18 @@ def _first_difference(name: str, begun: Any, asked: Any) -> str:
         telling = [key for key in _TELLING.get(name, ("name",)) if key in differ]
         inner = telling[0] if telling else differ[0]
         return _first_difference(f"{name}.{inner}", begun.get(inner), asked.get(inner))
+    if name == "parts" and isinstance(begun, Sequence) and isinstance(asked, Sequence):
+        if len(begun) != len(asked):
+            return f"a table of {counted(len(begun), 'workload')}, not {len(asked)}"
+        before, after = next((one, other) for one, other in zip(begun, asked, strict=True) if one != other)
+        section = next(key for key in sorted({*before, *after}, reverse=True) if before.get(key) != after.get(key))
+        return f"the table's {_first_difference(section, before.get(section), after.get(section))}"
     return f"{name} {_words(begun, name)}, not {_words(asked, name)}"
 
 
 _RAMP: Final = "workload.ramp"
 _TOKENS: Final = "workload.tokens"
-_UNSET: Final = {"noise": "0", _TOKENS: "at the default of 20 per parameter"}
+_UNSET: Final = {"noise": "0", "simulated": "false", _TOKENS: "at the default of 20 per parameter"}
 """What a setting that is 0 or missing stands for."""
 
 
@@ -215,4 +235,6 @@ def _words(value: Any, name: str) -> str:
         return f"{value['start']},{value['increment']}"
     if isinstance(value, Sequence) and not isinstance(value, str):
         return ",".join(map(axis_value, value[:8])) + (",..." if len(value) > 8 else "") or "none"
+    if isinstance(value, bool):
+        return str(value).lower()
     return "none" if value is None else shlex.quote(value) if name == "command" else str(value)
