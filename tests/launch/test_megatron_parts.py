@@ -218,10 +218,15 @@ def test_missing_flags_of_yarn_mean_megatrons_defaults(change: dict[str, Any], t
         ),
         ("deepseek-v3", {"original_seq": 8192}, "always has yarn from 4096 tokens"),
         ("deepseek-v3", {"truncate": False}, "always has yarn from 4096 tokens"),
+        ("deepseek-v3", {"kind": "dynamic"}, "always has yarn from 4096 tokens"),
+        *(
+            ("llama-3.1-8b", {"kind": kind}, f"scaling is linear, llama3 or yarn and never {kind}, unlike the model")
+            for kind in ("dynamic", "longrope")
+        ),
     ],
 )
 def test_a_scaling_has_the_constants_of_megatron_lm(name: str, change: dict[str, Any], sentence: str) -> None:
-    """Its flags do not set them: Llama 3.2 scales by 32 and Kimi-K2's beta_fast is 1."""
+    """Its flags do not set them: Llama 3.2 scales by 32, Kimi-K2's beta_fast is 1, and Phi-4-mini has longrope."""
     model = hugging_face_run(name).workload.model
     assert model.rotary_scaling is not None
     scaled = replace(model, rotary_scaling=replace(model.rotary_scaling, **change))

@@ -15,7 +15,7 @@ from typing import Any, Final
 from tuner.core.errors import InputError
 from tuner.core.model import Model
 from tuner.core.rotary_scaling import RotaryScaling
-from tuner.core.text import shown
+from tuner.core.text import either, shown
 from tuner.launch.trainers.kind import Flags, number, real
 
 LLAMA3: Final = RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
@@ -24,6 +24,9 @@ YARN: Final = RotaryScaling(kind="yarn", original_seq=4096)
 """Megatron-LM's defaults of yarn, and the constants of yarn in latent attention."""
 YARN_FACTORS: Final = (1.0, 0.0)
 """Megatron's mscale and mscale_all_dim: rotated queries and keys grow by 0.1 log(factor) + 1, as in transformers."""
+
+_SCALINGS: Final = ("linear", "llama3", "yarn")
+"""The kinds of scaling outside latent attention."""
 
 SCALES: Final = ("--mscale", "--mscale-all-dim")
 
@@ -94,6 +97,8 @@ def _unlike(model: Model) -> str:
             f"Megatron-LM's latent attention always has yarn from {YARN.original_seq} tokens with betas "
             f"{YARN.beta_fast:g} and {YARN.beta_slow:g}, rounded"
         )
+    if not model.latent and scaling.kind not in _SCALINGS:
+        return f"Megatron-LM's rotary scaling is {either(_SCALINGS)} and never {scaling.kind}"
     if scaling.kind == "llama3" and not is_llama3(scaling, factor=LLAMA3.factor):
         return (
             f"--use-rope-scaling of Megatron-LM always scales by {LLAMA3.factor:g} from {LLAMA3.original_seq} tokens "
