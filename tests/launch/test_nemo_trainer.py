@@ -24,6 +24,7 @@ from tuner.export.bridge import MEGATRON_BRIDGE
 from tuner.export.formats import ExportOptions
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.launch.trainers.nemo import NEMO as NEMO_KIND
+from tuner.launch.trainers.nemo_model import PARALLEL
 
 PYTHON = os.environ.get("MEGATRON_PYTHON") or (sys.executable if importlib.util.find_spec("megatron") else "")
 BRIDGE = "python scripts/training/run_recipe.py --recipe llama3_8b_pretrain_config --dataset mock"
@@ -230,6 +231,14 @@ def test_overrides_that_are_not_compared_keep_a_study_from_being_exported(overri
     trainer.check(model)
     found = trainer.kind.trained(trainer.fixed, model).not_understood
     assert [name.removeprefix("model.") for name in found] == [name.removeprefix("model.") for name in named]
+
+
+def test_overrides_that_jobs_replace_train_the_same_model() -> None:
+    """Degrees, stages, recomputation and dispatchers in the command do not keep a study from being exported."""
+    model = hugging_face_run("qwen3-30b-a3b").workload.model
+    replaced = [name for name in NEMO_KIND.replaced if name.startswith("model.")]
+    assert {f"model.{name}" for name in PARALLEL} < {*replaced}
+    assert NEMO_KIND.trained(dict.fromkeys(replaced, "1"), model).not_understood == ()
 
 
 def test_a_study_has_the_capacity_and_losses_of_the_overrides() -> None:

@@ -19,14 +19,8 @@ from tuner.launch.trainers.kind import Flags, TrainerKind
 from tuner.launch.trainers.megatron_arguments import core_stack
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
 from tuner.launch.trainers.megatron_lm import connections, dispatch, overlaps_gradients, recomputation, stage_layout
-from tuner.launch.trainers.nemo_model import check_overrides, with_overrides
+from tuner.launch.trainers.nemo_model import PARALLEL, check_overrides, with_overrides
 
-_PARALLEL: Final = (
-    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
-    *("context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size"),
-    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
-    *("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout"),
-)
 _ACTIVATIONS: Final = (
     *("recompute_granularity", "recompute_method", "recompute_num_layers", "recompute_modules"),
     *("moe_token_dispatcher_type", "moe_flex_dispatcher_backend"),
@@ -196,11 +190,11 @@ NEMO: Final = TrainerKind(
     framework=lambda _: "megatron-core",
     replaced=(
         *_SHORT,
-        *(f"--{name}" for name in (*_PARALLEL, "micro_batch_size", "global_batch_size", "seq_length")),
+        *(f"--{name}" for name in (*PARALLEL, "micro_batch_size", "global_batch_size", "seq_length")),
         *("--save_dir", "--load_dir", "--save_interval"),
-        *(f"model.{name}" for name in (*_PARALLEL, *_ACTIVATIONS, "seq_length")),
+        *(f"model.{name}" for name in (*PARALLEL, *_ACTIVATIONS, "seq_length")),
         *(f"model.config.{name}" for name in (*_ACTIVATIONS, "seq_length")),
-        *(f"trainer.strategy.{name}" for name in _PARALLEL),
+        *(f"trainer.strategy.{name}" for name in PARALLEL),
         *(f"train.{name}" for name in ("micro_batch_size", "global_batch_size", "rampup_batch_size", "eval_iters")),
         *("train.eval_interval", "checkpoint.save", "checkpoint.load", "checkpoint.save_interval"),
         *("dataset.seq_length", "data.seq_length", "data.micro_batch_size", "data.global_batch_size"),

@@ -47,14 +47,18 @@ _TENSOR_PARALLEL: Final = (
 _NULL: Final = ("null", "none")
 _OFF: Final = (*_NULL, "false", "0", "0.0")
 
+PARALLEL: Final = (
+    *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
+    *("context_parallel_size", "sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size"),
+    *("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"),
+    *("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout"),
+)
+"""Fields of a topology's degrees and stages, which jobs set."""
 _SAME_MODEL: Final = frozenset(
     (
-        *("tensor_model_parallel_size", "pipeline_model_parallel_size", "virtual_pipeline_model_parallel_size"),
-        *("context_parallel_size", "hierarchical_context_parallel_sizes", "hybrid_context_parallel"),
-        *("sequence_parallel", "expert_model_parallel_size", "expert_tensor_parallel_size", "cp_comm_type"),
-        *("pipeline_model_parallel_layout", "cp_partition_mode", "account_for_embedding_in_pipeline_split"),
-        *("account_for_loss_in_pipeline_split", "num_layers_in_first_pipeline_stage", "mtp_standalone"),
-        *("num_layers_in_last_pipeline_stage", "microbatch_group_size_per_vp_stage", "max_seqlen_per_dp_cp_rank"),
+        *PARALLEL,
+        *("hierarchical_context_parallel_sizes", "hybrid_context_parallel", "cp_comm_type", "cp_partition_mode"),
+        *("mtp_standalone", "microbatch_group_size_per_vp_stage", "max_seqlen_per_dp_cp_rank"),
         *("pipeline_model_parallel_comm_backend", "should_pad_vocab", "make_vocab_size_divisible_by", "seq_length"),
         *("use_cpu_initialization", "perform_initialization", "init_model_with_meta_device", "hf_model_id"),
         *("bf16", "fp16", "params_dtype", "pipeline_dtype", "autocast_dtype", "enable_autocast", "qkv_format"),
