@@ -192,6 +192,9 @@ def test_the_final_round_ends_with_its_share(repeats: int, launched: int, words:
     decider = Decider(ranking=[ranked(1), ranked(2, chance=0.3)], trials=trials, launched=launched)
     assert (decider.scheduler._final() is None) == (words is not None)
     assert decider.scheduler.finished == words
+    trials.append(trial(repeats, 2, 1.0))
+    resumed = Decider(ranking=[ranked(2), ranked(1, chance=0.3)], trials=trials, launched=launched)
+    assert resumed.scheduler._final() == 2, "repeats before a search job are of a smaller budget"
     alone = Decider(ranking=[ranked(1, runs=2)], launched=launched)
     assert alone.scheduler._final() is None
     assert alone.scheduler.finished == "the leader is statistically separated from all others"

@@ -84,9 +84,9 @@ def test_the_choice_is_the_best_of_all_candidates(
     assert open_to[choice.candidate]
 
 
-def searched(folder: Path, limits: Limits, seed: int = 2) -> StudyResult:
+def searched(folder: Path, limits: Limits, seed: int = 2, sampler: str = "guided") -> StudyResult:
     """Run a study of a thousand topologies to its end."""
-    settings = StudySettings(space=small_space(), limits=limits, seed=seed, runs=folder)
+    settings = StudySettings(space=small_space(), limits=limits, seed=seed, runs=folder, sampler=sampler)
     with open_loop(settings) as loop:
         loop.run()
         return loop.result()
@@ -202,6 +202,16 @@ def test_repeating_the_command_of_a_finished_study_launches_nothing(tmp_path: Pa
     assert named[0] == named[1]
     # learning all trials at once or one by one differs in the last digits
     assert [place.days for place in again.ranking] == pytest.approx([place.days for place in first.ranking])
+
+
+def test_a_larger_budget_has_final_repeats_of_its_own(tmp_path: Path) -> None:
+    """A study that used its two final repeats and finds another leader with a larger budget repeats that one too."""
+    first = searched(tmp_path, Limits(budget=8), seed=4, sampler="random")
+    assert len(_of(first, "final")) == Limits(budget=8).final == Limits(budget=16).final
+    more = searched(tmp_path, Limits(budget=16), seed=4, sampler="random")
+    assert first.best
+    assert more.best
+    assert (more.best.key != first.best.key, more.best.runs) == (True, 2)
 
 
 @given(st.floats(1.0, 1000.0), st.floats(1.0, 600.0))

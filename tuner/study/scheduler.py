@@ -287,7 +287,7 @@ class Scheduler:
             self.finished = beyond if wanted else self.stopping
             return None
         ranking = self._state.ranking
-        repeats = sum(trial.proposal.kind == "final" and trial.launched for trial in self._state.trials)
+        repeats = self._final_repeats()
         if repeats < self._limits.final and ranking and ranking[0].runs < MIN_LEADER_RUNS:
             return self._proposal(ranking[0].candidate, kind="final", why=LEADER_RAN_ONCE)
         if not rivals(ranking):
@@ -300,6 +300,12 @@ class Scheduler:
             return self._proposal(best[0].candidate, kind="final", why=_CONTENDER.format(best[1]))
         self.finished = over if self._state.launched >= self._limits.search else self.stopping
         return None
+
+    def _final_repeats(self) -> int:
+        """Return the final repeats launched since the last search job; earlier ones were of a smaller budget."""
+        kinds = [trial.proposal.kind for trial in self._state.trials if trial.launched]
+        since = max((index for index, kind in enumerate(kinds) if kind == "search"), default=0)
+        return kinds[since:].count("final")
 
     def _unprofitable(self, suggestion: Suggestion, choice: Choice | None = None) -> str | None:
         """Return why the next job is not worth its cost, or None if it is."""
