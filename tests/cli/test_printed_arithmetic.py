@@ -325,11 +325,11 @@ def test_a_plan_names_the_six_rules_that_removed_most(
     assert f"\n{'Removed by rule: ' if rules else ''}{', '.join(named)}{rest}\n" in printed
     assert "\n['a'] Days\n\nUnlikely to fit in memory:\n\n['b'] Days\n" in printed
     assert "\nUncalibrated estimates, not measurements. Sorted by " in printed
-    assert "Nothing fits." not in printed
+    assert "No topology is likely to fit." not in printed
     made.top, made.remedy, made.fitting = [row("b", fits=False)], "Take more nodes.", 0
     plan._print_text(space, made, CostModel())
     printed = capsys.readouterr().out
-    assert "\n\nUnlikely to fit in memory:\n\n['b'] Days\n\nNothing fits. Take more nodes.\n" in printed
+    assert "\n\nUnlikely to fit in memory:\n\n['b'] Days\n\nNo topology is likely to fit. Take more nodes.\n" in printed
     made.remedy = ""
     for fitting, words in (
         (1, "1 topology that probably fits ranks lower;"),

@@ -111,7 +111,7 @@ def test_a_cluster_file_may_specify_main_memory(tmp_path: Path) -> None:
 def test_plan_proposes_offload_where_nothing_fits(run: Run) -> None:
     """A 13B model on 8 RTX 4090 under DeepSpeed."""
     said = run("plan", *THIRTEEN_BILLION, "--global-batch", "256")
-    assert f"Nothing fits. {PROPOSED}" in said.out
+    assert f"No topology is likely to fit. {PROPOSED}" in said.out
     document = json.loads(run("plan", *THIRTEEN_BILLION, "--global-batch", "256", "--json").out)
     assert document["remedy"] == PROPOSED
     assert "remedy" not in json.loads(run("plan", *SEVEN_BILLION, "--framework", "deepspeed", "--json").out)
@@ -122,7 +122,10 @@ def test_plan_proposes_to_give_up_a_policy_before_anything_is_offloaded(run: Run
     (tmp_path / "bloom-7b").mkdir()
     copy(ROOT / "tests/data/huggingface/llama-7b.json", tmp_path / "bloom-7b/config.json")
     words = ("plan", "--model", str(tmp_path / "bloom-7b"), *EIGHT_CARDS, "--global-batch", "256")
-    assert "Nothing fits. With --allow dp-multiple-of-4, 292 of 2,556 legal topologies would fit." in run(*words).out
+    assert (
+        "No topology is likely to fit. With --allow dp-multiple-of-4, 292 of 2,556 legal topologies would fit."
+        in run(*words).out
+    )
     freed = json.loads(run(*words, "--allow", "dp-multiple-of-4", "--top", "0", "--json").out)
     assert freed["fitting"] == 292
 
@@ -141,7 +144,9 @@ def test_what_plan_proposes_fits(run: Run) -> None:
 def test_where_own_framework_has_none_another_is_named(run: Run) -> None:
     """What Megatron cannot offload, DeepSpeed can."""
     said = run("plan", "--model", "llama-33b", "--gpu", "RTX4090", "--nodes", "1", "--gpus-per-node", "8", "--top", "1")
-    assert re.search(r"Nothing fits\. With --framework \S+ --set offload=\S+, [0-9]+ of [0-9]+ legal", said.out)
+    assert re.search(
+        r"No topology is likely to fit\. With --framework \S+ --set offload=\S+, [0-9]+ of [0-9]+ legal", said.out
+    )
 
 
 @pytest.mark.slow

@@ -113,6 +113,7 @@ def test_if_nothing_can_fit_no_job_is_launched(run: Run, tmp_path: Path) -> None
             said.err.splitlines()[-1],
         )
         assert "none was launched" in said.out
+        assert said.err.count("likely to fit") == said.out.count("likely to fit") == 1
 
 
 def test_an_unreachable_storage_is_reported_in_the_drivers_words(wrong: Run) -> None:

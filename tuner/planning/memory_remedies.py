@@ -17,6 +17,15 @@ from tuner.space.rules.quantities import host_bytes
 from tuner.space.space import Space
 
 
+def nothing_fits(remedy: str, least: str = "") -> str:
+    """Return that no topology is likely to fit, `least` about the one that needs the least memory, and the remedy.
+
+    The text starts in lower case and ends without a full stop.
+    """
+    words = f"no topology is likely to fit{': ' * bool(least)}{least}"
+    return ". ".join(filter(None, (words, remedy.rstrip("."))))
+
+
 def memory_remedy(space: Space, model: CostModel) -> str:
     """Return a sentence about the first change with which some topologies fit; empty if there is none.
 

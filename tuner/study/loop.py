@@ -199,7 +199,7 @@ class StudyLoop:
         while len(self.running) < self.settings.jobs and self.scheduler.finished is None:
             searching = self.scheduler.stopping is None
             proposal = self.scheduler.next(self._elapsed())
-            if searching and self.scheduler.stopping is not None:
+            if searching and self.scheduler.stopping is not None and self.state.launched:  # or the result says why
                 self._report("stopping", self.scheduler.stopping)
             if proposal is None or not self._has_nodes_for(proposal):
                 return

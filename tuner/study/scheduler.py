@@ -10,6 +10,7 @@ from typing import Any, Final
 from tuner.core.documents import topology_document
 from tuner.core.text import counted, span
 from tuner.costmodel.estimate import INTERVAL
+from tuner.planning.memory_remedies import nothing_fits
 from tuner.search.acquisition import Suggestion
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
@@ -246,9 +247,7 @@ class Scheduler:
             return f"no {'other ' * bool(self._state.launched)}topology is likely to fit on {counted(few, 'node')}"
         candidate, times = self._state.surrogate.memory.least_need()
         key = self._state.pool.topology(candidate).key
-        least = f"no topology is likely to fit: even {key} would need {times:.1f} times the memory of a GPU"
-        remedy = self._memory_remedy().rstrip(".")
-        return f"{least}. {remedy}" if remedy else least
+        return nothing_fits(self._memory_remedy(), f"even {key} would need {times:.1f} times the memory of a GPU")
 
     def _reference(self) -> Proposal | None:
         """Return a repeat of the leader if it is time to check for drift."""

@@ -186,6 +186,7 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     from tuner.core.text import column, counted
     from tuner.costmodel.backing import calibrated_on, unmeasured
     from tuner.export.support import export_note
+    from tuner.planning.memory_remedies import nothing_fits
     from tuner.planning.plan import ORDER, removal
 
     tally, removed = made.tally, made.tally.removals()
@@ -210,7 +211,8 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
         ranks = "that probably fits ranks" if made.fitting == 1 else "that probably fit rank"
         print(f"\n{counted(made.fitting, 'topology')} {ranks} lower; list more rows with --top.")
     if made.remedy:
-        print(f"\nNothing fits. {made.remedy}")
+        why = nothing_fits(made.remedy)
+        print(f"\n{why[0].upper()}{why[1:]}.")
     site = calibrated_on(model.calibration, space.workload, space.cluster)
     status = f"Estimates (calibrated on {site})" if site else "Uncalibrated estimates"
     print(f"\n{status}, not measurements. Sorted by {ORDER}.")
