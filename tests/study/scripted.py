@@ -11,7 +11,8 @@ import pytest
 from tuner.core.errors import LaunchError
 from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import Job, JobResult, JobState, JobStatus
-from tuner.study.loop import RunningTrial, StudyLoop
+from tuner.study.loop import StudyLoop
+from tuner.study.watchdog import RunningTrial
 
 MEASURED = JobResult(outcome=Outcome.MEASURED, measurement=Measurement(seconds=2.0), elapsed=90.0)
 
@@ -53,6 +54,8 @@ class Scripted:
             self.refuses -= 1
             raise LaunchError("no more files.")
         self.jobs.append(job)
+        job.folder.mkdir(parents=True, exist_ok=True)
+        (job.folder / "start.json").write_text("{}", encoding="utf-8")
         return f"job{len(self.jobs)}"
 
     def poll(self, handles: Sequence[str]) -> Mapping[str, JobStatus]:

@@ -18,14 +18,15 @@ from tuner.core.documents import cluster_document, workload_document
 from tuner.core.errors import InputError, StudyError, TunerWarning
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
-from tuner.launch.contract import JobState, JobStatus
+from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.study import api, loop, manage, setup
 from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
 from tuner.study.settings import MAX_SEED, StudySettings, drift_of
-from tuner.study.store.trial import Trial
+from tuner.study.store.stopped import record_stop
+from tuner.study.store.trial import Trial, write_job_file
 from tuner.tables import Defaults
 
 
@@ -81,6 +82,17 @@ def test_a_trial_is_stopped_with_its_job_unless_that_has_ended(
     alone = Stopped(None, JobState.LOST)
     assert _stop(alone.store, None, trial, tmp_path)
     assert alone.calls == [("gone", 7, "stopped; its job is gone", 0.0)]
+
+
+def test_a_trial_that_a_killed_tuner_was_stopping_is_stored_as_it_decided(tmp_path: Path) -> None:
+    world, trial = Stopped("h", JobState.RUNNING), Trial(number=7, proposal=proposal())
+    job = _job(world.store, trial, tmp_path)
+    write_job_file(job, trial.proposal)
+    record_stop(job.folder, JobResult(outcome=Outcome.PRUNED, elapsed=36.0))
+    assert _stop(world.store, world.launcher, trial, tmp_path)
+    assert world.calls[-2] == ("cancel", "h")
+    ending = world.calls[-1][2]
+    assert (ending.outcome, ending.clock, ending.node_hours) == (Outcome.PRUNED, 70.0, trial.proposal.nodes / 100)
 
 
 def test_the_job_of_a_stopped_trial_is_that_of_its_part(tmp_path: Path) -> None:

@@ -30,9 +30,10 @@ from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, released, this_worker
-from tuner.study.store.trial import Proposal, Trial, record_ending, retry_folder, write_job_file
+from tuner.study.store.stopped import SYNC_RETRY, SYNCHRONOUS, completed, record_stop, recorded_end
+from tuner.study.store.trial import Proposal, Trial, is_retry, record_ending, retry_folder, write_job_file
 from tuner.study.store.trial_store import TrialStore
-from tuner.study.watchdog import StopDecision, Watchdog, verdict
+from tuner.study.watchdog import RunningTrial, StopDecision, Watchdog, verdict
 
 MAX_POLL_INTERVAL: Final = 20.0
 """Seconds at most between two looks at running jobs."""
@@ -49,12 +50,6 @@ MAX_CONSECUTIVE_LAUNCH_FAILURES: Final = 3
 PRUNING_ALLOWANCE: Final = 3.0
 """Standard deviations of noise by which a running job must be behind the best before it is pruned."""
 
-SYNCHRONOUS: Final = {"CUDA_LAUNCH_BLOCKING": "1"}
-"""Environment of a retried job that hung. BLOOM's jobs on 40 nodes hung without it; it cost up to 6% (BigScience,
-tr11-176B-ml)."""
-
-SYNC_RETRY: Final = "retried with " + " ".join(f"{name}={value}" for name, value in SYNCHRONOUS.items())
-
 EventKind = Literal["started", "waits", "ended", "era", "adopted", "lost", "stopping", "note"]
 """What happened; `era` is drift."""
 
@@ -66,18 +61,6 @@ class StudyEvent:
     kind: EventKind
     text: str
     trial: Trial | None = None
-
-
-@dataclass(slots=True)
-class RunningTrial:
-    """A job that this process watches."""
-
-    trial: Trial
-    job: Job
-    handle: str
-    watch: Watchdog
-    waiting: str = ""
-    """Why the job waits, as last reported."""
 
 
 class StudyLoop:
@@ -270,14 +253,27 @@ class StudyLoop:
         if not self.state.has(trial) or not self.store.take_over(trial, former, this_worker()):
             return
         job = self._job(trial)
-        handle = self.launcher.adopt(job, trial.handle)
-        if handle is None:
+        found = recorded_end(job.folder, trial)
+        if found.ending is not None:
+            self._store(trial, found.ending)
+            return
+        if not is_retry(job.folder):
+            trial = replace(trial, hung=None)  # the process ended before it could retry the job
+        handle = self.launcher.adopt(job, None if is_retry(job.folder) else trial.handle)
+        if handle is None and found.stop is None:
             reason = "the tuner that ran it exited, and its job is gone"
             if self.store.close_gone(trial, job.folder, reason, clock=self.launcher.now()):
                 self._report("lost", reason, trial)
             return
-        self._watch(trial, job, handle)
-        self._report("adopted", "from a tuner that exited", trial)
+        self._watch(trial, job, handle or "")
+        running = self.running[trial.number]
+        running.stop = found.stop
+        if found.stop is None:
+            self._report("adopted", "from a tuner that exited", trial)
+        elif handle is None:
+            self._finished(running, found.stop)
+        elif self._cancelled(running):
+            self._collect(running)
 
     # -- watching
 
@@ -289,7 +285,9 @@ class StudyLoop:
         for running in list(self.running.values()):
             status = statuses[running.handle]
             if status.state is JobState.ENDED:
-                self._finished(running, self.launcher.collect(running.handle))
+                self._collect(running)
+            elif status.state is JobState.LOST and running.stop is not None:
+                self._finished(running, running.stop)
             elif status.state is JobState.LOST:
                 failure = Failure.because("the job disappeared without leaving a result")
                 self._end(running, JobResult(outcome=Outcome.CRASHED, failure=failure))
@@ -313,20 +311,37 @@ class StudyLoop:
         return self._most_days * DAY / math.exp(float(self.pool.work[trial.proposal.candidate]))
 
     def _stop(self, running: RunningTrial, decision: StopDecision) -> None:
+        """Cancel a job and end its trial; why is recorded first, for the tuner that replaces one killed meanwhile."""
         evidence = self.launcher.explain(running.handle) if decision.outcome is Outcome.HUNG else ""
+        by_user = decision.outcome is Outcome.CANCELLED
+        if running.stop is None or not by_user:
+            result = decision.result(elapsed=running.elapsed(self.launcher.now()), evidence=evidence)
+            running.stop = replace(result, simulated=self.launcher.simulated)
+        if not by_user:
+            record_stop(running.job.folder, running.stop)
+        if not self._cancelled(running):
+            return
+        running.stop = replace(running.stop, elapsed=running.elapsed(self.launcher.now()))
+        if by_user:
+            self._collect(running)
+        else:
+            self._finished(running, running.stop)
+
+    def _cancelled(self, running: RunningTrial) -> bool:
+        """Cancel a job; return False if that fails and the trial stays open for the next look, or the next tuner."""
         try:
             self.launcher.cancel(running.handle)
-        except LaunchError as error:  # the trial stays open, and the next look, or the next tuner, retries
+        except LaunchError as error:
             if running.waiting != str(error):
                 running.waiting = str(error)
                 self._report("note", running.waiting, running.trial)
-            return
-        elapsed = 0.0 if running.watch.began is None else self.launcher.now() - running.watch.began
-        result = decision.result(elapsed=elapsed, evidence=evidence)
-        if result.outcome is Outcome.CANCELLED:  # by the user, perhaps after the measured iteration
-            found = self.launcher.collect(running.handle)
-            result = found if found.outcome is Outcome.MEASURED else result
-        self._finished(running, result)
+            return False
+        return True
+
+    def _collect(self, running: RunningTrial) -> None:
+        """End a trial whose job has ended; one that was stopped may have measured its iterations before."""
+        found = self.launcher.collect(running.handle)
+        self._finished(running, found if found.outcome is Outcome.MEASURED else running.stop or found)
 
     def _finished(self, running: RunningTrial, result: JobResult) -> None:
         if result.seconds is not None and not running.trial.reduced:
@@ -356,26 +371,16 @@ class StudyLoop:
     def _end(self, running: RunningTrial, result: JobResult) -> None:
         if self._retry_hung(running, result):
             return
-        trial, hung = running.trial, running.trial.hung
-        if hung is not None:
-            first = f"hung ({hung.reason}) and was {SYNC_RETRY}"
-            failure = Failure(
-                kind="",
-                evidence=result.evidence or hung.evidence,
-                meaning=f"{result.reason}; {first}" if result.reason else first,
-            )
-            result = replace(result, failure=failure, elapsed=result.elapsed + hung.elapsed)
-        result = replace(
-            result,
-            node_hours=result.elapsed * trial.proposal.nodes / 3600,
-            clock=self.launcher.now(),
-            simulated=self.launcher.simulated,
-        )
+        result = completed(running.trial, result, clock=self.launcher.now())
+        result = replace(result, simulated=self.launcher.simulated)
         if ended := self._streaks.after(result, running.job.topology.tp):
             self.scheduler.finished = ended
         record_ending(running.job.folder, result)
+        self._store(running.trial, result)
+
+    def _store(self, trial: Trial, result: JobResult) -> None:
         self.store.end(trial, result)
-        del self.running[trial.number]
+        self.running.pop(trial.number, None)
         self.read(now=True)
         self._report("ended", result.reason, replace(trial, result=result))
 

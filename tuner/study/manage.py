@@ -20,6 +20,7 @@ from tuner.study.fidelity_plan import job_of
 from tuner.study.result import pool_of_tried, read_result
 from tuner.study.store.folders import study_files
 from tuner.study.store.owner import gone, running, this_worker
+from tuner.study.store.stopped import completed, recorded_end
 from tuner.study.store.storage import open_storage
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial, cancelled, record_ending
@@ -186,7 +187,11 @@ def _stop(store: TrialStore, launcher: Launcher | None, trial: Trial, folder: Pa
         return False
     launcher.cancel(handle)
     now = launcher.now()
-    result = cancelled(trial, CANCELLED_JOB, elapsed=0.0 if status.began is None else now - status.began, clock=now)
+    if (decided := recorded_end(job.folder, trial).stop) is not None:
+        result = completed(trial, decided, clock=now)
+    else:
+        elapsed = 0.0 if status.began is None else now - status.began
+        result = cancelled(trial, CANCELLED_JOB, elapsed=elapsed, clock=now)
     record_ending(job.folder, result)
     store.end(trial, result)
     return True

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
-from tuner.launch.contract import JobResult, JobStatus
+from tuner.launch.contract import Job, JobResult, JobStatus
+from tuner.study.store.trial import Trial
 
 DEFAULT_MAX_START: Final = 900.0
 """Seconds that a job may take to show its first progress before any job was measured."""
@@ -128,6 +129,24 @@ class StopDecision:
             least=self.least,
             elapsed=elapsed,
         )
+
+
+@dataclass(slots=True)
+class RunningTrial:
+    """A job that this process watches."""
+
+    trial: Trial
+    job: Job
+    handle: str
+    watch: Watchdog
+    waiting: str = ""
+    """Why the job waits, as last reported."""
+    stop: JobResult | None = None
+    """The result of one that is to be stopped, unless it measures its iterations first."""
+
+    def elapsed(self, now: float) -> float:
+        """Return the seconds since the job began, by the launcher's clock."""
+        return 0.0 if self.watch.began is None else now - self.watch.began
 
 
 def verdict(watch: Watchdog, longest: float, iterations: Sequence[int]) -> StopDecision | None:

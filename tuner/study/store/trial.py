@@ -24,6 +24,9 @@ _EARLIER_NAMES: Final = {"held": "elapsed", "again": "retried"}
 _STORED_AS_IS: Final = ("objective", "forecast", "least", "elapsed", "node_hours", "retried", "clock", "simulated")
 """Fields of a result that a study stores without conversion, besides those of its measurement and failure."""
 
+_RETRY: Final = "-sync"
+"""What the folder of a retry has after the name of the first job's."""
+
 NOT_RUN: Final = frozenset({Outcome.REJECTED})
 """Outcomes of trials that were never launched and do not count against the budget."""
 
@@ -83,7 +86,7 @@ class Trial:
     def job_folder(self, study: Path) -> Path:
         """Return the folder of its job, or of the retry of one that hung, in that of the study."""
         folder = study / "jobs" / f"{self.number:04d}-{self.proposal.key}"
-        return retry if (retry := retry_folder(folder)).is_dir() else folder
+        return retry if _has_job(retry := retry_folder(folder)) else folder
 
     def was_submitted(self, folder: Path) -> bool:
         """Whether the trial's job was submitted, although its handle may not have been stored."""
@@ -123,7 +126,19 @@ class Trial:
 
 def retry_folder(job: Path) -> Path:
     """Return the folder of the retry of a job that hung, given that of the job."""
-    return job.with_name(f"{job.name}-sync")
+    return job.with_name(job.name + _RETRY)
+
+
+def is_retry(folder: Path) -> bool:
+    """Whether a job's folder is that of the retry of one that hung."""
+    return folder.name.endswith(_RETRY)
+
+
+def _has_job(folder: Path) -> bool:
+    """Whether a folder has more than the record that is written before its job is submitted."""
+    with suppress(OSError):
+        return any(path.name != "job.json" and not path.name.startswith(".") for path in folder.iterdir())
+    return False
 
 
 def result_document(result: JobResult) -> dict[str, Any]:
@@ -213,7 +228,8 @@ def write_job_file(job: Job, proposal: Proposal, hung: JobResult | None = None) 
 
 
 def cancelled(trial: Trial, reason: str, *, elapsed: float, clock: float) -> JobResult:
-    """Return the result of a job that was cancelled or is gone, with the node-hours that it used."""
+    """Return the result of a job that was cancelled or is gone, with the node-hours that its attempts used."""
+    elapsed += trial.hung.elapsed if trial.hung else 0.0
     return JobResult(
         outcome=Outcome.CANCELLED,
         failure=Failure.because(reason),

@@ -32,6 +32,7 @@ from tuner.launch.contract import JobResult
 from tuner.study.store.database_file import DatabaseFile
 from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import as_options, difference_of, remedy_of
+from tuner.study.store.stopped import completed, recorded_end
 from tuner.study.store.storage import Storage, open_storage, restoration, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, state_of, trial_of
 from tuner.study.store.trial import (
@@ -276,7 +277,9 @@ class TrialStore:
         if not trial.was_submitted(folder):
             self.withdraw(trial, "its job was not started")
             return False
-        result = lost(trial, folder, reason, clock=clock)
+        found = recorded_end(folder, trial)
+        stopped = found.stop and completed(trial, found.stop, clock=clock)
+        result = found.ending or stopped or lost(trial, folder, reason, clock=clock)
         record_ending(folder, result)
         self.end(trial, result)
         return True
