@@ -16,7 +16,7 @@ from tests.conftest import ROOT
 from tests.found_studies import opened
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.text import ResultTable
-from tuner.study.loop import StudyEvent
+from tuner.study.settings import StudyEvent
 
 MODULES = (
     "tuner.planning.plan",

@@ -73,6 +73,22 @@ def hang(_last: int) -> None:
     forever()
 
 
+def slow(last: int) -> None:
+    """Train one iteration, and some seconds later the others."""
+    line(1)
+    time.sleep(3)
+    for number in range(2, last + 1):
+        line(number)
+    forever()
+
+
+def slow_oom(last: int) -> None:
+    """Fail with a GPU's out-of-memory error some seconds after the first iteration."""
+    line(1)
+    time.sleep(3)
+    oom(last)
+
+
 def hang_unless_in_sync(last: int) -> None:
     """Hang, unless CUDA_LAUNCH_BLOCKING is 1."""
     if os.environ.get("CUDA_LAUNCH_BLOCKING") == "1":

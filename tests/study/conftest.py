@@ -12,8 +12,8 @@ import pytest
 from tests.study.scripted import Scripted
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
-from tuner.study.settings import StudySettings
+from tuner.study.loop import StudyLoop
+from tuner.study.settings import StudyEvent, StudySettings
 from tuner.study.setup import open_loop
 
 SMALL = ("nodes=2,4", "tp=1,4", "zero=1", "recompute=none", "cp=1", "micro_batch=1,2")

@@ -18,9 +18,9 @@ from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
 from tuner.space.space import Space, space_document
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
+from tuner.study.loop import StudyLoop
 from tuner.study.result import StudyResult
-from tuner.study.settings import StudySettings
+from tuner.study.settings import StudyEvent, StudySettings
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial_store import TrialStore
 

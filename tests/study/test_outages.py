@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import sqlite3
+import threading
 import time
 import warnings
 from contextlib import closing
@@ -13,7 +14,7 @@ import optuna
 import pytest
 import sqlalchemy.exc
 
-from tuner.core.errors import TunerWarning
+from tuner.core.errors import StudyError, TunerWarning
 from tuner.core.interrupts import remember_interrupts
 from tuner.study.store import outages, storage
 from tuner.study.store.outages import is_outage
@@ -149,6 +150,37 @@ def test_a_locked_sqlite_file_is_waited_for_and_its_heartbeats_are_left_out(
             store.started(trial, "handle")
     assert pauses == [0.5, 1, 2]
     store.close()
+
+
+def test_a_short_lock_is_not_reported(tmp_path: Path) -> None:
+    """Calls of SQLite end after a second, so that Ctrl-C is handled, and are repeated."""
+    store = TrialStore.open(f"sqlite:///{tmp_path}/s.db", "s", {})
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None, check_same_thread=False)) as backup:
+        backup.execute("BEGIN IMMEDIATE")
+        ends = threading.Timer(storage.MAX_BUSY + 0.5, lambda: backup.execute("COMMIT"))
+        ends.start()
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            store.set_attribute("name", "value")
+        ends.join()
+    assert store.attributes["name"] == "value"
+    store.close()
+
+
+def test_a_database_that_is_locked_as_it_is_created_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None, check_same_thread=False)) as backup:
+        backup.execute("CREATE TABLE another (number INTEGER)")
+        backup.execute("BEGIN EXCLUSIVE")
+        monkeypatch.setattr(storage, "PATIENCE", 0.01)
+        with pytest.raises(StudyError, match="database is locked"):
+            TrialStore.open(f"sqlite:///{tmp_path}/s.db", "s", {})
+        monkeypatch.setattr(storage, "PATIENCE", 30)
+        ends = threading.Timer(storage.MAX_BUSY + 0.5, lambda: backup.execute("COMMIT"))
+        ends.start()
+        TrialStore.open(f"sqlite:///{tmp_path}/s.db", "s", {}).close()
+        ends.join()
 
 
 @pytest.mark.parametrize("place", ["in the call", "as the warning is written", "in the pause"])

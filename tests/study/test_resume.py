@@ -37,7 +37,7 @@ from tuner.core.outcomes import Measurement, Outcome
 from tuner.launch.contract import JobResult
 from tuner.space.build import space_for
 from tuner.study import api
-from tuner.study.loop import StudyEvent
+from tuner.study.settings import StudyEvent
 from tuner.study.store.owner import gone, this_worker
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial

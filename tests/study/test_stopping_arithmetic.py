@@ -21,13 +21,15 @@ from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.launch.slurm.allocation import Allocation
 from tuner.launch.virtual.simulated import SpeedChange
-from tuner.study import api, loop, manage, setup
+from tuner.study import api, manage, setup
 from tuner.study.limits import Limits
 from tuner.study.manage import _job, _stop
-from tuner.study.settings import MAX_SEED, StudySettings, drift_of
+from tuner.study.settings import MAX_SEED, StudyEvent, StudySettings, drift_of
 from tuner.study.store.stopped import record_stop
 from tuner.study.store.trial import Trial, write_job_file
 from tuner.tables import Defaults
+
+OWNER = {"host": "elsewhere"}
 
 
 class Stopped:
@@ -115,9 +117,9 @@ def test_the_job_of_a_stopped_trial_is_that_of_its_part(tmp_path: Path) -> None:
 def test_an_owner_on_another_machine_is_gone_once_it_is_silent(
     dead: bool | None, silent: set[int], abandoned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(manage, "gone", lambda owner: dead if owner == "owner" else None)
+    monkeypatch.setattr(manage, "gone", lambda owner: dead if owner == OWNER else None)
     store: Any = SimpleNamespace(silent=lambda: silent)
-    assert manage._abandoned(store, 3, "owner") is abandoned
+    assert manage._abandoned(store, 3, OWNER) is abandoned
 
 
 def test_a_tracker_gets_every_ended_trial_until_it_fails() -> None:
@@ -135,8 +137,8 @@ def test_a_tracker_gets_every_ended_trial_until_it_fails() -> None:
     forward = setup._tracked(lambda event: seen.append(event.text), tracker, store)
     for number, kind in ((1, "started"), (1, "ended"), (2, "ended"), (3, "ended")):
         trial = Trial(number=number, proposal=proposal())
-        forward(loop.StudyEvent(kind=kind, text=f"{kind} {number}", trial=trial))  # type: ignore[arg-type]
-    forward(loop.StudyEvent(kind="ended", text="none"))
+        forward(StudyEvent(kind=kind, text=f"{kind} {number}", trial=trial))  # type: ignore[arg-type]
+    forward(StudyEvent(kind="ended", text="none"))
     assert logged == [1, 2]
     assert seen == ["started 1", "ended 1", "ended 2", "no network", "ended 3", "none"]
 

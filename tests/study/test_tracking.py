@@ -19,8 +19,7 @@ from tests.studies import SMALL
 from tuner.core.errors import InputError
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent
-from tuner.study.settings import StudySettings
+from tuner.study.settings import StudyEvent, StudySettings
 from tuner.study.setup import open_loop
 from tuner.study.store import tracking
 from tuner.study.store.tracking import Tracker

@@ -9,7 +9,8 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from tuner.study.loop import StudyEvent, StudyLoop
+    from tuner.study.loop import StudyLoop
+    from tuner.study.settings import StudyEvent
     from tuner.study.store.trial import Trial
 
 

@@ -28,9 +28,8 @@ from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import SpaceArguments, space_or
 from tuner.space.space import Space
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent
 from tuner.study.result import StudyResult
-from tuner.study.settings import StudySettings, drift_of, ignore
+from tuner.study.settings import StudyEvent, StudySettings, drift_of, ignore
 from tuner.study.setup import open_loop
 from tuner.study.warm_start import calibration_from_study, calibration_report
 from tuner.tables import Defaults, Table, read_table

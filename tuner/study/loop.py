@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 import time
+import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from dataclasses import replace
+from typing import Any, Final
 
-from tuner.core.errors import LaunchError, StudyError
+from tuner.core.errors import LaunchError, StudyError, TunerWarning
 from tuner.core.interrupts import raise_lost_interrupt
 from tuner.core.outcomes import Failure, Outcome
 from tuner.costmodel.calibration import Calibration
@@ -27,7 +28,7 @@ from tuner.study.limits import trust_for
 from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
-from tuner.study.settings import StudySettings
+from tuner.study.settings import EventKind, StudyEvent, StudySettings
 from tuner.study.state import StudyState
 from tuner.study.store.owner import gone, released, this_worker
 from tuner.study.store.stopped import SYNC_RETRY, SYNCHRONOUS, completed, record_stop, recorded_end
@@ -50,18 +51,6 @@ MAX_CONSECUTIVE_LAUNCH_FAILURES: Final = 3
 PRUNING_ALLOWANCE: Final = 3.0
 """Standard deviations of noise by which a running job must be behind the best before it is pruned."""
 
-EventKind = Literal["started", "waits", "ended", "era", "adopted", "lost", "stopping", "note"]
-"""What happened; `era` is drift."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StudyEvent:
-    """Something that happened during a search, for `on_event`."""
-
-    kind: EventKind
-    text: str
-    trial: Trial | None = None
-
 
 class StudyLoop:
     """One process's part in a study."""
@@ -81,13 +70,11 @@ class StudyLoop:
         self.folder = settings.folder
         self.resumed = len(store.trials())
         """Trials that the study had before this process."""
-        trust = trust_for(store.settings)
-        calibration = settings.calibration or Calibration()
         self.state = StudyState(
-            *(pool, store, calibration),
+            *(pool, store, settings.calibration or Calibration()),
             sampler=settings.sampler,
             seed=settings.seed,
-            trust=trust,
+            trust=trust_for(store.settings),
             memory_filter=settings.memory_filter,
             extrapolates=settings.trial_nodes is not None,
         )
@@ -150,26 +137,36 @@ class StudyLoop:
         self.store.close_finished()
         owners = self.store.owners()  # before the trials are read, for others are claimed meanwhile
         self.read(now=True)
-        silent: set[int] | None = None
         for number, owner in owners.items():
             if number in self.running:
                 continue
-            dead = gone(owner)
-            if dead is None:
-                silent = self.store.silent() if silent is None else silent
-                dead = number in silent
-            if dead:
-                self._adopt(next(trial for trial in self.state.trials if trial.number == number), owner)
+            trial, dead = next(trial for trial in self.state.trials if trial.number == number), gone(owner)
+            if dead or (dead is None and number in self.store.silent()):
+                self._adopt(trial, owner)
                 self.read(now=True)  # a topology whose job is lost is open again
 
     def interrupt(self, *, release: bool = False) -> None:
-        """Leave running jobs to the next process, with `release` also of this one; cancel those that it would end."""
-        for running in list(self.running.values()):
+        """Leave running jobs to the next process, with `release` also of this one; cancel those that it would end.
+
+        Results that the storage refuses are left in the jobs' files, from which the next process stores them.
+        """
+        self.settings = replace(self.settings, retry_hang_sync=False)
+        refused = [error for running in list(self.running.values()) if (error := self._left(running, release=release))]
+        self.running.clear()
+        if refused:
+            lost = f"{str(refused[0]).rstrip('.')}; the same command stores the last results when it is run again."
+            warnings.warn(lost, TunerWarning, stacklevel=2)
+
+    def _left(self, running: RunningTrial, *, release: bool) -> StudyError | None:
+        """Leave a job to the next process, or cancel it; return the storage's error."""
+        try:
             if not self.launcher.outlives:
-                self._stop(running, StopDecision(outcome=Outcome.CANCELLED, reason="cancelled by the user"))
+                self._stop_by_user(running)
             elif release:
                 self.store.take_over(running.trial, this_worker(), released())
-        self.running.clear()
+        except StudyError as error:
+            return error
+        return None
 
     def result(self) -> StudyResult:
         """Return the current state of the study, as later readers will see it."""
@@ -203,7 +200,7 @@ class StudyLoop:
         if before >= self.settings.limits.budget:
             self.store.withdraw(trial, "another process used up the budget")
             return
-        job = self._job(trial)
+        job = job_of(trial, self.pool, self.folder, self.settings.iterations)
         try:
             write_job_file(job, proposal)
             handle = self.launcher.submit(job)
@@ -214,8 +211,8 @@ class StudyLoop:
             self.store.withdraw(trial, str(error))
             raise
         self._failed_launches = 0
+        self._watch(trial, job, handle)  # first, so that Ctrl-C while the storage is away stops the job
         self.store.started(trial, handle)
-        self._watch(trial, job, handle)
         self._report("started", proposal.why, trial)
 
     def _launch_failed(self, trial: Trial, error: LaunchError) -> None:
@@ -246,13 +243,10 @@ class StudyLoop:
             watch=Watchdog.of(high, self.state.start_seconds(max(self.settings.iterations))),
         )
 
-    def _job(self, trial: Trial) -> Job:
-        return job_of(trial, self.pool, self.folder, self.settings.iterations)
-
     def _adopt(self, trial: Trial, former: Mapping[str, Any]) -> None:
         if not self.state.has(trial) or not self.store.take_over(trial, former, this_worker()):
             return
-        job = self._job(trial)
+        job = job_of(trial, self.pool, self.folder, self.settings.iterations)
         found = recorded_end(job.folder, trial)
         if found.ending is not None:
             self._store(trial, found.ending)
@@ -267,7 +261,7 @@ class StudyLoop:
             return
         self._watch(trial, job, handle or "")
         running = self.running[trial.number]
-        running.stop = found.stop
+        running.decided = found.stop
         if found.stop is None:
             self._report("adopted", "from a tuner that exited", trial)
         elif handle is None:
@@ -286,11 +280,9 @@ class StudyLoop:
             status = statuses[running.handle]
             if status.state is JobState.ENDED:
                 self._collect(running)
-            elif status.state is JobState.LOST and running.stop is not None:
-                self._finished(running, running.stop)
             elif status.state is JobState.LOST:
                 failure = Failure.because("the job disappeared without leaving a result")
-                self._end(running, JobResult(outcome=Outcome.CRASHED, failure=failure))
+                self._finished(running, running.decided or JobResult(outcome=Outcome.CRASHED, failure=failure))
             elif status.state is JobState.WAITING and status.reason != running.waiting:
                 running.waiting = status.reason
                 self._report("waits", status.reason, running.trial)
@@ -313,19 +305,17 @@ class StudyLoop:
     def _stop(self, running: RunningTrial, decision: StopDecision) -> None:
         """Cancel a job and end its trial; why is recorded first, for the tuner that replaces one killed meanwhile."""
         evidence = self.launcher.explain(running.handle) if decision.outcome is Outcome.HUNG else ""
-        by_user = decision.outcome is Outcome.CANCELLED
-        if running.stop is None or not by_user:
-            result = decision.result(elapsed=running.elapsed(self.launcher.now()), evidence=evidence)
-            running.stop = replace(result, simulated=self.launcher.simulated)
-        if not by_user:
-            record_stop(running.job.folder, running.stop)
-        if not self._cancelled(running):
-            return
-        running.stop = replace(running.stop, elapsed=running.elapsed(self.launcher.now()))
-        if by_user:
+        running.decided = running.stopped(decision, self.launcher, evidence)
+        record_stop(running.job.folder, running.decided)
+        if self._cancelled(running):
+            self._finished(running, running.stopped(decision, self.launcher, evidence))
+
+    def _stop_by_user(self, running: RunningTrial) -> None:
+        """Cancel a job and end its trial with the result that it has, or that was decided, by then."""
+        if self._cancelled(running):
+            decision = StopDecision(outcome=Outcome.CANCELLED, reason="cancelled by the user")
+            running.decided = running.decided or running.stopped(decision, self.launcher)
             self._collect(running)
-        else:
-            self._finished(running, running.stop)
 
     def _cancelled(self, running: RunningTrial) -> bool:
         """Cancel a job; return False if that fails and the trial stays open for the next look, or the next tuner."""
@@ -341,9 +331,10 @@ class StudyLoop:
     def _collect(self, running: RunningTrial) -> None:
         """End a trial whose job has ended; one that was stopped may have measured its iterations before."""
         found = self.launcher.collect(running.handle)
-        self._finished(running, found if found.outcome is Outcome.MEASURED else running.stop or found)
+        self._finished(running, found if found.outcome is Outcome.MEASURED else running.decided or found)
 
     def _finished(self, running: RunningTrial, result: JobResult) -> None:
+        running.decided = result
         if result.seconds is not None and not running.trial.reduced:
             work = float(self.pool.work[running.trial.proposal.candidate])
             result = replace(result, objective=result.seconds * math.exp(work) / DAY)
@@ -363,8 +354,8 @@ class StudyLoop:
             handle = self.launcher.submit(job)
         except LaunchError:
             return False
-        self.store.started(running.trial, handle)
         self._watch(replace(running.trial, hung=result), job, handle)
+        self.store.started(running.trial, handle)
         self._report("note", f"hung ({result.reason}); {SYNC_RETRY}", running.trial)
         return True
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, get_args
+from typing import Final, Literal, get_args
 
 from tuner.core.errors import InputError, UnknownName
 from tuner.core.fidelity import FidelityMode
@@ -17,10 +17,8 @@ from tuner.launch.virtual.simulated import SpeedChange
 from tuner.search.samplers import SAMPLERS
 from tuner.space.space import Space
 from tuner.study.limits import Limits
+from tuner.study.store.trial import Trial
 from tuner.tables import Table
-
-if TYPE_CHECKING:
-    from tuner.study.loop import StudyEvent
 
 LAUNCHERS: Final = ("simulated", "replay", "local", "hostfile", "slurm")
 
@@ -44,6 +42,19 @@ _ONLY_WITH: Final = {
 
 def ignore(_event: StudyEvent) -> None:
     """Do nothing."""
+
+
+EventKind = Literal["started", "waits", "ended", "era", "adopted", "lost", "stopping", "note"]
+"""What happened; `era` is drift."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StudyEvent:
+    """Something that happened during a search, for `on_event`."""
+
+    kind: EventKind
+    text: str
+    trial: Trial | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

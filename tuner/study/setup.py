@@ -41,9 +41,9 @@ from tuner.planning.plan import why_empty
 from tuner.search.candidates import CandidatePool
 from tuner.search.selection import selected
 from tuner.space.space import Space, Tally, as_stored, space_document
-from tuner.study.loop import StudyEvent, StudyLoop
+from tuner.study.loop import StudyLoop
 from tuner.study.replay_setup import replayed
-from tuner.study.settings import StudySettings
+from tuner.study.settings import StudyEvent, StudySettings
 from tuner.study.store.recover import write_study_file
 from tuner.study.store.settings_difference import (
     COMMAND_STACK,

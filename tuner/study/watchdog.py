@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tuner.core.outcomes import Failure, Outcome
-from tuner.launch.contract import Job, JobResult, JobStatus
+from tuner.launch.contract import Job, JobResult, JobStatus, Launcher
 from tuner.study.store.trial import Trial
 
 DEFAULT_MAX_START: Final = 900.0
@@ -141,12 +141,13 @@ class RunningTrial:
     watch: Watchdog
     waiting: str = ""
     """Why the job waits, as last reported."""
-    stop: JobResult | None = None
-    """The result of one that is to be stopped, unless it measures its iterations first."""
+    decided: JobResult | None = None
+    """Its result, unless it measures its iterations before it is stopped."""
 
-    def elapsed(self, now: float) -> float:
-        """Return the seconds since the job began, by the launcher's clock."""
-        return 0.0 if self.watch.began is None else now - self.watch.began
+    def stopped(self, decision: StopDecision, launcher: Launcher, evidence: str = "") -> JobResult:
+        """Return the result of the job if it is stopped now."""
+        elapsed = 0.0 if self.watch.began is None else launcher.now() - self.watch.began
+        return replace(decision.result(elapsed=elapsed, evidence=evidence), simulated=launcher.simulated)
 
 
 def verdict(watch: Watchdog, longest: float, iterations: Sequence[int]) -> StopDecision | None:

@@ -110,7 +110,7 @@ def optimize(as_json: bool, **given: Any) -> None:
     from tuner.cli.live import EventLines, LiveView
     from tuner.cli.optimize_output import answer_document, print_answer
     from tuner.cli.output import print_json
-    from tuner.core.errors import NothingUsable
+    from tuner.core.errors import NothingUsable, StudyError
     from tuner.core.interrupts import ignore_interrupts
     from tuner.study.api import study_settings
     from tuner.study.setup import open_loop
@@ -125,7 +125,12 @@ def optimize(as_json: bool, **given: Any) -> None:
             ignore_interrupts()  # while jobs are cancelled and the result is printed
             interrupted = True
             loop.interrupt()
-        study = loop.result()
+        try:
+            study = loop.result()
+        except StudyError:
+            if interrupted:
+                raise KeyboardInterrupt from None
+            raise
         if as_json:
             print_json("optimize", answer_document(study))
         else:

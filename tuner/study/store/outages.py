@@ -41,13 +41,13 @@ Patient = Callable[[Callable[[], Any]], Any]
 """Calls a function, again and again while the server is away."""
 
 
-def wait_out_outages(database: RDBStorage, url: str) -> Patient:
+def wait_out_outages(database: RDBStorage, url: str, *, silent: float = 0.0) -> Patient:
     """Make every call of the storage wait for its server; return a wrapper that does the same for other transactions.
 
-    Only heartbeats do not wait, because others follow. Ctrl-C waits until the call is over; after it no call waits, so
-    that a search can end.
+    Only heartbeats do not wait, because others follow. A lock of another process is reported after `silent` seconds.
+    Ctrl-C waits until the call is over; after it no call waits, so that a search can end.
     """
-    patience = _Patience(database, url)
+    patience = _Patience(database, url, silent)
     for name in _CALLS:
         setattr(database, name, patience.method(getattr(database, name)))
     database.record_heartbeat = patience.method(database.record_heartbeat, limit=0.0)  # type: ignore[method-assign]
@@ -79,8 +79,8 @@ def is_lock(error: BaseException) -> bool:
 
 
 class _Patience:
-    def __init__(self, database: RDBStorage, url: str) -> None:
-        self._database, self._url = database, masked(url)
+    def __init__(self, database: RDBStorage, url: str, silent: float) -> None:
+        self._database, self._url, self._silent = database, masked(url), silent
         self._inside = False
 
     def method(self, call: Callable[..., Any], limit: float = MAX_OUTAGE) -> Callable[..., Any]:
@@ -103,19 +103,27 @@ class _Patience:
             self._inside = False
 
     def _repeat(self, call: Callable[[], Any], limit: float) -> Any:
-        pause, deadline = FIRST_PAUSE, time.monotonic() + limit
+        pause, began = FIRST_PAUSE, time.monotonic()
         while True:
             try:
                 with defer_interrupts():
                     return call()
             except (sqlalchemy.exc.SQLAlchemyError, optuna.exceptions.StorageInternalError) as error:
-                if not is_outage(error) or time.monotonic() >= deadline or was_interrupted():
+                waited = time.monotonic() - began
+                if not is_outage(error) or waited >= limit or was_interrupted():
                     raise
+                if is_lock(error) and waited < self._silent:
+                    self._disconnect()
+                    continue
                 problem = "locked by another process" if is_lock(error) else "unreachable"
             if pause == FIRST_PAUSE:
                 minutes = f"{limit / 60:.0f} minutes"
                 warnings.warn(f"{self._url} is {problem}; waiting up to {minutes}.", TunerWarning, stacklevel=2)
-            with suppress(sqlalchemy.exc.SQLAlchemyError):
-                self._database.remove_session()  # which forgets the broken connection
+            self._disconnect()
             time.sleep(pause)
             pause = min(2 * pause, MAX_PAUSE)
+
+    def _disconnect(self) -> None:
+        """Forget the broken connection."""
+        with suppress(sqlalchemy.exc.SQLAlchemyError):
+            self._database.remove_session()

@@ -26,7 +26,7 @@ from tuner.core.atomic_write import RAISE_LIMIT, file_size_limit, read_object
 from tuner.core.errors import InputError, MissingDependency, StudyError
 from tuner.core.text import counted, shown
 from tuner.study.store.folders import files_in
-from tuner.study.store.outages import Patient, wait_out_outages
+from tuner.study.store.outages import Patient, is_lock, wait_out_outages
 from tuner.study.store.storage_url import masked, parse, without_secrets
 
 HEARTBEAT: Final = 20
@@ -36,7 +36,10 @@ GRACE: Final = 120
 """Seconds without a heartbeat after which a watcher on another machine counts as dead."""
 
 PATIENCE: Final = 30
-"""Seconds that a process waits in one attempt for another process's write to a SQLite file."""
+"""Seconds that a process waits for another process's write to a SQLite file before it says so."""
+
+MAX_BUSY: Final = 1.0
+"""Seconds of that in one call of SQLite, which Ctrl-C does not end."""
 
 CREATION_ATTEMPTS: Final = 5
 """Times that a process tries to create the tables of an empty database."""
@@ -212,7 +215,7 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     arguments: dict[str, Any] = {"pool_pre_ping": True}
     if url.startswith("sqlite"):
-        arguments["connect_args"] = {"timeout": PATIENCE}
+        arguments["connect_args"] = {"timeout": min(MAX_BUSY, PATIENCE)}
         if read_only is None:
             arguments["connect_args"]["factory"] = _WalConnection
     with understood(url):
@@ -232,7 +235,7 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
                 raise InputError(
                     f"--storage {masked(url)} has an option that cannot be used: {_cause(error, url)}."
                 ) from None
-        patient = wait_out_outages(database, url)
+        patient = wait_out_outages(database, url, silent=PATIENCE)
         return Storage(url, database, get_storage(database), patient)
 
 
@@ -245,12 +248,19 @@ def _is_in_memory(url: sqlalchemy.URL) -> bool:
 
 
 def _created(url: str, **arguments: Any) -> RDBStorage:
-    """Open the database; retry if several processes create the tables of an empty one at the same time."""
-    for _ in range(CREATION_ATTEMPTS - 1):
-        with suppress(sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
+    """Open the database; retry if several processes create the tables of an empty one, or one has locked it."""
+    attempts, deadline = 0, time.monotonic() + PATIENCE
+    while True:
+        try:
             return _opened(url, **arguments)
+        except (sqlalchemy.exc.IntegrityError, sqlalchemy.exc.ProgrammingError):
+            attempts += 1
+            if attempts == CREATION_ATTEMPTS:
+                raise
+        except (sqlalchemy.exc.OperationalError, optuna.exceptions.StorageInternalError) as error:
+            if not is_lock(error) or time.monotonic() > deadline:
+                raise
         time.sleep(random.uniform(0.1, 0.5))  # noqa: S311 - no secret
-    return _opened(url, **arguments)
 
 
 def _opened(url: str, **arguments: Any) -> RDBStorage:
