@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import socket
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -289,9 +292,31 @@ def test_an_owner_on_another_host_is_gone_once_it_is_silent(
     monkeypatch.setattr(loop, "gone", lambda _: None)
     made.reconcile()
     assert made.running == {}
-    monkeypatch.setattr(made.store, "silent", lambda: {0})
+    monkeypatch.setattr(made.store, "silent", lambda _: {0})
     made.reconcile()
     assert made.running[0].handle == "adopted"
+
+
+def test_a_process_reports_once_for_which_owners_it_waits(
+    study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says so where it has nothing else to do, not as it starts."""
+    made, launcher, events = study(Limits(budget=1))
+    running_of(made, launcher)
+    made.running.clear()
+    events.clear()
+    monkeypatch.setattr(loop, "gone", lambda _: None)
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    made.reconcile()
+    assert events == []
+    assert made.step()
+    assert made.step()
+    (event,) = events
+    assert (event.kind, event.trial.number) == ("waits", 0)
+    assert event.text == (
+        f"process {os.getpid()} on {socket.gethostname()} may still run it; its job is adopted after 120 s without a "
+        "heartbeat"
+    )
 
 
 def test_heartbeats_are_ten_seconds_apart(study: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

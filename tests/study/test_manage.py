@@ -193,6 +193,14 @@ def test_a_study_of_a_running_process_is_not_stopped_from_outside(tmp_path: Path
         tuner.stop_study("bloom-48", runs=runs)
 
 
+def test_a_process_that_cannot_be_seen_is_not_named_as_running(tmp_path: Path) -> None:
+    """After a reboot, and on another machine, `tuner stop` waits for a lack of heartbeats."""
+    runs = study_in(tmp_path / "runs")
+    orphan(tmp_path, owner={**this_worker(), "boot": "earlier", "machine": "another"})
+    with pytest.raises(StudyError, match=r"^a process of an earlier boot of .* may still run study 'bloom-48':"):
+        tuner.stop_study("bloom-48", runs=runs)
+
+
 def test_another_folder_of_runs_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> None:
     """A command with another folder of runs than the study's is refused, because it would not find the jobs' files."""
     first, second = tmp_path / "first", tmp_path / "second"
@@ -222,5 +230,5 @@ def test_a_study_on_another_machine_is_running_until_it_is_silent(
     orphan(tmp_path, owner={**this_worker(), "host": "elsewhere"})
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["running"]
     last = kept(url_of(tmp_path, "bloom-48"), "bloom-48")[-1].number
-    monkeypatch.setattr(TrialStore, "silent", lambda _: {last})
+    monkeypatch.setattr(TrialStore, "silent", lambda *_: {last})
     assert [study.state for study in tuner.list_studies(runs=runs)] == ["orphaned"]

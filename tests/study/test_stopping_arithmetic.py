@@ -118,7 +118,7 @@ def test_an_owner_on_another_machine_is_gone_once_it_is_silent(
     dead: bool | None, silent: set[int], abandoned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(manage, "gone", lambda owner: dead if owner == OWNER else None)
-    store: Any = SimpleNamespace(silent=lambda: silent)
+    store: Any = SimpleNamespace(silent=lambda _: silent)
     assert manage._abandoned(store, 3, OWNER) is abandoned
 
 

@@ -30,7 +30,7 @@ from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import EventKind, StudyEvent, StudySettings
 from tuner.study.state import StudyState
-from tuner.study.store.owner import gone, released, this_worker
+from tuner.study.store.owner import described, gone, grace, released, this_worker
 from tuner.study.store.stopped import SYNC_RETRY, SYNCHRONOUS, completed, record_stop, recorded_end
 from tuner.study.store.trial import Proposal, Trial, is_retry, record_ending, retry_folder, write_job_file
 from tuner.study.store.trial_store import TrialStore
@@ -96,6 +96,8 @@ class StudyLoop:
         degrees = len(settings.space.axes["tp"])
         self._streaks = Streaks(keep_going=settings.keep_going, tensor_degrees=degrees)
         self._read_at = self._heartbeat_at = -math.inf
+        self._waits_for = set[int]()
+        """Trials whose owners cannot be seen from here, as reported."""
 
     # -- the loop
 
@@ -114,7 +116,7 @@ class StudyLoop:
             if not any(trial.result is None for trial in self.state.trials):
                 return self.scheduler.finished is None
             time.sleep(READ_INTERVAL)  # for the other processes of the study
-            self.reconcile()
+            self.reconcile(waits=True)
             return True
         next_looks = [running.watch.next_look for running in self.running.values()]
         self.launcher.wait(max(0.05, min([MAX_POLL_INTERVAL, *next_looks])))
@@ -132,8 +134,11 @@ class StudyLoop:
         if drift is not None:
             self._report("era", f"{drift.sentence()} Earlier measurements are rescaled.")
 
-    def reconcile(self) -> None:
-        """Adopt the jobs of processes that are gone, and close the trials whose jobs are gone too."""
+    def reconcile(self, *, waits: bool = False) -> None:
+        """Adopt the jobs of processes that are gone, and close the trials whose jobs are gone too.
+
+        A process that `waits` for the others reports once which of them cannot be seen from here.
+        """
         self.store.close_finished()
         owners = self.store.owners()  # before the trials are read, for others are claimed meanwhile
         self.read(now=True)
@@ -141,9 +146,13 @@ class StudyLoop:
             if number in self.running:
                 continue
             trial, dead = next(trial for trial in self.state.trials if trial.number == number), gone(owner)
-            if dead or (dead is None and number in self.store.silent()):
+            if dead or (dead is None and number in self.store.silent(grace(owner))):
                 self._adopt(trial, owner)
                 self.read(now=True)  # a topology whose job is lost is open again
+            elif dead is None and waits and number not in self._waits_for:
+                self._waits_for.add(number)
+                until = f"its job is adopted after {grace(owner)} s without a heartbeat"
+                self._report("waits", f"{described(owner)} may still run it; {until}", trial)
 
     def interrupt(self, *, release: bool = False) -> None:
         """Leave running jobs to the next process, with `release` also of this one; cancel those that it would end.

@@ -19,7 +19,7 @@ from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.fidelity_plan import job_of
 from tuner.study.result import pool_of_tried, read_result
 from tuner.study.store.folders import study_files
-from tuner.study.store.owner import gone, running, this_worker
+from tuner.study.store.owner import gone, grace, running, this_worker
 from tuner.study.store.stopped import completed, recorded_end
 from tuner.study.store.storage import open_storage
 from tuner.study.store.stored import parts_of
@@ -139,7 +139,7 @@ def _state(store: TrialStore) -> StudyActivity:
 def _abandoned(store: TrialStore, number: int, owner: Any) -> bool:
     """Return whether the process that owns a trial is gone; one of another machine is, once it is silent."""
     dead = gone(owner)
-    return number in store.silent() if dead is None else dead
+    return number in store.silent(grace(owner)) if dead is None else dead
 
 
 def stop_study(name: str, *, runs: str | Path = "runs", storage: str | None = None) -> list[Trial]:

@@ -33,7 +33,7 @@ from tuner.study.store.database_file import DatabaseFile
 from tuner.study.store.outages import is_outage
 from tuner.study.store.settings_difference import as_options, difference_of, remedy_of
 from tuner.study.store.stopped import completed, recorded_end
-from tuner.study.store.storage import Storage, open_storage, restoration, understood
+from tuner.study.store.storage import GRACE, Storage, open_storage, restoration, understood
 from tuner.study.store.stored import SCHEMA, UNREADABLE_ERRORS, settings_of, state_of, trial_of
 from tuner.study.store.trial import (
     Proposal,
@@ -374,9 +374,10 @@ class TrialStore:
             if trial.number in running
         }
 
-    def silent(self) -> set[int]:
-        """Return the numbers of running trials whose owner has sent no heartbeat for a while."""
+    def silent(self, seconds: int = GRACE) -> set[int]:
+        """Return the numbers of running trials whose owner has sent no heartbeat for so long."""
         with understood(self.url):
+            self._database.grace_period = seconds
             ids = set(self._database._get_stale_trial_ids(self._id))
             running = self._frozen(TrialState.RUNNING)
         return {trial.number for trial in running if trial._trial_id in ids}
