@@ -21,8 +21,7 @@ from tuner.core.errors import StudyError
 from tuner.space.build import space_for
 from tuner.study import api
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent
-from tuner.study.settings import StudySettings
+from tuner.study.settings import StudyEvent, StudySettings
 from tuner.study.setup import open_loop
 from tuner.study.store.database_file import DatabaseFile
 from tuner.study.store.owner import released, this_worker

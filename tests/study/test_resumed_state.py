@@ -10,8 +10,8 @@ import pytest
 from tuner.launch.virtual.simulated import SpeedChange
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
-from tuner.study.loop import StudyEvent, StudyLoop
-from tuner.study.settings import StudySettings
+from tuner.study.loop import StudyLoop
+from tuner.study.settings import StudyEvent, StudySettings
 from tuner.study.setup import open_loop
 
 

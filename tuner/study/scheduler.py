@@ -14,7 +14,7 @@ from tuner.planning.memory_remedies import nothing_fits
 from tuner.search.acquisition import Suggestion
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
-from tuner.study.drift import periods_of
+from tuner.study.drift import SpeedPeriod, periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
 from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, Limits
@@ -63,8 +63,7 @@ class Scheduler:
         """Whether the search had stopped by its estimates; it resumes only for a saving of `RESUME_RATIO` as much."""
         self._results_seen = 0
         """Results that were known when it stopped."""
-        self._speed_periods = periods_of(state.store.attributes.get("eras", []))
-        """Those for which the search has stopped."""
+        self._speed_periods: list[SpeedPeriod] = []
         self.stopping: str | None = self._stored_stop()
         """Why the search has stopped; the final round may still be under way."""
         self.finished: str | None = None
@@ -122,12 +121,12 @@ class Scheduler:
 
         Only results and speed periods since then may change its mind: the same command must end the same way twice.
         """
-        stored = self._state.store.attributes.get(_STOPPING, {})
+        attributes = self._state.store.attributes
+        stored = attributes.get(_STOPPING, {})
         why = stored.get("why") if stored.get("limits") == self._limits.document() else None
         self._by_estimate = why is not None and "after_results" in stored
         self._results_seen = int(stored.get("after_results", 0))
-        if "eras" in stored:  # not in studies of earlier versions
-            self._speed_periods = periods_of(stored["eras"])
+        self._speed_periods = periods_of(stored.get("eras", attributes.get("eras", [])))  # earlier versions: the latter
         return None if why is None else str(why)
 
     def _check_limits(self, elapsed: float) -> None:
