@@ -31,6 +31,7 @@ from benchmarks.judging import BUDGET, Judged, judged_study, median, percent
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.fidelity import FidelityMode
+from tuner.core.text import DAY
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.site_factors import SiteFactors
 from tuner.costmodel.time import seconds, time_terms
@@ -41,7 +42,6 @@ from tuner.search.candidates import CandidatePool
 from tuner.search.constants import REPEAT_DEVIATION
 from tuner.search.extrapolation import ReducedSize, gap_covariance
 from tuner.space.build import space_for
-from tuner.study.ranking import DAY
 from tuner.tables import read_table
 
 SITE: Final = SiteFactors()

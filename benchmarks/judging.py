@@ -17,13 +17,14 @@ from optuna.storages import InMemoryStorage
 from tuner.core.columns import FloatArray
 from tuner.core.fidelity import FidelityMode
 from tuner.core.outcomes import Outcome
+from tuner.core.text import DAY
 from tuner.launch.contract import Launcher
 from tuner.launch.virtual.replay import ReplayedRun, run_word
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyLoop
-from tuner.study.ranking import DAY, RankedTrial
+from tuner.study.ranking import RankedTrial
 from tuner.study.settings import StudySettings
 from tuner.study.store.storage import Storage
 from tuner.study.store.trial import Trial

@@ -18,6 +18,7 @@ import numpy as np
 
 from tuner.core.documents import topology_document
 from tuner.core.outcomes import Measurement, Outcome
+from tuner.core.text import DAY
 from tuner.costmodel.calibration import Calibration
 from tuner.launch.contract import JobResult
 from tuner.launch.virtual.ground_truth import GroundTruth
@@ -32,7 +33,6 @@ from tuner.space.build import space_for
 from tuner.space.space import Tally
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyLoop
-from tuner.study.ranking import DAY
 from tuner.study.settings import StudySettings
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal

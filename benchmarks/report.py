@@ -23,6 +23,7 @@ from optuna.trial import TrialState, create_trial
 from tuner.core.documents import topology_document
 from tuner.core.domain import Topology
 from tuner.core.outcomes import Failure, Measurement, Outcome
+from tuner.core.text import DAY
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.site_factors import SiteFactors
@@ -32,7 +33,6 @@ from tuner.search.parameter_space import ParameterSpace
 from tuner.space.build import space_for
 from tuner.study.limits import Limits
 from tuner.study.loop import StudyLoop
-from tuner.study.ranking import DAY
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
 from tuner.study.store.stored import STATES

@@ -29,13 +29,13 @@ import numpy as np
 from benchmarks.judging import AFTER, BUDGET, FILTER, Judged, days_of, jobs_text, judged_study, median, percent
 from benchmarks.truths import add_truth_options, print_truths
 from tuner.core.columns import FloatArray
+from tuner.core.text import DAY
 from tuner.launch.virtual.cluster import VirtualLauncher
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.replay import ReplayedRun, ReplayLauncher
 from tuner.launch.virtual.simulated import SimulatedLauncher
 from tuner.search.candidates import CandidatePool
 from tuner.space.build import space_for
-from tuner.study.ranking import DAY
 from tuner.study.replay_setup import replayed
 from tuner.tables import Table, read_table
 

@@ -10,9 +10,9 @@ import numpy as np
 from benchmarks.judging import FILTER, judged_study
 from benchmarks.truths import Case, _twisted, study
 from tests.search.test_search_arithmetic import pool
+from tuner.core.text import DAY
 from tuner.launch.virtual.ground_truth import GroundTruth
 from tuner.launch.virtual.simulated import SimulatedLauncher
-from tuner.study.ranking import DAY
 
 
 def test_a_benchmark_study_is_judged_by_the_truth() -> None:

@@ -13,6 +13,7 @@ import pytest
 from tests.search.stand_in import surrogate_of
 from tests.study.test_arithmetic import trial
 from tuner.core.outcomes import Measurement, Outcome
+from tuner.core.text import DAY
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
@@ -22,7 +23,7 @@ from tuner.space.build import space_for
 from tuner.study import drift
 from tuner.study.drift import SpeedPeriod, slowdowns
 from tuner.study.limits import Limits
-from tuner.study.ranking import DAY, RankedTrial, rank, rank_by_own_runs
+from tuner.study.ranking import RankedTrial, rank, rank_by_own_runs
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import StudySettings
 from tuner.study.setup import open_loop
@@ -311,7 +312,7 @@ def surrogate(means: list[float], deviations: list[float], *surprises: Surprise)
     """Return a stand-in surrogate with these seconds and deviations."""
 
     def measured(asked: list[int]) -> tuple[Any, Any]:
-        return np.log([means[one] for one in asked]), np.array([deviations[one] for one in asked])
+        return np.log(np.array(means)[asked]), np.array(deviations)[asked]
 
     return surrogate_of(usual_noise=0.01, pool=candidates(), measured=measured, surprises=lambda: list(surprises))
 
@@ -320,25 +321,24 @@ def test_rank_intervals_use_the_larger_of_posterior_and_repeats() -> None:
     """A ranked trial's interval uses the larger of the posterior's deviation and noise / sqrt(runs)."""
     trials = [trial(0, 0, 10.0), trial(1, 1, 4.0), trial(2, 1, 4.0, repeat=1), trial(3, 2, 9.0)]
     leader, second, third = rank(surrogate([10.0, 4.0, 9.0], [0.05, 0.001, 0.02]), trials)
-    assert [one.candidate for one in (leader, second, third)] == [1, 2, 0]
-    assert (leader.days, second.days) == (approx(8e6 / DAY), approx(9e6 / DAY))
-    spread = math.sqrt(6 * 0.01**2 / 7)
+    found = [(one.candidate, one.days * DAY) for one in (leader, second, third)]
+    assert found == [(1, approx(8e6)), (2, approx(9e6)), (0, approx(10e6))]
+    spread = 0.01 * math.sqrt(6 / 7)
     assert math.log(leader.high / leader.days) == approx(INTERVAL * spread / math.sqrt(2))
     assert math.log(third.days / third.low) == approx(INTERVAL * 0.05)
     assert (leader.runs, leader.trials, leader.chance_sooner) == (2, (1, 2), 0.0)
-    z = math.log(9 / 8) / (spread * math.sqrt(1 + 1 / 2))
-    assert second.chance_sooner == approx(float(below(np.array([-z]))[0]))
+    z = -math.log(9 / 8) / (spread * math.sqrt(1 + 1 / 2))
+    assert second.chance_sooner == approx(float(below(np.array([z]))[0]))
 
 
 def test_runs_are_scaled_to_the_present_speed() -> None:
     """Earlier runs are scaled by the factors of later periods: 10 s before a factor of 1.02 count as 10.2 s."""
     trials = [trial(0, 0, 10.0), trial(2, 1, 8.0), trial(3, 0, 10.2, repeat=1)]
     found = rank_by_own_runs(candidates(), trials, slowdowns(trials, [SpeedPeriod(first=2, factor=1.02)]), 0.012)
-    assert [one.candidate for one in found] == [0, 1]
-    assert (found[0].seconds, found[0].runs) == (approx(10.2), 2)
-    assert found[1].days == approx(16e6 / DAY)
-    assert math.log(found[0].high / found[0].days) == approx(INTERVAL * 0.012 / math.sqrt(2))
-    assert math.log(found[0].days / found[0].low) == approx(INTERVAL * 0.012 / math.sqrt(2))
+    days = [(one.candidate, one.runs, one.days * DAY) for one in found]
+    assert days == [(0, 2, approx(10.2e6)), (1, 1, approx(16e6))]
+    widths = [math.log(found[0].high / found[0].days), math.log(found[0].days / found[0].low)]
+    assert widths == approx([INTERVAL * 0.012 / math.sqrt(2)] * 2)
     assert [(one.key, one.trials) for one in found] == [
         (trials[0].proposal.key, (0, 3)),
         (trials[1].proposal.key, (2,)),

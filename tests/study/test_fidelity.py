@@ -16,6 +16,7 @@ from tests.conftest import Said
 from tests.studies import assert_lawful, finish, kept, over, start, states, url_of
 from tuner.core.errors import InputError
 from tuner.core.fidelity import Fidelity
+from tuner.core.text import DAY
 from tuner.costmodel.residual_features import SMOOTH
 from tuner.report.dashboard import graphs
 from tuner.report.plot_data import progress
@@ -24,7 +25,6 @@ from tuner.report.tables import measurements
 from tuner.study.api import optimize as run_study
 from tuner.study.api import study_settings
 from tuner.study.leaderboard import EXTRAPOLATED, rows_of
-from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult, open_study
 from tuner.study.store.storage import sqlite_url
 from tuner.study.store.trial import Proposal, Trial, proposal_document, proposal_of

@@ -18,10 +18,10 @@ import pytest
 from tests.study.scripted import MEASURED, begun, clocked, running_of, stored
 from tuner.core.errors import LaunchError, StudyError
 from tuner.core.outcomes import Failure, Outcome
+from tuner.core.text import DAY
 from tuner.launch.contract import JobResult, JobState, JobStatus
 from tuner.study import loop
 from tuner.study.limits import Limits
-from tuner.study.ranking import DAY
 from tuner.study.watchdog import StopDecision, Watchdog
 
 

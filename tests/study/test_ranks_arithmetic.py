@@ -16,6 +16,7 @@ from tests.study.test_arithmetic import trial
 from tests.study.test_decisions_arithmetic import Decider, ranked, surrogate
 from tests.study.test_sizes_arithmetic import LARGE, SMALL, ended, prospect
 from tuner.core.outcomes import Measurement, Outcome
+from tuner.core.text import DAY
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.launch.contract import JobResult
@@ -25,7 +26,7 @@ from tuner.search.observations import Surprise
 from tuner.study.drift import periods_of
 from tuner.study.leaderboard import EXTRAPOLATED, _outcome, _words
 from tuner.study.limits import Limits
-from tuner.study.ranking import DAY, RankedTrial, gain_of_repeat, noise, rank, values_of_repeats
+from tuner.study.ranking import RankedTrial, gain_of_repeat, noise, rank, values_of_repeats
 from tuner.study.state import Prospect, StudyState
 from tuner.study.store.trial import Proposal, Trial
 

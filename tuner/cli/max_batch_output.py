@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from tuner.core.quantity import GIB
+from tuner.core.text import DAY
 
 if TYPE_CHECKING:
     from tuner.sizing.max_batch import MaxBatchResult
@@ -139,7 +140,7 @@ def _tokens_assumed(made: MaxBatchResult) -> str:
     from tuner.core.quantity import format_count
 
     counts = [
-        value.days * 86400 * value.tokens_per_second for value in made.worth if value.days and value.tokens_per_second
+        value.days * DAY * value.tokens_per_second for value in made.worth if value.days and value.tokens_per_second
     ]
     return format_count(counts[0]) if counts else ""
 

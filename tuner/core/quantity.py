@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from tuner.core.errors import InputError
-from tuner.core.text import shown
+from tuner.core.text import DAY, shown
 
 GIB: Final = 2.0**30
 """Bytes."""
@@ -81,7 +81,7 @@ def iterations_of(given: int | str | Iterable[int]) -> tuple[int, ...]:
 
 def duration(text: str, option: str) -> float:
     """Return the seconds in `90m`, `4h` or `2d`."""
-    units: dict[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+    units: dict[str, float] = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": DAY}
     if not (match := re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?)\s*([smhd])", text.strip())):
         raise InputError(f"{option} {shown(text)} is not a duration such as 90m, 4h or 2d.")
     return float(match[1]) * units[match[2]]

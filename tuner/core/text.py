@@ -179,13 +179,16 @@ def either(values: Iterable[object], *, limit: int = 16) -> str:
     return listed(values, limit=limit, last="or")
 
 
-UNITS: Final = (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
+DAY: Final = 86400.0
+"""Seconds of a day."""
+
+UNITS: Final = (("days", DAY), ("hours", 3600.0), ("minutes", 60.0), ("seconds", 1.0))
 
 
 def unit_for(days: float) -> tuple[str, float]:
     """Return the largest unit in which the duration is at least one, and how many of them make a day."""
-    name, seconds = next((unit for unit in UNITS if days * 86400 >= unit[1]), UNITS[-1])
-    return name, 86400 / seconds
+    name, seconds = next((unit for unit in UNITS if days * DAY >= unit[1]), UNITS[-1])
+    return name, DAY / seconds
 
 
 def span(days: float) -> str:

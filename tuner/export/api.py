@@ -16,7 +16,7 @@ from tuner.core.columns import Columns
 from tuner.core.documents import model_notes
 from tuner.core.domain import Framework
 from tuner.core.errors import InputError, NothingUsable
-from tuner.core.text import either, listed
+from tuner.core.text import DAY, either, listed
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
@@ -30,7 +30,7 @@ from tuner.launch.program import axes_not_passed
 from tuner.launch.slurm.site_profile import SiteProfile
 from tuner.launch.trainers.command import TrainerCommand
 from tuner.study.leaderboard import rows_of
-from tuner.study.ranking import DAY, RankedTrial
+from tuner.study.ranking import RankedTrial
 from tuner.study.result import StudyResult
 
 

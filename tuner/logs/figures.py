@@ -8,6 +8,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Final, Literal
 
+from tuner.core.text import DAY
 from tuner.logs.lines import without_stamps
 
 Kind = Literal["time", "inverse rate", "rate", "clock", "stamp"]
@@ -28,7 +29,7 @@ _UNITS: Final = {
     "ns": ("(?:nanoseconds?|nanos|nsecs?|ns)", 1e-9),
     "min": ("(?:minutes?|mins?)", 60.0),
     "h": ("(?:hours?|hrs?|h)", 3600.0),
-    "day": ("days?", 86400.0),
+    "day": ("days?", DAY),
 }
 """Units of time: how they are printed, and their seconds."""
 _TIME_UNIT: Final = "|".join(printed for printed, _ in _UNITS.values())

@@ -19,6 +19,7 @@ from math import log
 from statistics import median
 from typing import Final, get_args
 
+from tuner.core.text import DAY
 from tuner.logs.bars import OTHER_WORK
 from tuner.logs.figures import FRACTION, MAX_TEXT, UNNAMED, Figure, Kind, figures
 from tuner.logs.lines import kind_of, loose_stamp_of, without_stamps
@@ -46,7 +47,6 @@ _STAMPED: Final = 3
 _SAMPLES: Final = 8
 """Lines of a kind without a step after which the kind is ignored."""
 _MAX_KINDS: Final = 10_000
-_DAY: Final = 86400.0
 _AGREE: Final = 1.5
 """Factor within which a printed time and the time between lines agree."""
 _AGREE_ON_AVERAGE: Final = 1.2
@@ -140,10 +140,10 @@ class _StepLines:
         line = _line(text)
         if line is not None:
             self._without[kind] = -1
-            if line.stamp is not None and line.stamp < _DAY:
-                self._midnights += line.stamp < self._stamp - _DAY / 2
+            if line.stamp is not None and line.stamp < DAY:
+                self._midnights += line.stamp < self._stamp - DAY / 2
                 self._stamp = line.stamp
-                line = replace(line, stamp=line.stamp + self._midnights * _DAY)
+                line = replace(line, stamp=line.stamp + self._midnights * DAY)
         elif known >= 0 and (known or len(self._without) < _MAX_KINDS):
             self._without[kind] = known + 1
         return line

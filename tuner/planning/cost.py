@@ -11,6 +11,7 @@ import numpy as np
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
+from tuner.core.text import DAY
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
@@ -58,7 +59,7 @@ class TopologyCost:
     @property
     def days(self) -> float:
         """Days until the workload's tokens are processed."""
-        return self.training / 86400
+        return self.training / DAY
 
     @property
     def fits(self) -> bool:

@@ -10,6 +10,7 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError
 from tuner.core.keys import parse_key
+from tuner.core.text import DAY
 from tuner.costmodel.flops import (
     hardware_flops,
     megatron_core_count,
@@ -96,7 +97,7 @@ def flops(
     columns = Columns.of([topology], workload, space.cluster)
     counts = [count(columns) for count in (model_flops, hardware_flops, older_estimate, megatron_core_count)]
     rates = [float(per_gpu(count, seconds, columns)[0]) if seconds else None for count in counts]
-    days = float(training_seconds(seconds, columns)[0]) / 86400 if seconds else None
+    days = float(training_seconds(seconds, columns)[0]) / DAY if seconds else None
     return FlopCount(
         topology=topology,
         model=float(counts[0][0]),

@@ -14,12 +14,12 @@ from tuner.core.columns import Columns
 from tuner.core.domain import Topology
 from tuner.core.quantity import GIB
 from tuner.core.shape import Shape
+from tuner.core.text import DAY
 from tuner.costmodel.memory import limit, memory_terms
 from tuner.costmodel.stages import Stages
 from tuner.report.summary import cost_breakdown
 from tuner.search.candidates import CandidatePool
 from tuner.study.leaderboard import LeaderboardRow
-from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult
 
 MAX_SHOWN: Final = 1.5

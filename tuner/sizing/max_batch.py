@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import ceil
-from typing import Final
 
 from tuner.core.domain import Topology, Workload
+from tuner.core.text import DAY
 from tuner.sizing.fit import BatchResult, Fit, Pressure, Source, fitted, pressures
 from tuner.sizing.strategies import BatchSearch
 from tuner.space.axes import Axes
-
-SECONDS_PER_DAY: Final = 86400.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +84,7 @@ def throughput_of(
         acc_steps=steps,
         exact=not global_batch or global_batch == steps * step,
         tokens_per_second=rate,
-        days=tokens / rate / SECONDS_PER_DAY if rate else None,
+        days=tokens / rate / DAY if rate else None,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 from tuner.core.errors import LaunchError, StudyError, TunerWarning
 from tuner.core.interrupts import raise_lost_interrupt
 from tuner.core.outcomes import Failure, Outcome
+from tuner.core.text import DAY
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
 from tuner.launch.contract import Job, JobResult, JobState, Launcher
@@ -25,7 +26,6 @@ from tuner.space.space import Tally
 from tuner.study.failure_streaks import Streaks
 from tuner.study.fidelity_plan import job_of, plan_of
 from tuner.study.limits import trust_for
-from tuner.study.ranking import DAY
 from tuner.study.result import StudyResult, read_result
 from tuner.study.scheduler import Scheduler
 from tuner.study.settings import EventKind, StudyEvent, StudySettings

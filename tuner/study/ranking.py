@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tuner.core.columns import FloatArray
-from tuner.core.text import column, interval, seconds
+from tuner.core.text import DAY, column, interval, seconds
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.normal import below
 from tuner.search.acquisition import improvement, moved_by_run
@@ -34,8 +34,6 @@ NOISE_ROUNDS: Final = 5
 TIE_THRESHOLD: Final = 0.025
 """Probability of being faster than the leader above which a topology is statistically tied with it. The leader is known
 only afterwards, so either of two equal topologies may lead: both chances together are 5%."""
-
-DAY: Final = 86400.0
 
 EXTRAPOLATES: Final = "extrapolates"
 """The study's attribute that marks that its result may be a topology that ran at a reduced size only."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from tuner.core.documents import topology_document
-from tuner.core.text import counted, span
+from tuner.core.text import DAY, counted, span
 from tuner.costmodel.estimate import INTERVAL
 from tuner.planning.memory_remedies import nothing_fits
 from tuner.search.acquisition import Suggestion
@@ -136,7 +136,7 @@ class Scheduler:
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
             self.finished = self._used(limits.node_hours)
         elif limits.deadline is not None and elapsed >= limits.deadline:
-            self.finished = f"the deadline of {span(limits.deadline / 86400)} has passed"
+            self.finished = f"the deadline of {span(limits.deadline / DAY)} has passed"
         elif self.stopping is not None:
             return
         elif reserve := self._reserved():

@@ -14,6 +14,7 @@ import numpy as np
 from tuner.core.documents import topology_of
 from tuner.core.fidelity import EXTRA_ITERATIONS
 from tuner.core.outcomes import Outcome
+from tuner.core.text import DAY
 from tuner.costmodel.calibration import Calibration
 from tuner.search.acquisition import Suggestion, shortlist
 from tuner.search.candidates import CandidatePool
@@ -24,7 +25,7 @@ from tuner.search.samplers import Proposer, proposer
 from tuner.search.surrogate import Surrogate
 from tuner.search.time_posterior import revealed
 from tuner.study import drift
-from tuner.study.ranking import DAY, RankedTrial, noise, rank
+from tuner.study.ranking import RankedTrial, noise, rank
 from tuner.study.store.trial import Proposal, Trial
 from tuner.study.store.trial_store import TrialStore
 
