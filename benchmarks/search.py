@@ -47,6 +47,14 @@ MIN_GROUP: Final = 8
 
 NEAR: Final = 0.01
 
+MIXTURES: Final = {
+    "qwen3-30b-a3b": ("H100-80GB-SXM", 4, 512),
+    "gpt-oss-120b": ("B200-180GB-SXM", 8, 512),
+    "qwen3-235b-a22b": ("H100-80GB-SXM", 32, 2048),
+    "deepseek-v3": ("B200-180GB-SXM", 32, 2048),
+}
+"""GPU, nodes and global batch of simulated clusters that train a mixture of experts."""
+
 FILTERED: Final = tuple(name + FILTER for name in ("tpe", "gp", "random"))
 SAMPLERS: Final = ("guided", "tpe", "gp", "random", *FILTERED, "grid", "plan")
 DRAWN: Final = ("tpe", "gp", "random", *FILTERED)
@@ -60,6 +68,7 @@ class Case:
     where: str
     """Path of the table, or an empty string for a simulated cluster."""
     group: str
+    """Of the table; on a simulated cluster the mixture that is trained, or an empty string for BLOOM."""
     sampler: str
     seed: int
     silent: bool = False
@@ -83,6 +92,9 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--only", choices=("replays", "simulated"))
     parser.add_argument("--quick", action="store_true", help="guided, random and plan, the tables that ship, 3 seeds")
+    parser.add_argument(
+        "--model", choices=tuple(MIXTURES), default="", help="what simulated clusters train; else BLOOM"
+    )
     parser.add_argument("--silent", action="store_true", help="logs show finished iterations only")
     add_truth_options(parser)
     given = parser.parse_args()
@@ -127,7 +139,7 @@ def study(case: Case) -> Found:
 def _truth(where: str, group: str, seed: int) -> tuple[CandidatePool, FloatArray]:
     """Return the candidates and the true days of each, NaN if the candidate does not run."""
     if not where:
-        pool = _whole()
+        pool = _whole(group)
         truth, columns = GroundTruth(seed), pool.parts[0]
         days = truth.seconds(columns) * np.exp(pool.work) / DAY
         return pool, np.where(truth.fits(columns), days, np.nan)
@@ -136,8 +148,11 @@ def _truth(where: str, group: str, seed: int) -> tuple[CandidatePool, FloatArray
 
 
 @cache
-def _whole() -> CandidatePool:
-    return CandidatePool.of_space(space_for(framework="any"))
+def _whole(model: str) -> CandidatePool:
+    if not model:
+        return CandidatePool.of_space(space_for(framework="any"))
+    gpu, nodes, global_batch = MIXTURES[model]
+    return CandidatePool.of_space(space_for(model=model, gpu=gpu, nodes=nodes, global_batch=global_batch))
 
 
 def _table(case: Case) -> tuple[CandidatePool, list[ReplayedRun]]:
@@ -180,7 +195,7 @@ def _replay_cases(given: argparse.Namespace, samplers: Sequence[str]) -> list[Ca
 def _simulated_cases(given: argparse.Namespace, samplers: Sequence[str]) -> list[Case]:
     first = given.first_seed
     return [
-        Case(where="", group="", sampler=sampler, seed=seed, silent=given.silent)
+        Case(where="", group=given.model, sampler=sampler, seed=seed, silent=given.silent)
         for sampler in samplers
         for seed in range(first, first + (given.baseline_seeds if sampler in DRAWN else given.seeds))
     ]
@@ -215,7 +230,9 @@ def _replays(found: Sequence[Found]) -> None:
 def _simulated(found: Sequence[Found]) -> None:
     samplers = list(dict.fromkeys(each.case.sampler for each in found))
     seeds = {one: sum(each.case.sampler == one for each in found) for one in samplers}
-    print(f"## Simulated 48-node clusters, {len(_whole()):,} candidates, budget {BUDGET}\n")
+    pool = _whole(found[0].case.group)
+    nodes = pool.parts[0].cluster.nodes
+    print(f"## Simulated {nodes}-node clusters, {len(pool):,} candidates, budget {BUDGET}\n")
     print("Clusters: " + ", ".join(f"{one} {many}" for one, many in seeds.items()) + ".")
     _summary("Simulated", found, samplers)
     own = [each for each in found if each.case.sampler == "guided"]
