@@ -24,6 +24,9 @@ FIRST_PAUSE: Final = 0.5
 MAX_PAUSE: Final = 15.0
 """Seconds between two attempts; the pause doubles from the first to the longest."""
 
+LOCK_PAUSE: Final = 0.02
+"""Seconds between two attempts to write to a locked SQLite file, each of which waits too."""
+
 _CALLS: Final = (
     *("create_new_study", "set_study_user_attr", "get_study_id_from_name", "get_study_user_attrs", "get_all_studies"),
     *("set_study_system_attr", "get_study_system_attrs", "get_study_name_from_id", "get_study_directions"),
@@ -114,6 +117,7 @@ class _Patience:
                     raise
                 if is_lock(error) and waited < self._silent:
                     self._disconnect()
+                    time.sleep(LOCK_PAUSE)
                     continue
                 problem = "locked by another process" if is_lock(error) else "unreachable"
             if pause == FIRST_PAUSE:
