@@ -15,9 +15,10 @@ The command line prints the sentence without a traceback and exits with the erro
 
 from __future__ import annotations
 
+import copyreg
 import difflib
 from collections.abc import Iterable
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from tuner.core.text import either, listed
 
@@ -45,6 +46,10 @@ class UnknownName(InputError):
         near = [by_folded[match] for match in dict.fromkeys([*begun, *close])][:3]
         advice = f"did you mean {either(near)}?" if near else f"choose from {listed(names, limit=12)}."
         super().__init__(f"there is no {kind} called {name!r}; {advice}{' ' + remedy if remedy else ''}")
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return how another process rebuilds it: from its message."""
+        return copyreg.__newobj__, (type(self), *self.args)  # type: ignore[attr-defined]
 
 
 class BadKey(InputError):
