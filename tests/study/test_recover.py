@@ -132,12 +132,14 @@ def test_only_a_missing_or_empty_database_is_rebuilt(lost: Path) -> None:
     assert (lost / "study.db").read_bytes() == whole
 
 
-def test_a_list_names_a_lost_database_without_creating_one(lost: Path) -> None:
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_a_list_names_a_lost_database_without_creating_one(lost: Path, is_empty: bool) -> None:
     """`tuner list` names a lost database and does not create tables, which would make the study look new."""
-    (lost / "study.db").touch()
+    if is_empty:
+        (lost / "study.db").touch()
     with pytest.warns(TunerWarning, match="study 'lost' is not listed: .* rebuild the database"):
         assert tuner.list_studies(runs=lost.parent) == []
-    assert (lost / "study.db").stat().st_size == 0
+    assert [path.stat().st_size for path in lost.glob("study.db*")] == [0] * is_empty
     recover(lost)
     assert [study.name for study in tuner.list_studies(runs=lost.parent)] == ["lost"]
 
@@ -234,3 +236,5 @@ def test_a_study_stored_elsewhere_is_not_called_lost(begun: Path, tmp_path: Path
     assert "secret" not in (copy / "study.json").read_text()
     with pytest.raises(StudyError, match=r"is stored in 'postgresql://me:\*\*\*@host/studies': pass --storage"):
         refuse_lost(copy / "study.db")
+    with pytest.warns(TunerWarning, match="study 'elsewhere' is not listed: .* pass --storage"):
+        assert tuner.list_studies(runs=tmp_path) == []

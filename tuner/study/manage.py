@@ -18,10 +18,10 @@ from tuner.launch.program import program_of
 from tuner.launch.slurm.launcher import SlurmLauncher
 from tuner.study.fidelity_plan import job_of
 from tuner.study.result import pool_of_tried, read_result
-from tuner.study.store.folders import study_files
+from tuner.study.store.folders import files_in, study_files
 from tuner.study.store.owner import gone, grace, running, this_worker
 from tuner.study.store.stopped import completed, recorded_end
-from tuner.study.store.storage import open_storage
+from tuner.study.store.storage import STUDY_FILE, open_storage
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial, cancelled, record_ending
 from tuner.study.store.trial_store import TrialStore
@@ -84,7 +84,7 @@ def cells_of(summary: StudySummary) -> tuple[str, ...]:
 def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> StudyList:
     """Return all studies of a folder, or of a storage, the one that changed last first.
 
-    Warn of a study in the folder whose database cannot be read; a lost one stays as it is.
+    Warn of a study in the folder whose database cannot be read, is lost or is elsewhere.
 
     >>> import tempfile, tuner
     >>> with tempfile.TemporaryDirectory() as runs:
@@ -94,7 +94,8 @@ def list_studies(*, runs: str | Path = "runs", storage: str | None = None) -> St
     """
     runs = Path(runs)
     if storage is None:
-        names = [file.parent.name for file in study_files(runs)]
+        files, _ = files_in(runs, STUDY_FILE)  # which a study keeps whose database is lost or elsewhere
+        names = sorted({file.parent.name for file in (*study_files(runs), *files)})
     else:
         with closing(open_storage(storage)) as opened:
             names = opened.study_names()
