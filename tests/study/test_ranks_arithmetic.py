@@ -121,7 +121,7 @@ def test_the_reason_for_stopping_is_stored_with_the_limits() -> None:
     decider = Decider(Limits(budget=30), store=store, results=4)
     decider.scheduler.stopping, decider.scheduler._results_seen = "why", 4
     decider.scheduler._store_stop()
-    assert kept["stopping"] == {"limits": Limits(budget=30).document(), "why": "why", "eras": []}
+    assert kept["stopping"] == {"limits": Limits(budget=30).document(), "why": "why", "speed_periods": []}
     again = Decider(Limits(budget=30), store=store).scheduler
     assert (again.stopping, again._by_estimate, again._results_seen) == ("why", False, 0)
     decider.scheduler._by_estimate = True
@@ -132,9 +132,9 @@ def test_the_reason_for_stopping_is_stored_with_the_limits() -> None:
     assert (other.stopping, other._by_estimate) == (None, False)
 
 
-@pytest.mark.parametrize(("eras", "stopping"), [([], "why"), ([{"first": 3, "factor": 1.1}], None)])
+@pytest.mark.parametrize(("periods", "stopping"), [([], "why"), ([{"first": 3, "factor": 1.1}], None)])
 def test_a_speed_period_found_since_the_search_stopped_resumes_it_in_another_process(
-    eras: list[dict[str, Any]], stopping: str | None
+    periods: list[dict[str, Any]], stopping: str | None
 ) -> None:
     """A process that found a period may be killed before it proposes the next job."""
     kept: dict[str, Any] = {}
@@ -142,18 +142,18 @@ def test_a_speed_period_found_since_the_search_stopped_resumes_it_in_another_pro
     decider = Decider(Limits(budget=30), store=store)
     decider.scheduler.stopping = "why"
     decider.scheduler._store_stop()
-    kept["eras"] = eras
-    again = Decider(Limits(budget=30), store=store, speed_periods=periods_of(eras)).scheduler
+    kept["eras"] = periods
+    again = Decider(Limits(budget=30), store=store, speed_periods=periods_of(periods)).scheduler
     again._search = again._final = lambda: None
     again.next(0.0)
     assert again.stopping == stopping
 
 
 def test_the_stop_of_a_study_of_an_earlier_version_is_that_of_its_present_speed_period() -> None:
-    eras = [{"first": 3, "factor": 1.1}]
-    kept = {"stopping": {"limits": Limits(budget=30).document(), "why": "why"}, "eras": eras}
+    periods = [{"first": 3, "factor": 1.1}]
+    kept = {"stopping": {"limits": Limits(budget=30).document(), "why": "why"}, "eras": periods}
     store = SimpleNamespace(attributes=kept, set_attribute=kept.__setitem__)
-    again = Decider(Limits(budget=30), store=store, speed_periods=periods_of(eras)).scheduler
+    again = Decider(Limits(budget=30), store=store, speed_periods=periods_of(periods)).scheduler
     again._search = again._final = lambda: None
     again.next(0.0)
     assert again.stopping == "why"

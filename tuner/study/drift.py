@@ -85,6 +85,15 @@ class RepeatDifference(NamedTuple):
     """Standard deviation of `log_ratio` by noise alone."""
 
 
+STORED_AS: Final = "eras"
+"""The study's attribute with its speed periods, whose name has not changed since the first release."""
+
+
+def stored_periods(attributes: Mapping[str, Any]) -> list[SpeedPeriod]:
+    """Return the speed periods among a study's attributes."""
+    return periods_of(attributes.get(STORED_AS, []))
+
+
 def periods_of(documents: Sequence[Mapping[str, Any]]) -> list[SpeedPeriod]:
     """Return the speed periods that a study has stored. Raise a `StudyError` if they cannot be read."""
     try:

@@ -256,7 +256,7 @@ def read_result(store: TrialStore, folder: Path, *, ended: str = "") -> StudyRes
     store.file.check(folder)
     settings, attributes = store.settings, store.attributes
     pool, trials = pool_of_tried(parts_of(settings, store.name), store.trials())
-    periods = drift.periods_of(attributes.get("eras", []))
+    periods = drift.stored_periods(attributes)
     calibration = site_of(attributes["site"], f"the study {store.name}") if attributes.get("site") else Calibration()
     trust = trust_for(settings)
     labels = drift.labels(trials, periods, calibration.period)

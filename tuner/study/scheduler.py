@@ -14,7 +14,7 @@ from tuner.planning.memory_remedies import nothing_fits
 from tuner.search.acquisition import Suggestion
 from tuner.search.constants import MIN_EXPECTED_GAIN, OUTLIER_DEVIATIONS
 from tuner.search.observations import Surprise
-from tuner.study.drift import SpeedPeriod, periods_of
+from tuner.study.drift import STORED_AS, SpeedPeriod, periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
 from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, Limits
@@ -111,7 +111,7 @@ class Scheduler:
 
     def _store_stop(self) -> None:
         stop: dict[str, Any] = {"limits": self._limits.document(), "why": self.stopping}
-        stop["eras"] = [period.document() for period in self._speed_periods]
+        stop["speed_periods"] = [period.document() for period in self._speed_periods]
         if self._by_estimate:
             stop["after_results"] = self._results_seen
         self._state.store.set_attribute(_STOPPING, stop)
@@ -126,7 +126,7 @@ class Scheduler:
         why = stored.get("why") if stored.get("limits") == self._limits.document() else None
         self._by_estimate = why is not None and "after_results" in stored
         self._results_seen = int(stored.get("after_results", 0))
-        self._speed_periods = periods_of(stored.get("eras", attributes.get("eras", [])))  # earlier versions: the latter
+        self._speed_periods = periods_of(stored.get("speed_periods", attributes.get(STORED_AS, [])))
         return None if why is None else str(why)
 
     def _check_limits(self, elapsed: float) -> None:

@@ -106,7 +106,7 @@ class StudyState:
                 self._adapt()
                 self._detect_drift()
                 before.append(self.speed_periods)
-        stored = drift.periods_of(self.store.attributes.get("eras", []))
+        stored = drift.stored_periods(self.store.attributes)
         if is_other := stored not in before:  # those of another process, which learnt the results in another order
             self.speed_periods = stored
             self._relabel()
@@ -117,7 +117,7 @@ class StudyState:
             self._rank()
         if self.speed_periods == stored:
             return None
-        self.store.set_attribute("eras", [period.document() for period in self.speed_periods])
+        self.store.set_attribute(drift.STORED_AS, [period.document() for period in self.speed_periods])
         return self.speed_periods[-1]
 
     @property

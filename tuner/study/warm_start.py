@@ -51,7 +51,7 @@ def calibration_from_study(name: str, *, runs: Path, storage: str | None) -> Cal
             raise InputError(f"study {name} replayed a table: give the table itself to --from.")
         if not trials:
             raise NothingUsable(f"study {name} has no measured trial yet.")
-        periods = drift.periods_of(store.attributes.get("eras", []))
+        periods = drift.stored_periods(store.attributes)
         labels = [drift.label(trial.number, periods, "") for trial in trials]
         columns = Columns.of(
             (_as_run(trial) for trial in trials),
