@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.conftest import ROOT
 from tests.found_studies import opened
@@ -18,7 +22,7 @@ from tuner.core.text import node_time, token_count, unit_for
 from tuner.costmodel.constants import USABLE_SHARE
 from tuner.report import plot_data
 from tuner.report.dashboard import graphs
-from tuner.report.figures import MAX_LOG_TICKS, _log_ticks, plots
+from tuner.report.figures import MIN_TICK_DISTANCE, _log_ticks, plots
 from tuner.report.plot_data import (
     cluster_speed,
     degree_cells,
@@ -288,12 +292,17 @@ def test_the_plots_of_the_dashboard_mark_the_leader(study: StudyResult) -> None:
     assert max(map(len, lines)) <= 16
 
 
-def test_ticks_of_a_logarithmic_axis_are_few_and_within_its_limits() -> None:
-    """There are at least three ticks and not many more than nine."""
-    for limits in ((0.9, 1.1), (68.0, 95.0), (1.0, 10.0), (0.5, 4000.0)):
-        ticks = _log_ticks(limits)
-        assert 3 <= len(ticks) <= MAX_LOG_TICKS + 3
-        assert all(limits[0] <= tick <= limits[1] for tick in ticks)
+@settings(max_examples=300)
+@given(low=st.floats(1e-2, 1e4), log_ratio=st.floats(0.06, 10.0))
+def test_ticks_of_a_logarithmic_axis_lie_within_its_limits_and_their_labels_never_touch(
+    low: float, log_ratio: float
+) -> None:
+    high = low * math.exp(log_ratio)
+    ticks = _log_ticks((low, high))
+    assert len(ticks) >= 2
+    assert all(low <= tick <= high for tick in ticks)
+    gaps = [math.log(after / before) for before, after in pairwise(ticks)]
+    assert min(gaps) >= MIN_TICK_DISTANCE * log_ratio * (1 - 1e-9)
 
 
 def test_the_plots_of_memory_draw_the_usable_memory_and_state_the_estimate() -> None:

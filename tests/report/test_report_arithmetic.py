@@ -81,6 +81,8 @@ def test_others_up_to_a_fifth_of_a_percent_are_omitted(rest: float, shown: bool)
         ((84.0, 99.0), [85, 90, 95]),
         ((1.0, 20.0), [1, 2, 5, 10, 20]),
         ((1.0, 6.0), [1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6]),
+        ((0.05, 0.2), [0.05, 0.07, 0.1, 0.15, 0.2]),
+        ((0.5, 4000.0), [1, 10, 100, 1000]),
     ],
 )
 def test_ticks_are_round_numbers_within_the_limits(limits: tuple[float, float], ticks: list[float]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 from tuner.core.quantity import GIB
@@ -44,7 +45,11 @@ SMALL_TERM: Final = 0.012
 NEGLIGIBLE_REST: Final = 0.002
 """`others` below this share of the tallest bar is omitted."""
 
-MAX_LOG_TICKS: Final = 9
+MIN_TICK_DISTANCE: Final = 0.09
+"""Smallest distance of two ticks on a logarithmic axis, as a share of its length: their labels must not touch."""
+
+_TICK_DIGITS: Final = ((1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9), (1, 1.5, 2, 3, 4, 5, 7), (1, 2, 5), (1,))
+"""Digits of a logarithmic axis's ticks, from the densest to the sparsest."""
 
 _TITLE_CHARACTERS: Final = 8.0
 """Characters of a title for each inch of a figure's width."""
@@ -192,13 +197,15 @@ def _estimates(study: StudyResult) -> Plot | None:
 def _log_ticks(limits: tuple[float, float]) -> list[float]:
     """Return plain numbers as ticks of a logarithmic axis, even if it spans less than a decade."""
     low, high = limits
-    steps = [digit * 10.0**power for power in range(-4, 7) for digit in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)]
-    ticks = [step for step in steps if low <= step <= high]
-    if len(ticks) < 3:
-        even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
-        ticks = [float(tick) for tick in even if low <= tick <= high]
-    if len(ticks) > MAX_LOG_TICKS:
-        ticks = [step for step in ticks if f"{step:e}"[0] in "125" and f"{step:e}"[2] == "0"]
+    distance = (high / low) ** MIN_TICK_DISTANCE
+    for digits in _TICK_DIGITS:
+        steps = [digit * 10.0**power for power in range(-4, 7) for digit in digits]
+        ticks = [step for step in steps if low <= step <= high]
+        if len(ticks) < 3:
+            even = MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]).tick_values(low, high)
+            return [float(tick) for tick in even if low <= tick <= high]
+        if all(after >= distance * before for before, after in pairwise(ticks)):
+            break
     return ticks
 
 
