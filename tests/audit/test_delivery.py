@@ -125,6 +125,15 @@ def test_expected_figures_are_read_and_the_memory_may_be_missing(tmp_path: Path)
     assert (read_expected(path).memory_gib, read_expected(path).values) == (7.5, {})
 
 
+def test_an_extrapolated_expectation_is_no_measurement(tmp_path: Path) -> None:
+    path = tmp_path / "topology.json"
+    document = {"schema": SCHEMA, "key": "k", "topology": {}, "expected": {**FIGURES, "extrapolated": True}}
+    path.write_text(json.dumps(document))
+    (sentence,) = delivered(read_expected(path), 2.0, None).sentences
+    assert "2.00 s (SIMULATED, extrapolated, 80% interval" in sentence
+    assert "extrapolated" not in delivered(EXPECTED, 10.0, None).sentences[0]
+
+
 @pytest.mark.parametrize("name", ["sec_per_iter", "sec_per_iter_low", "sec_per_iter_high", "days"])
 @pytest.mark.parametrize("value", [0, -1, 1e30, True, "2", None])
 def test_a_figure_that_is_no_positive_number_is_refused(name: str, value: object, tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def begun(
                 "(--fidelity full runs every trial at full size)"
             ],
         ),
-        ((1, 1), 1, None, ["(1 node) where that saves node-hours; the result is extrapolated"]),
+        ((1, 1), 1, None, ["(1 node) where that saves node-hours; full size is extrapolated from them"]),
     ],
 )
 def test_a_search_starts_with_its_space_launcher_and_sizes(

@@ -47,7 +47,9 @@ def test_a_row_of_the_leaderboard_is_in_the_unit_of_its_column() -> None:
 def test_extrapolated_figures_in_the_leaderboard_are_marked() -> None:
     topology = SimpleNamespace(nodes=2, dp=3, tp=4, pp=5, micro_batch=6)
     workload = SimpleNamespace(model=SimpleNamespace(parameters=1.3e9), global_batch=7)
-    row: Any = SimpleNamespace(topology=topology, workload=workload, ranked=None, extrapolated=LEADER)
+    row: Any = SimpleNamespace(
+        topology=topology, workload=workload, ranked=None, extrapolated=replace(LEADER, extrapolated=True)
+    )
     row.outcome, row.memory, row.flops = "EXTRAPOLATED", None, None
     row.notes, row.era, row.key, row.why, row.ended = "n", "era 1", "t0", "because", ""
     cells = dict(zip(HEADERS, _line(SimpleNamespace(simulated=True), row, 1.0), strict=True))  # type: ignore[arg-type]

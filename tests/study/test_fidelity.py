@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import Said
-from tests.studies import assert_lawful, finish, kept, over, start, states, url_of
+from tests.studies import assert_lawful, finish, kept, over, run_tuner, start, states, url_of
 from tuner.core.errors import InputError
 from tuner.core.fidelity import Fidelity
 from tuner.core.text import DAY
@@ -160,6 +160,11 @@ def test_an_extrapolated_answer_is_labelled_first(tmp_path: Path) -> None:
     study = open_study(folder.name, runs=tmp_path / "runs")
     assert study.best is not None
     assert study.best.extrapolated
+    production = tmp_path / "production"
+    exported = run_tuner("export", folder.name, "-o", str(production), folder=tmp_path)
+    assert "extrapolated from trials at a reduced size" in exported.out
+    assert "nothing ran at full size" in (production / "README.md").read_text()
+    assert json.loads((production / "topology.json").read_text())["expected"]["extrapolated"] is True
 
 
 @pytest.mark.slow

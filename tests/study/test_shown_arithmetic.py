@@ -20,7 +20,7 @@ from tuner.space.build import space_for
 from tuner.study import result
 from tuner.study.api import optimize
 from tuner.study.drift import slowdowns
-from tuner.study.ranking import rank_by_own_runs, ranking_table
+from tuner.study.ranking import MARK_MEANING, rank_by_own_runs, ranking_table
 from tuner.study.result import open_study
 from tuner.study.store import recover
 from tuner.study.store.trial import Trial
@@ -72,6 +72,18 @@ def test_rows_of_a_ranking_are_in_the_unit_of_the_leader_which_alone_has_no_chan
         ("t1", "1.00", "18.0", "17.8 to 18.2", "2", "30%"),
         ("t2", "1.00", "120.0", "118.8 to 121.2", "1", "0%"),
     ]
+
+
+def test_extrapolated_times_are_marked_in_every_table() -> None:
+    ranking = [ranked(), replace(ranked(1), extrapolated=True)]
+    _, rows = ranking_table(ranking, 2)
+    assert [row[1:3] for row in rows] == [("1.00", "10.0"), ("~1.00", "~10.0")]
+    stand_in: Any = SimpleNamespace(
+        name="s", simulated=True, launched=(), node_hours=5.0, outcomes={}, ties=(), ranking=ranking
+    )
+    assert MARK_MEANING in result.StudyResult._shown(stand_in).notes
+    stand_in.ranking = ranking[:1]
+    assert MARK_MEANING not in result.StudyResult._shown(stand_in).notes
 
 
 def test_a_data_frame_has_a_row_per_trial() -> None:

@@ -42,6 +42,8 @@ class ExpectedResult:
     high: float
     memory_gib: float | None
     days: float
+    extrapolated: bool = False
+    """Whether nothing ran at full size."""
     values: Mapping[str, Any] = field(default_factory=dict)
     """The values of the topology and the sizes of the model, by name."""
     description: Mapping[str, Any] = field(default_factory=dict)
@@ -92,6 +94,7 @@ def read_expected(path: Path) -> ExpectedResult:
     return ExpectedResult(
         key=str(document.get("key")),
         source="SIMULATED" if source == "simulated" else source,
+        extrapolated=expected.get("extrapolated") is True,
         sec_per_iter=float(expected["sec_per_iter"]),
         low=float(expected["sec_per_iter_low"]),
         high=float(expected["sec_per_iter_high"]),
@@ -155,10 +158,11 @@ def delivered(expected: ExpectedResult, seconds: float, memory_gib: float | None
     sec_ratio = seconds / expected.sec_per_iter
     days = expected.days * sec_ratio
     takes, expects = span(days), span(expected.days)
+    source = f"{expected.source}{', extrapolated' * expected.extrapolated}"
     speed = "Slower than" if seconds > expected.high else "Faster than" if seconds < expected.low else "As fast as"
     sentences = [
         f"{speed} expected: {printed(seconds)} s per iteration, {abs(sec_ratio - 1):.1%} "
-        f"{'more' if sec_ratio >= 1 else 'less'} than {printed(expected.sec_per_iter)} s ({expected.source}, 80% "
+        f"{'more' if sec_ratio >= 1 else 'less'} than {printed(expected.sec_per_iter)} s ({source}, 80% "
         f"interval {interval(expected.low, expected.high)}). At this speed, training takes {takes}"
         f"{f' instead of {expects}' if takes != expects else ', as expected'}."
     ]

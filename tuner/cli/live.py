@@ -149,7 +149,7 @@ def opening(loop: StudyLoop) -> list[str]:
     if settings.calibration is not None and settings.calibration.simulated:
         lines.append("the cost model is calibrated on SIMULATED measurements")
     if loop.plan is not None and loop.plan.nodes is not None:
-        final = "the result is extrapolated" if settings.trial_nodes else "the leaders run at full size"
+        final = "full size is extrapolated from them" if settings.trial_nodes else "the leaders run at full size"
         few, most = loop.plan.nodes
         nodes = counted(most, "node") if few == most else f"{few} to {most} nodes"
         lines.append(f"trials run at a reduced size ({nodes}) where that saves node-hours; {final}")

@@ -24,7 +24,7 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     """Print the best topology, how certain it is, what the search cost, and what to run next."""
     from tuner.cli.output import print_table
     from tuner.core.text import counted, node_time
-    from tuner.study.ranking import ranking_table
+    from tuner.study.ranking import MARK_MEANING, ranking_table
 
     label = "SIMULATED: " if study.simulated else ""
     if study.best is not None and study.best.extrapolated:
@@ -46,6 +46,8 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     lines = [(*row, ",".join(map(str, own.trials))) for row, own in zip(rows, study.ranking, strict=False)]
     print()
     print_table((*headers, "Trials"), lines, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
+    if any(ranked.extrapolated for ranked in study.ranking[:SHOWN_RANKS]):
+        print(MARK_MEANING)
     print()
     print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
     for note in filter(None, (_unread(study), _replayed_again(study))):

@@ -60,6 +60,7 @@ def production_run(study: StudyResult, ranked: RankedTrial) -> ProductionRun:
             days=float(training_seconds(ranked.seconds, columns)[0]) / DAY,
             tflops=float(per_gpu(hardware_flops(columns), ranked.seconds, columns)[0]),
             source="simulated" if study.simulated else "measured",
+            extrapolated=ranked.extrapolated,
         ),
     )
 

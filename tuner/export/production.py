@@ -57,6 +57,8 @@ class ExpectedPerformance:
     tflops: float
     """FLOP/s per GPU, recomputation included."""
     source: Source
+    extrapolated: bool = False
+    """Whether it comes from trials at a reduced size; nothing ran at full size."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -292,6 +294,7 @@ def run_document(run: ProductionRun) -> dict[str, Any]:
         "expected": {
             "source": expected.source,
             "simulated": expected.source == "simulated",
+            "extrapolated": expected.extrapolated,
             "sec_per_iter": expected.sec_per_iter,
             "sec_per_iter_low": expected.low,
             "sec_per_iter_high": expected.high,

@@ -10,6 +10,7 @@ from tuner.core.quantity import GIB, format_count
 from tuner.core.text import column, interval, markdown_cells, pipe_table, seconds, token_count
 from tuner.report.summary import measured_word
 from tuner.study.leaderboard import LeaderboardRow
+from tuner.study.ranking import MARK_MEANING
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 from tuner.tables import STUDY_COLUMNS, columns_of, run_cells, write_csv
@@ -49,11 +50,8 @@ def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
         f"{speed}; measurements.csv lists each run as {measured_word(study)}. {unit}: time to train on "
         f"{token_count(study.workload.training_tokens)} tokens, or with equal compute for a model of another size. "
         "Mem: peak memory of the fullest GPU."
-        f"{_APPROXIMATE * any(row.extrapolated is not None for row in rows)}"
+        f"{f' {MARK_MEANING}' * any(ranked.extrapolated for row in rows if (ranked := row.ranked or row.extrapolated))}"
     )
-
-
-_APPROXIMATE: Final = " ~: extrapolated from trials at a reduced size, not measured."
 
 
 def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
@@ -62,11 +60,11 @@ def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
 
 def _shown(row: LeaderboardRow, units_per_day: float) -> tuple[str, str, str]:
     """Return seconds, time to train and its interval."""
-    ranked, mark = row.ranked or row.extrapolated, "~" * (row.extrapolated is not None)
+    ranked = row.ranked or row.extrapolated
     if ranked is None:
         return "", "", ""
     bounds = interval(ranked.low * units_per_day, ranked.high * units_per_day, decimals=1)
-    return f"{mark}{seconds(ranked.seconds)}", f"{mark}{ranked.days * units_per_day:,.1f}", bounds
+    return f"{ranked.mark}{seconds(ranked.seconds)}", f"{ranked.mark}{ranked.days * units_per_day:,.1f}", bounds
 
 
 def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:

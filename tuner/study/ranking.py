@@ -38,6 +38,8 @@ only afterwards, so either of two equal topologies may lead: both chances togeth
 EXTRAPOLATES: Final = "extrapolates"
 """The study's attribute that marks that its result may be a topology that ran at a reduced size only."""
 
+MARK_MEANING: Final = "~: extrapolated from trials at a reduced size, not measured."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedTrial:
@@ -59,6 +61,11 @@ class RankedTrial:
     """Probability that it finishes sooner than the leader."""
     extrapolated: bool = False
     """Whether it ran at a reduced size only, so that its times are predicted."""
+
+    @property
+    def mark(self) -> str:
+        """The mark of its times in tables: empty if they were measured."""
+        return "~" * self.extrapolated
 
 
 def rank(
@@ -165,8 +172,8 @@ def ranking_table(ranking: Sequence[RankedTrial], limit: int) -> tuple[tuple[str
     rows: list[tuple[str, ...]] = [
         (
             ranked.key,
-            seconds(ranked.seconds),
-            f"{ranked.days * per_day:,.1f}",
+            f"{ranked.mark}{seconds(ranked.seconds)}",
+            f"{ranked.mark}{ranked.days * per_day:,.1f}",
             interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
             str(ranked.runs),
             f"{ranked.chance_sooner:.0%}" if index else "-",

@@ -34,7 +34,16 @@ from tuner.search.observations import Observation
 from tuner.search.surrogate import Surrogate
 from tuner.study import drift
 from tuner.study.limits import trust_for
-from tuner.study.ranking import EXTRAPOLATES, RankedTrial, noise, rank, rank_by_own_runs, ranking_table, rivals
+from tuner.study.ranking import (
+    EXTRAPOLATES,
+    MARK_MEANING,
+    RankedTrial,
+    noise,
+    rank,
+    rank_by_own_runs,
+    ranking_table,
+    rivals,
+)
 from tuner.study.state import observation_of
 from tuner.study.store.stored import parts_of
 from tuner.study.store.trial import Trial
@@ -229,6 +238,7 @@ class StudyResult(Tabular):
                 *[f"{counted(more, 'more topology')} measured."] * (more == 1),
                 *[f"{more} more topologies were measured."] * (more > 1),
                 *[f"The leader is statistically tied with {tied}."] * bool(self.ties),
+                *[MARK_MEANING] * any(ranked.extrapolated for ranked in self.ranking[:SHOWN_RANKS]),
             ),
         )
 

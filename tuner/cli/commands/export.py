@@ -117,7 +117,7 @@ def _print_text(study: StudyResult, made: Export, folder: Path, files: list[Path
     ends = interval(expected.low, expected.high, decimals=2 if expected.high >= 1 else 4)
     print(
         f"{label}study {study.name}, {made.run.topology.key}: {seconds(expected.sec_per_iter)} s per iteration "
-        f"({ends}), {span(expected.days)}"
+        f"({ends}), {span(expected.days)}{', extrapolated from trials at a reduced size' * expected.extrapolated}"
     )
     for note in made.notes:
         print(f"note: {note}")

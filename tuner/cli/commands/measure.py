@@ -169,6 +169,7 @@ def _print_json(log: str, made: LogMeasurement) -> None:
             "expected": {
                 "key": delivery.expected.key,
                 "source": delivery.expected.source.lower(),
+                "extrapolated": delivery.expected.extrapolated,
                 "sec_per_iter": delivery.expected.sec_per_iter,
                 "delivered": delivery.delivered,
                 "mismatch": delivery.mismatch or None,
