@@ -45,6 +45,21 @@ def enoki(run: Run) -> dict[int, dict[str, Any]]:
     return {each["model"]["heads"]: each for each in document["models"]}
 
 
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        (("--set", "tp=1,8"), "enoki-h100.csv has no row with tp=8; it has 1 and 4."),
+        (("--set", "tp=1,2,8"), "enoki-h100.csv has no row with tp=2 or 8; it has 1 and 4."),
+        (("--set", "tp=2"), "enoki-h100.csv has no row with tp=2; it has 1 and 4."),
+        (("tp1-pp1-z3-rnone", "tp2-pp1-z3-rnone"), "enoki-h100.csv has no row with tp=2; it has 1 and 4."),
+    ],
+)
+def test_a_value_that_no_row_of_a_table_has_is_refused(asked: tuple[str, ...], words: str, run: Run) -> None:
+    said = run("compare", *asked, "--table", TABLE)
+    assert (said.code, said.out) == (1, "")
+    assert words in said.err
+
+
 def test_the_summary_table_of_the_report_comes_out_of_its_rows(enoki: dict[int, dict[str, Any]]) -> None:
     """Days to two percent: the report computes them from rounded tokens a second and sizes."""
     for heads, (first, second) in SUMMARY.items():

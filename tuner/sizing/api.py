@@ -30,6 +30,7 @@ from tuner.sizing.options import (
     options,
     pinned_axes,
     recomputed,
+    require_values,
     settings_of,
     stacked,
     widest_tensor_parallelism,
@@ -254,6 +255,8 @@ def compare(
         table = _table(table, defaults)
         named = space.workload.model if "model" in space.arguments else None
         asked = [one.arguments.get("settings", ()) for one in spaces]
+        for texts in asked:
+            require_values(table, model=named, settings=texts)
         rows = [row for texts in asked for row in asked_rows(table.rows, group=None, model=named, settings=texts)]
         made = by_table(rows, axes=axes, global_batch=global_batch, margin=margin)
         if not made and (reason := table.why_none_of(rows)):

@@ -10,15 +10,15 @@ from typing import Any, Final, Literal
 
 from tuner.core.columns import Columns
 from tuner.core.domain import OPT_IN, Partition, Topology, Workload, partition_for
-from tuner.core.errors import InputError
+from tuner.core.errors import InputError, NothingUsable
 from tuner.core.frameworks import record_of
 from tuner.core.keys import parts_of
 from tuner.core.model import Model
-from tuner.core.text import axis_value, listed
+from tuner.core.text import axis_value, either, listed
 from tuner.space.axes import Axes, default_axes, parse_setting
 from tuner.space.rules import RULES
 from tuner.space.space import Space
-from tuner.tables import Row
+from tuner.tables import Row, Table
 
 Stack = Literal["fsdp", "megatron"]
 
@@ -223,3 +223,17 @@ def asked_rows(rows: Sequence[Row], *, group: str | None, model: Model | None, s
         if all(getattr(topology, axis, None) in values for axis, values in pinned.items()):
             found.append(row)
     return found
+
+
+def require_values(table: Table, *, model: Model | None, settings: Sequence[str]) -> None:
+    """Raise `NothingUsable` for a value of an axis that no row of a table has, among those that match the rest."""
+    for text in settings:
+        axis, values = parse_setting(text)
+        rest = [other for other in settings if other != text]
+        runs = [row.run for row in asked_rows(table.rows, group=None, model=model, settings=rest) if row.run]
+        known = {getattr(run.topology, axis, None) for run in runs}
+        if runs and (lacking := [value for value in values if value not in known]):
+            has = listed(map(axis_value, sorted(known, key=lambda value: (str(type(value)), value))))
+            raise NothingUsable(
+                f"{table.name} has no row with {axis}={either(map(axis_value, lacking))}; it has {has}."
+            )
