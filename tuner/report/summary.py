@@ -129,8 +129,10 @@ def ranked_word(study: StudyResult) -> str:
 
 
 def days_label(study: StudyResult, unit: str = "days") -> str:
-    """Return the label of the objective, with its unit and the number of tokens."""
-    return f"{unit} to train on {token_count(study.workload.training_tokens)} tokens"
+    """Return the label of the objective, with its unit and the number of tokens, or the compute with several models."""
+    tokens = f"{token_count(study.workload.training_tokens)} tokens"
+    several = any(trial.proposal.topology.get("shape") for trial in study.launched)
+    return f"{unit}, with the compute of {tokens}" if several else f"{unit} to train on {tokens}"
 
 
 def _fastest(study: StudyResult, row: LeaderboardRow) -> str:
