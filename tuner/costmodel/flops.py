@@ -22,6 +22,7 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Topology, Workload
 from tuner.core.recompute import FULL
 
 _FORWARD_AND_BACKWARD: Final = 3
@@ -149,9 +150,21 @@ def per_gpu(flops: FloatArray, seconds: float | FloatArray, columns: Columns) ->
 
 
 def training_seconds(seconds: float | FloatArray, columns: Columns) -> FloatArray:
-    """Seconds until the workload's tokens are trained on, from the seconds of one iteration."""
-    iterations = columns.workload.training_tokens / (columns.global_batch * columns.workload.model.seq)
-    return seconds * iterations
+    """Seconds until the training is finished at equal compute, from the seconds of one iteration."""
+    return seconds * equal_iterations(columns)
+
+
+def equal_iterations(columns: Columns, training: Workload | None = None) -> FloatArray:
+    """Iterations in which each row executes as many FLOPs as a training: by default, that of the workload's own model.
+
+    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
+    """
+    training, model = training or columns.workload, columns.workload.model
+    iterations = training.training_tokens / (columns.global_batch * model.seq)
+    own = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
+    (goal,) = model_flops(Columns.of([own], training, columns.cluster)) / (training.global_batch * training.model.seq)
+    equal: FloatArray = iterations * goal / (model_flops(columns) / (columns.global_batch * model.seq))
+    return equal
 
 
 def _total(terms: dict[str, FloatArray]) -> FloatArray:

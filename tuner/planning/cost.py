@@ -13,7 +13,6 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
 from tuner.core.text import DAY
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.space.nearest import distance
 from tuner.space.rules import RULES
@@ -54,11 +53,11 @@ class TopologyCost:
     mfu: float
     """Model FLOPs utilization, recompute excluded."""
     training: float
-    """Seconds until the workload's tokens are processed."""
+    """Seconds until the training is finished at equal compute."""
 
     @property
     def days(self) -> float:
-        """Days until the workload's tokens are processed."""
+        """Days until the training is finished at equal compute."""
         return self.training / DAY
 
     @property
@@ -140,15 +139,3 @@ def fitting_neighbours(space: Space, topology: Topology, model: CostModel) -> li
         ]
     nearest = np.array([point for _, _, point in sorted(found)[:FITTING_NEIGHBOURS]], dtype=np.int64)
     return costs(space.topologies(nearest), space.columns(nearest), model) if len(nearest) else []
-
-
-def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
-    """Return what rows are ranked by: seconds of training per FLOP of the model and token.
-
-    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
-    """
-    sizes = (columns.heads, columns.hidden, columns.layers)
-    alike = len(training) > 0 and all((size == size[0]).all() for size in sizes)
-    models = columns.rows(slice(0, 1)) if alike else columns
-    own: FloatArray = training / (model_flops(models) / (models.global_batch * columns.workload.model.seq))
-    return own

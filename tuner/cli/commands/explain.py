@@ -139,9 +139,10 @@ def _print_verdict(
     status = "not legal" if not explanation.legal else "legal, but not searched," if explanation.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
     estimate = "estimate" if explanation.legal else "estimate if it were legal"
+    other_model = space.workload.as_in(topology).model != space.workload.model
     print(
         f"{estimate}: {four_digits(cost.seconds)} s per iteration (80% interval {interval(cost.low, cost.high)}), "
-        f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}"
+        f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}{' at equal compute' * other_model}"
     )
     print(
         f"memory: {cost.memory / GIB:.1f} of {cost.limit / GIB:.1f} GiB usable, on stage {cost.stage}: "
