@@ -12,7 +12,7 @@ from tests.conftest import Run
 from tuner.core.columns import Columns
 from tuner.core.keys import parse_key
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.flops import model_flops
+from tuner.costmodel.flops import equal_iterations, model_flops
 from tuner.export.api import prepare_export
 from tuner.planning.cost import cost
 from tuner.planning.plan import plan
@@ -65,3 +65,27 @@ def test_explain_and_export_say_which_training_their_days_are_of(run: Run, tmp_p
     (note,) = (note for note in made.notes if "equal compute" in note)
     assert study.best is not None
     assert f"in {expected.days:,.1f} days; the study shows {study.best.days:,.1f} days" in note
+
+
+def test_padding_of_the_vocabulary_is_no_progress() -> None:
+    """A model is trained in tokens over tokens per iteration, with any tp; 50,257 entries are padded for each."""
+    space = space_for(model="gpt-1.3b", nodes=4, gpu="H100-80GB-SXM")
+    pool = CandidatePool.of_space(space)
+    assert len(set(pool.parts[0].padded_vocab.tolist())) > 2
+    tokens = space.workload.global_batch * space.workload.model.seq
+    assert set(pool.iterations.tolist()) == {space.workload.training_tokens / tokens}
+    wider = space_for(settings=("shape=2048x48",), model="gpt-1.3b", nodes=4, gpu="H100-80GB-SXM")
+    columns = CandidatePool.of_space(wider).parts[0]
+    assert len(set(columns.padded_vocab.tolist())) > 2
+    own, deeper = (12 * layers * 2048**2 + 2 * layers * 2048 * 2048 + 2048 * 50257 for layers in (24, 48))
+    expected = space.workload.training_tokens / tokens * own / deeper
+    assert equal_iterations(columns) == pytest.approx(expected, rel=1e-12)
+
+
+def test_the_days_of_a_search_are_those_of_the_exported_run(tmp_path: Path) -> None:
+    """For the study's own model: exported iterations times seconds, to the last iteration, which is rounded up."""
+    study = optimize(space_for(model="gpt-1.3b", nodes=4, settings=("tp=4",)), budget=1, study="own", runs=tmp_path)
+    run = prepare_export(study).run
+    assert study.best is not None
+    assert study.best.days == pytest.approx(run.expected.days, rel=1e-12)
+    assert study.best.days == pytest.approx(run.iterations * study.best.seconds / 86400, abs=study.best.seconds / 86400)
