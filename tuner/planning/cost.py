@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -52,6 +52,8 @@ class TopologyCost:
     """FLOP/s per GPU in use, recompute included."""
     mfu: float
     """Model FLOPs utilization, recompute excluded."""
+    hfu: float
+    """Hardware FLOPs utilization, recompute included."""
     training: float
     """Seconds until the training is finished at equal compute."""
 
@@ -64,6 +66,17 @@ class TopologyCost:
     def fits(self) -> bool:
         """Whether fitting is more likely than running out of memory."""
         return self.out_of_memory < 0.5
+
+
+def impossible(rows: Iterable[TopologyCost]) -> str:
+    """Return a sentence if a row executes more FLOPs than the GPU's peak allows; empty if none does."""
+    worst = max(rows, key=lambda row: row.hfu, default=None)
+    if worst is None or worst.hfu <= 1:
+        return ""
+    return (
+        f"{worst.topology.key} is estimated at HFU {worst.hfu:.1%}, MFU {worst.mfu:.1%}; above 100% of the GPU's peak "
+        "is impossible: check the calibration and the GPU."
+    )
 
 
 def cost(space: Space, topology: Topology, model: CostModel) -> TopologyCost:
@@ -100,6 +113,7 @@ def costs(topologies: Sequence[Topology], columns: Columns, model: CostModel) ->
             out_of_memory=float(scores.out_of_memory[row]),
             flops=float(scores.flops[row]),
             mfu=float(scores.mfu[row]),
+            hfu=float(scores.flops[row]) / columns.cluster.gpu.peak_flops[columns.workload.precision],
             training=float(scores.training[row]),
         )
         for row, topology in enumerate(topologies)

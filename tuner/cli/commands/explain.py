@@ -130,6 +130,7 @@ def _print_verdict(
     from tuner.core.text import counted, four_digits, interval, listed, span
     from tuner.costmodel.backing import calibrated_on, unmeasured
     from tuner.costmodel.framework_terms import described
+    from tuner.planning.cost import impossible
     from tuner.planning.explain import changes
 
     print("\n".join(space_lines(space)))
@@ -148,6 +149,8 @@ def _print_verdict(
         f"memory: {cost.memory / GIB:.1f} of {cost.limit / GIB:.1f} GiB usable, on stage {cost.stage}: "
         f"{'fits' if cost.fits else 'does not fit'} (risk of running out of memory {100 * cost.out_of_memory:.0f}%)"
     )
+    if doubt := impossible([cost]):
+        print(f"note: {doubt}")
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
     print(f"calibration: {calibrated_on(model.calibration, space.workload, space.cluster) or 'none'}")
     if missing := unmeasured(space.workload, space.cluster):
