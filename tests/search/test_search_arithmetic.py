@@ -14,7 +14,6 @@ from tests.workers import ONE
 from tuner.core.columns import Columns, distinct_rows
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.constants import PERIOD_DEVIATION
-from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.costmodel.normal import below, density, truncated
 from tuner.costmodel.residual_features import Features
@@ -306,7 +305,9 @@ def test_work_is_the_iterations_at_equal_compute_and_room_the_bytes_of_a_gpu() -
     workload = parts.workload
     iterations = workload.training_tokens / (workload.global_batch * workload.model.seq)
     assert np.exp(parts.work[:4]) == pytest.approx(iterations)
-    ratio = float(model_flops(parts.parts[0])[0] / model_flops(parts.parts[1])[0])
+    hidden, layers, seq, vocab = 2048, 24, 2048, 50257  # without padding
+    own, longer = (layers * (12 * hidden**2 + 2 * length * hidden) + hidden * vocab for length in (seq, 2 * seq))
+    ratio = workload.global_batch * seq * own / (64 * 2 * seq * longer)
     assert np.exp(parts.work[4:]) == pytest.approx(iterations * ratio)
     assert np.exp(parts.room) == pytest.approx(float(limit(parts.parts[0])))
     assert parts.splits.tolist() == [1 * 2 + 1] * 6

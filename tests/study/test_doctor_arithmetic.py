@@ -33,9 +33,10 @@ def test_a_machine_without_gpus_is_calibrated_by_three_speeds(monkeypatch: pytes
     speeds = {"product_flops": 25.0, "copy_bytes": 30.0, "link_bytes": 5.0}
     site = doctor._calibration(machine, {"ranks": 2}, speeds).site
     assert (site.products, site.traffic, site.inner_link) == (0.5, 0.75, 0.25)
+    assert doctor._calibration(machine, {"ranks": 1}, speeds).measured_on == {("CPU", "")}
     del speeds["link_bytes"]
     assert doctor._calibration(machine, {}, speeds).site.inner_link == 1.0
-    assert ranks == [2, 1]
+    assert ranks == [2, 1, 1]
 
 
 def test_a_machine_with_gpus_is_calibrated_by_its_matrix_products_and_launches(monkeypatch: pytest.MonkeyPatch) -> None:

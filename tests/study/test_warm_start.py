@@ -62,6 +62,30 @@ def test_a_study_keeps_its_calibration_until_it_is_given_another_one(tmp_path: P
         assert opened(second)[0] != stored
 
 
+def test_a_study_with_trials_warns_of_its_first_calibration(tmp_path: Path) -> None:
+    """One without trials has no ranking that could change; the new calibration is kept and not warned of again."""
+    known = calibration_from_study("bloom-48", runs=study_in(tmp_path, "bloom-48"), storage=None)
+    space = space_for(model="gpt-1.3b", nodes=1, settings=["tp=1", "recompute=none"])
+    settings = StudySettings(space=space, limits=Limits(budget=1), study="s", runs=tmp_path / "runs")
+    with open_loop(settings) as loop:
+        loop.run()
+        assert loop.store.trials()
+    with (
+        pytest.warns(TunerWarning, match="study s continues with a calibration that it began without and keeps it"),
+        open_loop(replace(settings, calibration=known)),
+    ):
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TunerWarning)
+        for calibration in (known, None):
+            with open_loop(replace(settings, calibration=calibration)) as loop:
+                assert loop.settings.calibration is not None
+        with open_loop(replace(settings, study="empty")):
+            pass
+        with open_loop(replace(settings, study="empty", calibration=known)) as loop:
+            assert not loop.store.trials()
+
+
 def test_a_replayed_study_refers_to_its_table(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="replayed a table"):
         calibration_from_study("replayed", runs=study_in(tmp_path, "replayed"), storage=None)

@@ -31,6 +31,8 @@ def unmeasured(workload: Workload, cluster: Cluster) -> str:
 
 def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster) -> str:
     """Return what a calibration was measured on, in words; empty if it was measured on nothing."""
+    if calibration.is_unplaced:
+        return "a GPU that its file does not name"
     if calibration.known is None and not calibration.weighed and not calibration.measured_on:
         return ""
     if calibration.simulated:
@@ -40,6 +42,11 @@ def calibrated_on(calibration: Calibration, workload: Workload, cluster: Cluster
 
 def mismatch(calibration: Calibration, settings: Iterable[tuple[Workload, Cluster]]) -> str:
     """Return a sentence about the GPUs and frameworks on which nothing was measured; empty if there are none."""
+    if calibration.is_unplaced:
+        return (
+            "the calibration does not record the GPU on which it was measured: estimates may be off, and intervals are "
+            "at least as wide as without calibration; recreate it with tuner doctor --measure or tuner calibrate."
+        )
     stated = any(framework for _, framework in calibration.measured_on)
     cards = {gpu for gpu, _ in calibration.measured_on}
     others, unstated = list[str](), False

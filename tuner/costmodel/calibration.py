@@ -68,14 +68,19 @@ class Calibration:
     measured_on: frozenset[tuple[str, str]] = frozenset()
     """GPU and framework of the runs, an unknown framework being empty; empty without any run."""
 
+    @property
+    def is_unplaced(self) -> bool:
+        """Whether factors were measured on a GPU that is not recorded."""
+        return not self.measured_on and self.site != SiteFactors()
+
     def elsewhere(self, workload: Workload, cluster: Cluster) -> bool:
-        """Return whether all runs were measured on another GPU or in another framework.
+        """Return whether all runs were measured on another GPU, one that is not recorded, or in another framework.
 
         Runs whose framework is not known were estimated as if nothing overlapped. Kernels have no framework.
         """
         by_kernels = self.known is None and not self.weighed
         every = by_kernels or workload.framework is None
-        return bool(self.measured_on) and not any(
+        return (bool(self.measured_on) or self.is_unplaced) and not any(
             gpu == cluster.gpu.name and (every or is_estimated_alike(workload.framework, framework))
             for gpu, framework in self.measured_on
         )

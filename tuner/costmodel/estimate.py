@@ -81,7 +81,7 @@ class Scores:
 
     @cached_property
     def training(self) -> FloatArray:
-        """Seconds until the workload's tokens are processed."""
+        """Seconds until the training is finished at equal compute."""
         return training_seconds(self.seconds, self.columns)
 
     @cached_property

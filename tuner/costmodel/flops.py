@@ -22,20 +22,21 @@ from typing import Final
 import numpy as np
 
 from tuner.core.columns import Columns, FloatArray
+from tuner.core.domain import Topology, Workload
 from tuner.core.recompute import FULL
 
 _FORWARD_AND_BACKWARD: Final = 3
 """The backward pass multiplies each matrix twice: once for the gradient of its input, once for its own."""
 
 
-def forward_terms(columns: Columns) -> dict[str, FloatArray]:
-    """FLOPs of the forward pass of one global batch, by product."""
+def forward_terms(columns: Columns, *, padded: bool = True) -> dict[str, FloatArray]:
+    """FLOPs of the forward pass of one global batch, by product; without the vocabulary's padding unless `padded`."""
     model = columns.workload.model
     tokens = (columns.global_batch * model.seq).astype(np.float64)
     terms = {
         "layers": 2 * tokens * columns.layers * columns.layer_matrices,
         "scores": 4 * tokens * columns.attention_layers * (model.scored_tokens * columns.heads * columns.head_size),
-        "logits": 2 * tokens * columns.hidden * columns.padded_vocab,
+        "logits": 2 * tokens * columns.hidden * (columns.padded_vocab if padded else model.vocab),
     }
     if model.experts or model.mtp_layers or model.delta_net:
         terms["layers"] = 2 * tokens * _token_matrices(columns, router=True, mlp=1.0)
@@ -149,9 +150,31 @@ def per_gpu(flops: FloatArray, seconds: float | FloatArray, columns: Columns) ->
 
 
 def training_seconds(seconds: float | FloatArray, columns: Columns) -> FloatArray:
-    """Seconds until the workload's tokens are trained on, from the seconds of one iteration."""
-    iterations = columns.workload.training_tokens / (columns.global_batch * columns.workload.model.seq)
-    return seconds * iterations
+    """Seconds until the training is finished at equal compute, from the seconds of one iteration."""
+    return seconds * equal_iterations(columns)
+
+
+def equal_iterations(columns: Columns, training: Workload | None = None) -> FloatArray:
+    """Iterations in which each row executes as many FLOPs as a training: by default, that of the workload's own model.
+
+    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer. The padding of
+    the vocabulary, which depends on tp, is no work of the model.
+    """
+    training, model = training or columns.workload, columns.workload.model
+    iterations: FloatArray = training.training_tokens / (columns.global_batch * model.seq)
+    sizes = ("heads", "hidden", "layers")
+    if training.model == model and all((columns.arrays[size] == getattr(model, size)).all() for size in sizes):
+        return iterations
+    own = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
+    (goal,) = _own_flops(Columns.of([own], training, columns.cluster))
+    equal: FloatArray = iterations * goal / _own_flops(columns)
+    return equal
+
+
+def _own_flops(columns: Columns) -> FloatArray:
+    """FLOPs of the model for one token, forward and backward, without the vocabulary's padding."""
+    tokens = columns.global_batch * columns.workload.model.seq
+    return _FORWARD_AND_BACKWARD * _total(forward_terms(columns, padded=False)) / tokens
 
 
 def _total(terms: dict[str, FloatArray]) -> FloatArray:

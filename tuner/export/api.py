@@ -16,7 +16,7 @@ from tuner.core.columns import Columns
 from tuner.core.documents import model_notes
 from tuner.core.domain import Framework
 from tuner.core.errors import InputError, NothingUsable
-from tuner.core.text import DAY, either, listed
+from tuner.core.text import DAY, either, listed, span, token_count
 from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
@@ -43,7 +43,7 @@ def production_run(study: StudyResult, ranked: RankedTrial) -> ProductionRun:
     row = next(row for row in rows_of(study) if row.ranked is ranked)
     base, cluster = study.setting(ranked)
     workload = base.as_in(row.topology)
-    columns = Columns.of([row.topology], base, cluster)
+    columns = Columns.of([row.topology], workload, cluster)
     uncertainty = math.log(ranked.high / ranked.low) / (2 * INTERVAL)
     width = math.exp(INTERVAL * math.hypot(uncertainty, study.noise))
     return ProductionRun(
@@ -156,6 +156,16 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
     return [f"--command has no field for {listed(missing)}; the program must read {variables} from its environment."]
 
 
+def equal_compute_note(study: StudyResult, run: ProductionRun, ranked: RankedTrial) -> list[str]:
+    """Return a note on the days of a model other than the study's, which the study compares at equal compute."""
+    if run.workload.model == study.workload.model:
+        return []
+    return [
+        f"This run trains a model other than the study's on {token_count(run.workload.training_tokens)} tokens, in "
+        f"{span(run.expected.days)}; the study shows {span(ranked.days)}, the time at equal compute."
+    ]
+
+
 def profile_notes(chosen: Format, site: SiteProfile) -> list[str]:
     """Return a note on what Kubernetes leaves out of a site profile that starts jobs under Slurm."""
     unused = [name for name in ("modules", "before", "container", "segment") if getattr(site, name)]
@@ -229,6 +239,7 @@ def prepare_export(
         files=bundle(run, chosen.name, options, note=other),
         notes=(
             *model_notes(run.workload.model),
+            *equal_compute_note(study, run, ranked),
             *program_notes(study, run, chosen, options.command),
             *profile_notes(chosen, options.site),
             *([_MUON] * (run.workload.optimizer == "muon")),

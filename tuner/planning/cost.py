@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,6 @@ from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.outcomes import Estimate
 from tuner.core.text import DAY
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.flops import model_flops
 from tuner.costmodel.memory import limit
 from tuner.space.nearest import distance
 from tuner.space.rules import RULES
@@ -53,18 +52,31 @@ class TopologyCost:
     """FLOP/s per GPU in use, recompute included."""
     mfu: float
     """Model FLOPs utilization, recompute excluded."""
+    hfu: float
+    """Hardware FLOPs utilization, recompute included."""
     training: float
-    """Seconds until the workload's tokens are processed."""
+    """Seconds until the training is finished at equal compute."""
 
     @property
     def days(self) -> float:
-        """Days until the workload's tokens are processed."""
+        """Days until the training is finished at equal compute."""
         return self.training / DAY
 
     @property
     def fits(self) -> bool:
         """Whether fitting is more likely than running out of memory."""
         return self.out_of_memory < 0.5
+
+
+def impossible(rows: Iterable[TopologyCost]) -> str:
+    """Return a sentence if a row executes more FLOPs than the GPU's peak allows; empty if none does."""
+    worst = max(rows, key=lambda row: row.hfu, default=None)
+    if worst is None or worst.hfu <= 1:
+        return ""
+    return (
+        f"{worst.topology.key} is estimated at HFU {worst.hfu:.1%}, MFU {worst.mfu:.1%}; above 100% of the GPU's peak "
+        "is impossible: check the calibration and the GPU."
+    )
 
 
 def cost(space: Space, topology: Topology, model: CostModel) -> TopologyCost:
@@ -101,6 +113,7 @@ def costs(topologies: Sequence[Topology], columns: Columns, model: CostModel) ->
             out_of_memory=float(scores.out_of_memory[row]),
             flops=float(scores.flops[row]),
             mfu=float(scores.mfu[row]),
+            hfu=float(scores.flops[row]) / columns.cluster.gpu.peak_flops[columns.workload.precision],
             training=float(scores.training[row]),
         )
         for row, topology in enumerate(topologies)
@@ -140,15 +153,3 @@ def fitting_neighbours(space: Space, topology: Topology, model: CostModel) -> li
         ]
     nearest = np.array([point for _, _, point in sorted(found)[:FITTING_NEIGHBOURS]], dtype=np.int64)
     return costs(space.topologies(nearest), space.columns(nearest), model) if len(nearest) else []
-
-
-def equal_compute(columns: Columns, training: FloatArray) -> FloatArray:
-    """Return what rows are ranked by: seconds of training per FLOP of the model and token.
-
-    Heads and shape change the model that is trained, and a bigger one is not worse for taking longer.
-    """
-    sizes = (columns.heads, columns.hidden, columns.layers)
-    alike = len(training) > 0 and all((size == size[0]).all() for size in sizes)
-    models = columns.rows(slice(0, 1)) if alike else columns
-    own: FloatArray = training / (model_flops(models) / (models.global_batch * columns.workload.model.seq))
-    return own

@@ -13,7 +13,6 @@ from tuner.core.frameworks import record_of
 from tuner.core.offload import Offload
 from tuner.core.quantity import GIB
 from tuner.costmodel.estimate import CostModel, Scores
-from tuner.planning.cost import equal_compute
 from tuner.space.rules.quantities import host_bytes, stepped
 from tuner.space.space import Space
 
@@ -37,14 +36,14 @@ class OffloadHint:
         self._points: IntArray = np.empty(0, dtype=np.int64)
         self._training: FloatArray = np.empty(0)
 
-    def add(self, block: IntArray, columns: Columns, scores: Scores, training: FloatArray) -> None:
+    def add(self, block: IntArray, columns: Columns, scores: Scores) -> None:
         """Keep those topologies of a block that fit only without the optimizer's states."""
         if not self._values:
             return
         left = scores.memory - _STATE_BYTES * stepped(columns)
         tight = ~scores.fits & (left < columns.cluster.gpu.memory) & (columns.zero > 0)
         self._points = np.concatenate([self._points, block[tight]])
-        self._training = np.concatenate([self._training, training[tight]])
+        self._training = np.concatenate([self._training, scores.training[tight]])
         if len(self._points) > 2 * _KEPT:
             first = np.argpartition(self._training, _KEPT)[:_KEPT]
             self._points, self._training = self._points[first], self._training[first]
@@ -52,7 +51,7 @@ class OffloadHint:
     def words(self, first: float, expected: float, model: CostModel) -> str:
         """Return what offload would gain over the first row.
 
-        Both are seconds per FLOP and token of the first row, the second divided by the probability of fitting.
+        Both are seconds of the first row's training, the second divided by the probability of fitting.
         """
         space = self._space
         tried: list[Topology] = [
@@ -64,7 +63,7 @@ class OffloadHint:
             return ""
         columns = Columns.of(tried, space.workload, space.cluster)
         scores = model.score(columns)
-        training = equal_compute(columns, scores.training)
+        training = scores.training
         legal = ~np.any([rule.broken_rows(columns) for rule in space.rules.in_force(space.workload)], axis=0)
         better = np.flatnonzero(legal & scores.fits & (training < _WORTH * first))
         risky = training[better] / (1 - scores.out_of_memory[better])

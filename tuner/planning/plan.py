@@ -17,7 +17,7 @@ from tuner.core.text import ResultTable, Tabular, column, either, four_digits, i
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.flops import causal_flops, model_flops
 from tuner.costmodel.site_file import warn_of_mismatch
-from tuner.planning.cost import TopologyCost, costs, equal_compute
+from tuner.planning.cost import TopologyCost, costs, impossible
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.planning.offload_hint import OffloadHint
 from tuner.space.relaxations import openings
@@ -104,11 +104,10 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
         scores = known.score(columns)
         fitting += int(np.count_nonzero(scores.fits))
         points = np.concatenate([points, block])
-        training = equal_compute(columns, scores.training)
-        offload.add(block, columns, scores, training)
+        offload.add(block, columns, scores)
         with np.errstate(divide="ignore"):
-            expected = training / (1 - scores.out_of_memory)
-        keys = np.concatenate([keys, np.stack([training, expected])], axis=1)
+            expected = scores.training / (1 - scores.out_of_memory)
+        keys = np.concatenate([keys, np.stack([scores.training, expected])], axis=1)
         if len(points) > 2 * keep:
             points, keys = _first_rows(points, keys, keep)
     if not tally.legal:
@@ -118,7 +117,7 @@ def ranked(space: Space, *, top: int, model: CostModel | None) -> Plan:
     points, keys = _first_rows(points, keys, keep)
     rows = costs(space.topologies(points), space.columns(points), known)
     remedy = "" if fitting else memory_remedy(space, known)
-    hints = [_overlap_hint(space, rows[0]), _masked_hint(space.columns(points[:1]), rows[0])]
+    hints = [impossible(rows), _overlap_hint(space, rows[0]), _masked_hint(space.columns(points[:1]), rows[0])]
     hints += [offload.words(keys[0, 0], keys[1, 0], known)] if fitting else []
     return Plan(
         tally=tally,

@@ -11,7 +11,7 @@ import numpy as np
 
 from tuner.core.columns import Columns, FloatArray, IntArray, distinct_rows
 from tuner.core.domain import EXPERT_AXES, Cluster, Topology, Workload
-from tuner.costmodel.flops import model_flops
+from tuner.costmodel.flops import equal_iterations
 from tuner.costmodel.memory import limit
 from tuner.costmodel.residual_features import SMOOTH, Features, joined
 from tuner.space.space import Space
@@ -92,17 +92,13 @@ class CandidatePool:
 
     @cached_property
     def work(self) -> FloatArray:
-        """Logarithm of the iterations that finish the training at equal compute.
+        """Logarithm of the iterations that finish the training at equal compute."""
+        return np.log(self.iterations)
 
-        Heads and shape change the model that is trained, so what counts is the time in which as many FLOPs are executed
-        as by the training of the workload's own model.
-        """
-        own = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
-        one = Columns.of([own], self.workload, self.parts[0].cluster)
-        tokens = self.workload.global_batch * self.workload.model.seq
-        total = float(model_flops(one)[0]) * self.workload.training_tokens / tokens
-        work: FloatArray = np.log(total / np.concatenate([model_flops(part) for part in self.parts]))
-        return work
+    @property
+    def iterations(self) -> FloatArray:
+        """Iterations that finish the training at equal compute."""
+        return np.concatenate([equal_iterations(part, self.workload) for part in self.parts])
 
     @cached_property
     def room(self) -> FloatArray:

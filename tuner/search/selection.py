@@ -15,7 +15,7 @@ from tuner.core.offload import OFFLOAD
 from tuner.core.recompute import RECOMPUTE
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import memory_deviation
-from tuner.costmodel.flops import model_flops
+from tuner.costmodel.flops import equal_iterations
 from tuner.costmodel.memory import limit, worst_need
 from tuner.costmodel.normal import CERTAIN, below
 from tuner.costmodel.time import seconds
@@ -63,7 +63,7 @@ def selected(
 
 
 def bound(columns: Columns, calibration: Calibration | None = None) -> FloatArray:
-    """Return the logarithm of the least seconds of an equal training that are credible, up to what all have in common.
+    """Return the logarithm of the least seconds of training that are credible, up to what all have in common.
 
     Memory is taken at `OPTIMISM` standard deviations below its expectation, and what is then unlikely to fit counts as
     longer by the probability of fitting. All deviations of time are alike and change no order.
@@ -74,7 +74,7 @@ def bound(columns: Columns, calibration: Calibration | None = None) -> FloatArra
     beyond = np.log(np.concatenate(needs) / limit(columns)) + MEMORY_MARGIN[0]
     beyond = beyond / deviation - OPTIMISM
     unlikely = np.maximum(0.0, beyond - CERTAIN) - np.log(np.maximum(below(-beyond), _MIN_CHANCE))
-    longest: FloatArray = np.log(seconds(columns, known.site) / model_flops(columns)) + unlikely
+    longest: FloatArray = np.log(seconds(columns, known.site) * equal_iterations(columns)) + unlikely
     return longest
 
 

@@ -15,7 +15,7 @@ from tuner.core.quantity import GIB, duration, iterations_of
 from tuner.core.text import either, shown
 from tuner.costmodel.calibration import Calibration
 from tuner.costmodel.estimate import CostModel
-from tuner.costmodel.site_file import cost_model
+from tuner.costmodel.site_file import cost_model, warn_of_mismatch
 from tuner.launch.machine_defaults import space_on
 from tuner.sizing.compare import Comparison, Option, by_estimate, by_model, by_table, fastest, with_recompute
 from tuner.sizing.fit import BatchResult, Source
@@ -118,7 +118,7 @@ def max_batch(
         if table is not None:
             tried = _rows_of(_table(table, defaults), described, group=group, step=step, most=most)
         elif launcher == "estimate":
-            tried = _estimates_of(described, stack, cost_model(calibration), batch_steps(step, most))
+            tried = _estimates_of(described, stack, _cost_model(calibration, described), batch_steps(step, most))
         else:
             topology, framework = only_option(described, zero=0), described.workload.framework
             layers = stacked(described.workload, stack if framework else stack or "megatron", zero=topology.zero)
@@ -205,6 +205,13 @@ def _estimates_of(space: Space, stack: Stack | None, model: CostModel, batches: 
     return _Candidates(probe, batches, "estimate", topology, space.workload, space.cluster)
 
 
+def _cost_model(calibration: str | Path | Calibration | None, space: Space) -> CostModel:
+    """Return the cost model, with a warning if the calibration is of another GPU or framework."""
+    model = cost_model(calibration)
+    warn_of_mismatch(model.calibration, [(space.workload, space.cluster)])
+    return model
+
+
 def _of_pipeline(batches: Sequence[int], topology: Topology, space: Space) -> Sequence[int]:
     """Return the micro batches that fill a pipeline; without one, all."""
     return batches if topology.pp == 1 else _within(batches, topology, space.arguments.get("global_batch"))
@@ -247,7 +254,7 @@ def compare(
         )
     each = [_with_key(description, key) for key in keys] or [description]
     spaces = [_unless_named(space_or(space, one, lambda given: space_for(**of_a_job(given)))) for one in each]
-    space, model = spaces[0], cost_model(calibration)
+    space, model = spaces[0], _cost_model(calibration, spaces[0])
     global_batch = space.arguments.get("global_batch")
     settings = [parse_setting(text) for text in space.arguments.get("settings", ())]
     axes = [axis for axis, values in settings if len(values) > 1]

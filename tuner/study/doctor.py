@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tuner.core import catalog
+from tuner.core.domain import HOST
 from tuner.core.errors import NothingUsable, TunerError
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.calibration import Calibration
@@ -167,7 +168,8 @@ def _calibration(machine: Machine, probed: dict[str, Any], speeds: dict[str, flo
             products=speeds["product_flops"] / (card.peak_flops["fp32"] * card.achievable),
             traffic=speeds["copy_bytes"] / card.memory_bandwidth,
             inner_link=speeds.get("link_bytes", card.intra_node_bandwidth) / card.intra_node_bandwidth,
-        )
+        ),
+        measured_on=frozenset({(HOST, "")}),
     )
 
 

@@ -164,9 +164,10 @@ def _store_calibration(store: TrialStore, calibration: Calibration) -> None:
     if (stored := store.attributes.get("site", "")) == text:
         return
     store.set_attribute("site", text)
-    if stored:
+    if stored or store.trials():
+        which = "a different calibration" if stored else "a calibration that it began without"
         warnings.warn(
-            f"study {store.name} continues with a different calibration, which changes its estimates and ranking.",
+            f"study {store.name} continues with {which} and keeps it: its estimates and ranking change.",
             TunerWarning,
             stacklevel=4,
         )

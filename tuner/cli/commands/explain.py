@@ -130,6 +130,7 @@ def _print_verdict(
     from tuner.core.text import counted, four_digits, interval, listed, span
     from tuner.costmodel.backing import calibrated_on, unmeasured
     from tuner.costmodel.framework_terms import described
+    from tuner.planning.cost import impossible
     from tuner.planning.explain import changes
 
     print("\n".join(space_lines(space)))
@@ -139,14 +140,17 @@ def _print_verdict(
     status = "not legal" if not explanation.legal else "legal, but not searched," if explanation.outside else "legal"
     print(f"\n{topology.key}: {status} on {counted(topology.nodes, 'node')}{partition}")
     estimate = "estimate" if explanation.legal else "estimate if it were legal"
+    other_model = space.workload.as_in(topology).model != space.workload.model
     print(
         f"{estimate}: {four_digits(cost.seconds)} s per iteration (80% interval {interval(cost.low, cost.high)}), "
-        f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}"
+        f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}{' at equal compute' * other_model}"
     )
     print(
         f"memory: {cost.memory / GIB:.1f} of {cost.limit / GIB:.1f} GiB usable, on stage {cost.stage}: "
         f"{'fits' if cost.fits else 'does not fit'} (risk of running out of memory {100 * cost.out_of_memory:.0f}%)"
     )
+    if doubt := impossible([cost]):
+        print(f"note: {doubt}")
     print(f"software: {space.workload.framework or 'no framework'}: {listed(described(space.workload))}")
     print(f"calibration: {calibrated_on(model.calibration, space.workload, space.cluster) or 'none'}")
     if missing := unmeasured(space.workload, space.cluster):

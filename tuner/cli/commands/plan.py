@@ -223,7 +223,9 @@ def _print_text(space: Space, made: Plan, model: CostModel) -> None:
     if made.hint:
         print(made.hint)
     if changes_the_model(space):
-        print("Rows with other heads or another shape train a different model and are compared at equal compute.")
+        print(
+            "Rows with other heads or another shape train a different model; their times to train are at equal compute."
+        )
 
 
 def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
