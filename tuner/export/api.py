@@ -90,10 +90,14 @@ def export_options(
     fork: Fork | None = None,
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> ExportOptions:
-    """Return the options of an export: the given command or that of the study, and the site profile."""
+    """Return the options of an export: the given command or that of the study, and the site profile.
+
+    A DeepSpeed config that the study's command names also holds for that trainer's own format.
+    """
     if command is None and chosen.runs_command:
         command = study.settings.get("command")
-    fitted = _fitted(study) if chosen.runs_command else None
+    is_same = study.settings.get("trainer") == chosen.name == MEGATRON_DEEPSPEED.name
+    fitted = _fitted(study) if chosen.runs_command or is_same else None
     return ExportOptions(
         fork=fork,
         command=command,
