@@ -22,7 +22,6 @@ from tuner.launch.trainers.megatron_arguments import (
     dense_model,
     dense_values,
     described,
-    describes_model,
     with_unexpressed,
 )
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
@@ -31,9 +30,9 @@ from tuner.launch.trainers.megatron_lm import (
     MEGATRON_SHARED,
     batch_on,
     connections,
-    half_precision,
     short_run,
 )
+from tuner.launch.trainers.megatron_precision import half_precision
 
 _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
@@ -126,7 +125,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     environment=lambda _, topology: connections(topology),
     check=_check,
     model=_model,
-    trained=lambda flags, model: with_unexpressed(flags, model) if describes_model(flags) else model,
+    trained=with_unexpressed,
     expand=_understood,
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),
