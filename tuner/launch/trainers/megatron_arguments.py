@@ -24,6 +24,12 @@ OTHER_LAYERS: Final = (
     "--heterogeneous-layers-config-encoded-json",
 )
 """Flags of layers that no field of the model expresses."""
+OF_DEEPSPEEDS_FORK: Final = (
+    *("--kd", "--mos", "--load-teacher", "--random-ltd", "--data-efficiency-curriculum-learning"),
+    *("--train-data-exact-num-epochs", "--num-layers-teacher", "--hidden-size-teacher", "--num-experts-teacher"),
+    "--num-attention-heads-teacher",
+)
+"""Such flags that only Megatron-DeepSpeed has: distillation, dropped tokens, curricula of data and whole epochs."""
 OTHER_TRAINING: Final = (
     *("--apply-wd-to-qk-layernorm", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
     *("--eod-mask-loss", "--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--moe-input-jitter-eps"),
@@ -38,6 +44,7 @@ OTHER_TRAINING: Final = (
     *("--muon-num-ns-steps", "--muon-coefficient-type", "--muon-extra-scale-factor", "--muon-fp32-matmul-prec"),
     *("--iterations-to-skip", "--mtp-hsm", "--mtp-hybrid-override-pattern", "--decrease-batch-size-if-needed"),
     *("--data-parallel-random-init", "--load-main-params-from-ckpt", "--use-kitchen-attention", "--perform-rl-step"),
+    *OF_DEEPSPEEDS_FORK,
 )
 """Flags that train the same layers in a way that no field of the model expresses: it is not exported."""
 _NOT_READ: Final[Mapping[str, str]] = {

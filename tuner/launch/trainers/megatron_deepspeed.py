@@ -43,6 +43,7 @@ _CHANGES_MODEL: Final = (
     *("--num-experts", "--encoder-num-layers", "--decoder-num-layers", "--bert-no-binary-head"),
     *("--retro-add-retriever", "--squared-relu", "--apply-residual-connection-post-layernorm"),
 )
+_FP8: Final = ("--fp8-e4m3", "--fp8-hybrid")
 _KV_HEADS: Final = "--num-key-value-heads"
 
 
@@ -70,6 +71,10 @@ def _understood(flags: Flags) -> Flags:
         raise InputError(
             f"--trainer megatron-deepspeed sets the flags of deepspeedai/Megatron-DeepSpeed, and {listed(foreign)} "
             "belongs to BigScience's fork; write a template with fields in --command, without --trainer."
+        )
+    if found := [flag for flag in _FP8 if flag in flags]:
+        raise InputError(
+            f"tuner does not model fp8 for --trainer megatron-deepspeed; leave {listed(found)} out of --command."
         )
     return refuse_unsearched("megatron-deepspeed", flags)
 

@@ -30,7 +30,7 @@ _MEGATRONS_SCALING: Final = {"fp8_amax_history_len": "1", "fp8_amax_compute_algo
 _RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
 """Values of `--fp8-recipe`."""
 
-_NUMERICS: Final = (
+NUMERICS: Final = (
     *("--te-precision-config-file", "--no-fp8-wgrad", "--disable-fp8-wgrad", "--fp8-margin", "--fp8-output-proj"),
     *("--fp8-quantizer-factory", "--fp4-quantizer-factory", "--fp4-param-gather", "--output-logit-dtype"),
     *("--fp16-lm-cross-entropy", "--moe-router-dtype", "--moe-dispatch-fwd-dtype", "--moe-combine-bwd-dtype"),
@@ -73,7 +73,7 @@ def core_scaling(flags: Flags) -> dict[str, str | bool | None]:
 
 def other_numerics(flags: Flags) -> list[str]:
     """Return the settings of precision of a command with which an export would not train."""
-    found = [flag for flag in _NUMERICS if flag in flags and flags[flag] != EXPORTED_VALUES.get(flag)]
+    found = [flag for flag in NUMERICS if flag in flags and flags[flag] != EXPORTED_VALUES.get(flag)]
     if half_precision(flags) == "fp16" and "--accumulate-allreduce-grads-in-fp32" in flags:  # bf16 always does so
         found.append("--accumulate-allreduce-grads-in-fp32")
     if core_precision(flags) != "fp8":
