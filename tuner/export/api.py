@@ -21,6 +21,7 @@ from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
 from tuner.export.bundle import FORMATS, bundle, format_of
+from tuner.export.command_difference import command_differences
 from tuner.export.flag_table import Difference
 from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Fork, Format, ZeroPlusPlus
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
@@ -144,9 +145,11 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
     if not chosen.runs_command:
         if study.settings.get("command") is None:
             return []
+        fitted = _fitted(study)
         return [
             f"These files start {chosen.title} with tuner's learning rate, schedule and optimizer settings, not with "
             "those of the study's --command; --format slurm exports the command."
+            + ("" if fitted is None else command_differences(fitted, run, chosen.name))
         ]
     if command is None:
         return []
