@@ -63,3 +63,10 @@ def test_numerics_that_the_command_does_not_have_are_named() -> None:
 def test_another_trainers_command_is_not_compared() -> None:
     study: Any = SimpleNamespace(settings={"command": "python hf.py --seed 3", "trainer": "hf"}, name="s")
     assert "lack" not in program_notes(study, bloom(), FORMATS["megatron-core"], None)[0]
+
+
+def test_seed_and_data_of_other_trainers_are_named() -> None:
+    given = {"nemo": "python r.py rng.seed=7", "torchtitan": "python t.py --module llama3 --debug.seed 7"}
+    for trainer, lacking in (("nemo", "rng.seed=7"), ("torchtitan", "--debug.seed 7")):
+        study: Any = SimpleNamespace(settings={"command": given[trainer], "trainer": trainer}, name="s")
+        assert f"They lack {lacking} of it;" in program_notes(study, QWEN, FORMATS["megatron-core"], None)[0]

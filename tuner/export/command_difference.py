@@ -21,6 +21,11 @@ from tuner.launch.trainers.command import TrainerCommand
 
 _OWN_FORMATS: Final[Mapping[str, str]] = {"megatron-lm": "megatron-core", "megatron-deepspeed": "megatron-deepspeed"}
 """The format with the flags of each trainer."""
+_NOT_EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "nemo": ("rng.", "dataset.", "data.", "ddp.average_in_collective"),
+    "torchtitan": ("--training.seed", "--debug.seed", "--training.dataset", "--training.max_norm"),
+}
+"""Beginnings of the settings of seed, data and gradients of the other trainers' commands."""
 _ALWAYS_SET: Final = ("--loss-scale-window", "--moe-router-dtype")
 """Flags that exports write whatever the command has."""
 _NUMERICS: Final = ("initial_loss_scale", "loss_scale_window", "moe_router_dtype")
@@ -60,7 +65,12 @@ _SAME_TRAINING: Final = (
 def command_differences(command: TrainerCommand, run: ProductionRun, exported: str) -> str:
     """Return sentences on the flags of a command that an export in a format lacks, each after a blank."""
     if (name := _OWN_FORMATS.get(command.kind.name)) is None:
-        return ""
+        others = [
+            f"{flag}{' ' if flag.startswith('-') else '='}{value}"
+            for flag, value in command.fixed.items()
+            if flag.startswith(_NOT_EXPORTED.get(command.kind.name, ())) and flag not in command.kind.replaced
+        ]
+        return f" They lack {listed(others)} of it; add what production needs." if others else ""
     own_format, table = FORMATS[name], flag_table(name)
     options = own_format.resolve(run, ExportOptions())
     expressed: Settings = []
