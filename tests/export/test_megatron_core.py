@@ -26,9 +26,10 @@ from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.core.rotary_scaling import RotaryScaling
 from tuner.core.stack import Stack
 from tuner.export.formats import ExportOptions, Setting
-from tuner.export.megatron_core import MEGATRON_CORE, RECIPE_FORMATS, megatron_core_flags
+from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
 from tuner.export.production import ProductionRun
+from tuner.launch.trainers.megatron_precision import RECIPE_FORMATS
 
 scalings = st.one_of(
     st.none(),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +16,8 @@ from tests.export.test_export import BLOOM_FLAGS, any_run, bloom, known
 from tests.strategies import runs
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import InputError
+from tuner.export.api import export_options
+from tuner.export.bundle import FORMATS, bundle
 from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import megatron_core_flags
@@ -123,3 +128,29 @@ def test_deepspeeds_fork_pads_what_the_tokenizer_has_to_the_models_rows(
     flags = megatron_deepspeed_flags(replace(run, workload=replace(run.workload, model=model)), options)
     unit = flag_table("megatron-deepspeed").parsed(flags).make_vocab_size_divisible_by * tp
     assert -(-tokens // unit) * unit == rows
+
+
+def test_the_config_of_the_studys_command_is_the_base_of_the_exported_one(tmp_path: Path) -> None:
+    """Clipping, types and curriculum are those with which the jobs trained."""
+    own = {
+        "gradient_clipping": 0.3,
+        "communication_data_type": "fp32",
+        "data_types": {"grad_accum_dtype": "fp32"},
+        "curriculum_learning": {"enabled": True, "curriculum_type": "seqlen", "min_difficulty": 64},
+    }
+    path = tmp_path / "my.json"
+    path.write_text(json.dumps(own))
+    command = f"python pretrain_gpt.py --fp16 --deepspeed --deepspeed_config {path}"
+    study: Any = SimpleNamespace(settings={"command": command, "trainer": "megatron-deepspeed"}, name="s")
+    run = bloom("tp8-pp12-dp4-mbs2-z1", model="bloom-14336x72")
+    files = bundle(run, "megatron-deepspeed", export_options(study, FORMATS["megatron-deepspeed"]))
+    config = json.loads(files["ds_config.json"])
+    assert {name: config[name] for name in own} == own
+    assert (config["zero_optimization"]["stage"], config["train_micro_batch_size_per_gpu"]) == (1, 2)
+    assert (
+        "| `gradient_clipping` | `0.3` | the DeepSpeed config that the study's --command names |"
+        in (files["ds_config.md"])
+    )
+    assert "The launch script passes the optimizer" in files["ds_config.md"]
+    other: Any = SimpleNamespace(settings={"command": f"python hf.py --deepspeed {path}", "trainer": "hf"}, name="s")
+    assert export_options(other, FORMATS["megatron-deepspeed"]).own_config is None

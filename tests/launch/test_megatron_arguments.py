@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from dataclasses import replace
-from importlib import resources
 
 import pytest
 
 from tests.export.test_megatron_core import DENSE, hugging_face_run
 from tuner.core.errors import InputError
 from tuner.core.model import Model
+from tuner.export.flag_table import flag_table
 from tuner.export.formats import ExportOptions
 from tuner.export.megatron_core import MEGATRON_CORE, megatron_core_flags
 from tuner.launch.trainers.command import TrainerCommand
-from tuner.launch.trainers.megatron_arguments import OTHER_LAYERS, OTHER_TRAINING
+from tuner.launch.trainers.megatron_arguments import OF_DEEPSPEEDS_FORK, OTHER_LAYERS, OTHER_TRAINING
 from tuner.launch.trainers.megatron_lm import MEGATRON_LM, megatron_model
+from tuner.launch.trainers.megatron_precision import EXPORTED_VALUES, NUMERICS
 from tuner.launch.trainers.nemo import NEMO
 
 
@@ -187,9 +188,11 @@ def test_a_command_that_trains_otherwise_is_only_exported_whole(flag: str) -> No
     assert megatron_model({**flags, "--vocab-size": "8", flag: ""}).not_understood == (flag,)
 
 
-def test_the_flags_that_train_otherwise_are_flags_of_megatron_lm() -> None:
-    recorded = resources.files("tuner.data.flags").joinpath("megatron-core.csv").read_text(encoding="utf-8")
-    assert {*OTHER_TRAINING, *OTHER_LAYERS} <= {line.partition(",")[0] for line in recorded.splitlines()}
+def test_the_flags_that_train_otherwise_are_flags_of_megatron() -> None:
+    core, fork = (set(flag_table(name).flags) for name in ("megatron-core", "megatron-deepspeed"))
+    assert {*OTHER_TRAINING, *OTHER_LAYERS} - {*OF_DEEPSPEEDS_FORK} <= core
+    assert {*OF_DEEPSPEEDS_FORK} <= fork - core
+    assert {*NUMERICS, *EXPORTED_VALUES} <= core | fork
 
 
 def test_a_ramp_of_the_command_is_that_of_the_study() -> None:

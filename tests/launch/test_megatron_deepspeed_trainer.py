@@ -95,6 +95,7 @@ def test_the_arguments_describe_the_model() -> None:
     [
         ("--num-experts 8", {}, "--trainer megatron-deepspeed does not understand --num-experts; describe the model"),
         ("--embed-layernorm", {}, "and --embed-layernorm belongs to BigScience's fork; write a template with fields"),
+        ("--fp8-hybrid", {}, "tuner does not model fp8 for --trainer megatron-deepspeed; leave --fp8-hybrid out of"),
         ("", {"seq": 4096}, "--seq 4096 contradicts --seq-length 2048"),
         ("", {"settings": ("partition=embedding",)}, "--trainer megatron-deepspeed does not support --set"),
         ("", {"framework": "deepspeed"}, "--trainer megatron-deepspeed runs megatron-deepspeed, not deepspeed"),
@@ -103,6 +104,16 @@ def test_the_arguments_describe_the_model() -> None:
 def test_unsupported_topologies_are_refused(more: str, given: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InputError, match=sentence):
         TrainerCommand.parse("megatron-deepspeed", f"{COMMAND} {more}").completed(given)
+
+
+def test_distillation_and_dropped_tokens_are_not_exported_without_a_word() -> None:
+    """The study's model names what its jobs train besides, so other formats refuse it."""
+    more = (
+        *("--kd", "--load-teacher", "--num-layers-teacher", "--mos", "--random-ltd", "--train-data-exact-num-epochs"),
+        *("--data-efficiency-curriculum-learning", "--embedding-weights-in-fp32"),
+    )
+    trainer = TrainerCommand.parse("megatron-deepspeed", f"{COMMAND} {' '.join(more)}")
+    assert {*trainer.trained(WORKLOAD).model.not_understood} == {*more}
 
 
 def test_another_model_is_refused() -> None:

@@ -233,6 +233,35 @@ def test_overrides_that_are_not_compared_keep_a_study_from_being_exported(overri
     assert [name.removeprefix("model.") for name in found] == [name.removeprefix("model.") for name in named]
 
 
+@pytest.mark.parametrize(
+    ("overrides", "named"),
+    [
+        ("bf16_mixed ddp.grad_reduce_in_fp32=false", ["ddp.grad_reduce_in_fp32"]),
+        ("bf16_mixed mixed_precision.grad_reduce_in_fp32=false", ["mixed_precision.grad_reduce_in_fp32"]),
+        ("bf16_mixed mixed_precision.grad_reduce_in_fp32=true", []),
+        ("bf16_with_fp8_current_scaling_mixed mixed_precision.fp8=e4m3", ["mixed_precision.fp8"]),
+        ("bf16_with_mxfp8_mixed mixed_precision.fp8=e4m3 mixed_precision.fp8_param_gather=false", []),
+        ("bf16_with_fp8_delayed_scaling_mixed mixed_precision.fp8_amax_history_len=1024", []),
+        (
+            "bf16_with_fp8_delayed_scaling_mixed mixed_precision.fp8_amax_history_len=16 "
+            "mixed_precision.fp8_wgrad=false",
+            ["mixed_precision.fp8_amax_history_len", "mixed_precision.fp8_wgrad"],
+        ),
+        (
+            "bf16_with_mxfp8_mixed mixed_precision.fp8_dot_product_attention=true model.fp8_multi_head_attention=true",
+            ["model.fp8_multi_head_attention", "mixed_precision.fp8_dot_product_attention"],
+        ),
+        ("bf16_mixed mixed_precision.fp8=hybrid", ["mixed_precision.fp8"]),
+        ("bf16_mixed model.moe_router_dtype=fp64", ["model.moe_router_dtype"]),
+        ("bf16_mixed model.moe_router_dtype=fp32", []),
+    ],
+)
+def test_a_precision_with_which_no_export_trains_is_named(overrides: str, named: list[str]) -> None:
+    model = hugging_face_run("qwen3-30b-a3b").workload.model
+    trainer = TrainerCommand.parse("nemo", f"{BRIDGE} mixed_precision={overrides}")
+    assert {*trainer.kind.trained(trainer.fixed, model).not_understood} == {*named}
+
+
 def test_overrides_that_jobs_replace_train_the_same_model() -> None:
     """Degrees, stages, recomputation and dispatchers in the command do not keep a study from being exported."""
     model = hugging_face_run("qwen3-30b-a3b").workload.model

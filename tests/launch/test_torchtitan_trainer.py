@@ -203,3 +203,19 @@ def test_a_registered_size_scales_the_rotary_embedding(toml: str) -> None:
     """All sizes have `scaling="llama"`, with the constants of Llama 3.1, and so has the recipe of an export."""
     found = TrainerCommand.parse("torchtitan", toml).completed({"model": None, "settings": ()})
     assert found["model"].rotary_scaling == RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("--training.dtype bfloat16", "--training.dtype bfloat16"),
+        ("--training.dtype float32", ""),
+        ("--training.mixed_precision_reduce bfloat16", "--training.mixed_precision_reduce bfloat16"),
+        ("--model.converters float8 --quantize.linear.float8.enable_fsdp_float8_all_gather", ""),
+        ("--model.converters mx,lora", "--model.converters lora"),
+        ("--quantize.linear.float8.filter-fqns output", "--quantize.linear.float8.filter_fqns"),
+    ],
+)
+def test_a_precision_with_which_no_export_trains_is_named(more: str, named: str, toml: str) -> None:
+    parsed = TrainerCommand.parse("torchtitan", f"{toml} {more}")
+    assert parsed.trained(workload()).model.not_understood == ((named,) if named else ())

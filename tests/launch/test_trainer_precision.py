@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from tuner.core.catalog import model
+from tuner.core.domain import Workload
 from tuner.core.errors import InputError, TunerWarning
 from tuner.core.precision import recipe_of
 from tuner.launch.trainers.command import TrainerCommand
@@ -77,6 +79,45 @@ def test_the_recipe_and_the_stored_weights_of_a_command_in_fp8_are_read(
 def test_the_layers_in_bf16_of_a_command_in_fp8_or_fp4_are_read(name: str, more: str, layers: str | None) -> None:
     found = TrainerCommand.parse(name, f"python x.py {more}").completed({"model": "llama-3-8b"})
     assert found["bf16_layers"] == layers
+
+
+AMAX = "--fp8-amax-history-len 1024 --fp8-amax-compute-algo max"
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ("--bf16 --fp8-format hybrid --fp8-recipe tensorwise", ()),
+        (f"--bf16 --fp8-format hybrid {AMAX}", ()),
+        ("--bf16 --fp8-format e4m3 --fp8-recipe tensorwise", ("--fp8-format e4m3",)),
+        (
+            "--bf16 --fp8-format hybrid --fp8-amax-history-len 16 --fp8-amax-compute-algo most_recent",
+            ("--fp8-amax-history-len 16", "--fp8-amax-compute-algo most_recent"),
+        ),
+        (
+            "--bf16 --fp8-format hybrid",
+            ("--fp8-amax-history-len 1 (the default)", "--fp8-amax-compute-algo most_recent (the default)"),
+        ),
+        (
+            "--bf16 --fp8-format e4m3 --fp8-recipe mxfp8 --no-fp8-wgrad --fp8-margin 2 --fp8-output-proj",
+            ("--no-fp8-wgrad", "--fp8-margin", "--fp8-output-proj"),
+        ),
+        ("--bf16 --te-precision-config-file f.yaml", ("--te-precision-config-file",)),
+        ("--bf16 --accumulate-allreduce-grads-in-fp32 --moe-router-dtype fp32", ()),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", ("--accumulate-allreduce-grads-in-fp32",)),
+        ("--bf16 --output-logit-dtype bf16 --moe-router-dtype fp64", ("--output-logit-dtype", "--moe-router-dtype")),
+        ("--bf16 --fp16-lm-cross-entropy", ("--fp16-lm-cross-entropy",)),
+        ("--bf16 --moe-dispatch-fwd-dtype mxfp8", ("--moe-dispatch-fwd-dtype",)),
+        ("--bf16 --moe-combine-bwd-dtype mxfp8", ("--moe-combine-bwd-dtype",)),
+        ("--bf16 --iterations-to-skip 3", ("--iterations-to-skip",)),
+        ("--bf16 --mtp-hsm", ("--mtp-hsm",)),
+    ],
+)
+def test_a_precision_with_which_no_export_trains_is_named(more: str, named: tuple[str, ...]) -> None:
+    """Exports write one number format per recipe and Transformer Engine's history of maxima."""
+    command = TrainerCommand.parse("megatron-lm", f"python x.py {more}")
+    found = set(command.trained(Workload(model=model("llama-3-8b"), global_batch=8)).model.not_understood)
+    assert found == set(named)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from tuner.costmodel.estimate import INTERVAL
 from tuner.costmodel.flops import hardware_flops, per_gpu, training_seconds
 from tuner.costmodel.memory import limit
 from tuner.export.bundle import FORMATS, bundle, format_of
+from tuner.export.command_difference import command_differences
 from tuner.export.flag_table import Difference
 from tuner.export.formats import BY_THE_PROGRAM, ExportOptions, Fork, Format, ZeroPlusPlus
 from tuner.export.megatron_deepspeed import MEGATRON_DEEPSPEED
@@ -91,10 +92,14 @@ def export_options(
     fork: Fork | None = None,
     zero_plus_plus: Sequence[ZeroPlusPlus] = (),
 ) -> ExportOptions:
-    """Return the options of an export: the given command or that of the study, and the site profile."""
+    """Return the options of an export: the given command or that of the study, and the site profile.
+
+    A DeepSpeed config that the study's command names also holds for that trainer's own format.
+    """
     if command is None and chosen.runs_command:
         command = study.settings.get("command")
-    fitted = _fitted(study) if chosen.runs_command else None
+    is_same = study.settings.get("trainer") == chosen.name == MEGATRON_DEEPSPEED.name
+    fitted = _fitted(study) if chosen.runs_command or is_same else None
     return ExportOptions(
         fork=fork,
         command=command,
@@ -141,9 +146,11 @@ def program_notes(study: StudyResult, run: ProductionRun, chosen: Format, comman
     if not chosen.runs_command:
         if study.settings.get("command") is None:
             return []
+        fitted = _fitted(study)
         return [
             f"These files start {chosen.title} with tuner's learning rate, schedule and optimizer settings, not with "
             "those of the study's --command; --format slurm exports the command."
+            + ("" if fitted is None else command_differences(fitted, run, chosen.name))
         ]
     if command is None:
         return []

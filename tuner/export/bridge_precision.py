@@ -6,9 +6,9 @@ from typing import Final
 
 from tuner.core.precision import bf16_layers, recipe_of, stores_fp8_weights
 from tuner.export.megatron_common import LOSS_SCALE_WINDOW
-from tuner.export.megatron_core import DELAYED_SCALING, RECIPE_FORMATS
 from tuner.export.production import ProductionRun
 from tuner.launch.trainers.megatron_lm import FIRST_LOSS_SCALE
+from tuner.launch.trainers.megatron_precision import DELAYED_SCALING, RECIPE_FORMATS
 
 PRECISIONS: Final = {
     "delayed": "bf16_with_fp8_delayed_scaling_mixed",

@@ -47,7 +47,7 @@ def deepspeed_config_files(
     config = production_config(
         run, with_optimizer=with_optimizer, zero_plus_plus=zero_plus_plus, for_hf_trainer=for_hf_trainer, own=own
     )
-    notes = config_notes(run, config, for_hf_trainer=for_hf_trainer, own=own)
+    notes = config_notes(run, config, by_command=with_optimizer, for_hf_trainer=for_hf_trainer, own=own)
     return {"ds_config.json": as_json(config), "ds_config.md": notes}
 
 

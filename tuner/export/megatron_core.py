@@ -64,18 +64,7 @@ from tuner.launch.trainers.megatron_lm import (
     virtual_stages,
 )
 from tuner.launch.trainers.megatron_positions import LLAMA3, YARN_FACTORS, is_latent_yarn, is_llama3
-
-RECIPE_FORMATS: Final = {
-    "delayed": "hybrid",
-    "tensorwise": "hybrid",
-    "blockwise": "e4m3",
-    "mxfp8": "e4m3",
-    "nvfp4": "e2m1",
-}
-"""Number format that Transformer Engine's recipes are used with."""
-
-DELAYED_SCALING: Final[Mapping[str, int | str]] = {"fp8_amax_history_len": 1024, "fp8_amax_compute_algo": "max"}
-"""Transformer Engine's own defaults of delayed scaling; Megatron-LM's use only the last maximum."""
+from tuner.launch.trainers.megatron_precision import DELAYED_SCALING, RECIPE_FORMATS
 
 
 def _activation(run: ProductionRun) -> Settings:

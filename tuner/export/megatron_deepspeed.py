@@ -273,7 +273,8 @@ def megatron_deepspeed_flags(run: ProductionRun, options: ExportOptions | None =
 
 
 def _render(run: ProductionRun, options: ExportOptions, chosen: Format) -> Mapping[str, str]:
-    flags, files = megatron_deepspeed_flags(run, options), deepspeed_config_files(run, with_optimizer=False)
+    flags = megatron_deepspeed_flags(run, options)
+    files = deepspeed_config_files(run, with_optimizer=False, own=options.own_config)
     version = flag_table(chosen.table(run, options)).version
     return files | {
         name: rendered(f"megatron.{name}", run, flags=flags, version=version, site=options.site)

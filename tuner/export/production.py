@@ -157,9 +157,14 @@ def production_config(
 
 
 def config_notes(
-    run: ProductionRun, config: Config, *, for_hf_trainer: bool = False, own: Mapping[str, Any] | None = None
+    run: ProductionRun,
+    config: Config,
+    *,
+    by_command: bool = True,
+    for_hf_trainer: bool = False,
+    own: Mapping[str, Any] | None = None,
 ) -> str:
-    """Return `ds_config.md`: the reason for every value of `ds_config.json`."""
+    """Return `ds_config.md`: the reason for every value of `ds_config.json`; `by_command`: a command starts the run."""
     given = _flat(dict(own or {}))
 
     def reason(name: str, value: Any) -> str:
@@ -176,7 +181,7 @@ def config_notes(
         "|---|---|---|",
     ]
     lines += [f"| `{name}` | `{json.dumps(value)}` | {reason(name, value)} |" for name, value in _flat(config)]
-    if "optimizer" not in config and (for_hf_trainer or own is not None):
+    if "optimizer" not in config and by_command and (for_hf_trainer or own is not None):
         lines += ["", "The optimizer and the learning rate schedule are those of --command."]
     elif "optimizer" not in config:
         lines += ["", "The launch script passes the optimizer and the learning rate schedule to Megatron."]

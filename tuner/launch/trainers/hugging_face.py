@@ -10,7 +10,7 @@ from typing import Any, Final
 from tuner.core.domain import Optimizer, Topology, Workload
 from tuner.launch.ds_config import with_trainer_values
 from tuner.launch.trainers.kind import Flags, TrainerKind, is_on, number
-from tuner.launch.trainers.megatron_lm import half_precision
+from tuner.launch.trainers.megatron_precision import half_precision
 
 
 def _hf_flags(_: Flags, workload: Workload, topology: Topology, ds_config: Path) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from tuner.core.megatron_stack import ADAM, stack_of_core
 from tuner.core.model import Model, Norm, Positions
 from tuner.core.text import listed, shown
 from tuner.launch.trainers.kind import Flags, check_sizes, number, real
+from tuner.launch.trainers.megatron_precision import other_numerics
 
 OTHER_LAYERS: Final = (
     *("--apply-residual-connection-post-layernorm", "--enable-mhc-connections", "--mrope-section", "--qk-l2-norm"),
@@ -23,6 +24,12 @@ OTHER_LAYERS: Final = (
     "--heterogeneous-layers-config-encoded-json",
 )
 """Flags of layers that no field of the model expresses."""
+OF_DEEPSPEEDS_FORK: Final = (
+    *("--kd", "--mos", "--load-teacher", "--random-ltd", "--data-efficiency-curriculum-learning"),
+    *("--train-data-exact-num-epochs", "--num-layers-teacher", "--hidden-size-teacher", "--num-experts-teacher"),
+    "--num-attention-heads-teacher",
+)
+"""Such flags that only Megatron-DeepSpeed has: distillation, dropped tokens, curricula of data and whole epochs."""
 OTHER_TRAINING: Final = (
     *("--apply-wd-to-qk-layernorm", "--calculate-per-token-loss", "--embedding-init-method-std", "--qk-clip"),
     *("--eod-mask-loss", "--init-method-xavier-uniform", "--logits-load-kd-loss-alpha", "--moe-input-jitter-eps"),
@@ -34,7 +41,10 @@ OTHER_TRAINING: Final = (
     *("--moe-router-force-biased", "--moe-router-quantile-balancing-ema", "--moe-expert-rank-capacity-factor"),
     *("--moe-token-drop-policy", "--moe-pad-expert-input-to-capacity", "--sgd-momentum", "--muon-momentum"),
     *("--muon-scalar-optimizer", "--muon-tp-mode", "--muon-scale-mode", "--muon-no-split-qkv", "--muon-nesterov"),
-    *("--muon-num-ns-steps", "--muon-coefficient-type", "--muon-extra-scale-factor"),
+    *("--muon-num-ns-steps", "--muon-coefficient-type", "--muon-extra-scale-factor", "--muon-fp32-matmul-prec"),
+    *("--iterations-to-skip", "--mtp-hsm", "--mtp-hybrid-override-pattern", "--decrease-batch-size-if-needed"),
+    *("--data-parallel-random-init", "--load-main-params-from-ckpt", "--use-kitchen-attention", "--perform-rl-step"),
+    *OF_DEEPSPEEDS_FORK,
 )
 """Flags that train the same layers in a way that no field of the model expresses: it is not exported."""
 _NOT_READ: Final[Mapping[str, str]] = {
@@ -152,7 +162,8 @@ def with_unexpressed(
 
 def _other_training(flags: Flags, optimizers: Collection[str]) -> list[str]:
     named = flags.get("--optimizer", "adam")
-    return [flag for flag in OTHER_TRAINING if flag in flags] + [f"--optimizer {named}"] * (named not in optimizers)
+    found = [flag for flag in OTHER_TRAINING if flag in flags] + other_numerics(flags)
+    return [*found, *([f"--optimizer {named}"] * (named not in optimizers))]
 
 
 def mlp_width(flags: Flags) -> int:

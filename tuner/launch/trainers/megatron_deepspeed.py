@@ -22,7 +22,6 @@ from tuner.launch.trainers.megatron_arguments import (
     dense_model,
     dense_values,
     described,
-    describes_model,
     with_unexpressed,
 )
 from tuner.launch.trainers.megatron_limits import refuse_unsearched
@@ -31,9 +30,9 @@ from tuner.launch.trainers.megatron_lm import (
     MEGATRON_SHARED,
     batch_on,
     connections,
-    half_precision,
     short_run,
 )
+from tuner.launch.trainers.megatron_precision import half_precision
 
 _BIGSCIENCE: Final = (
     *("--position-embedding-type", "--embed-layernorm", "--pad-vocab-size-to", "--glu-activation"),
@@ -44,6 +43,7 @@ _CHANGES_MODEL: Final = (
     *("--num-experts", "--encoder-num-layers", "--decoder-num-layers", "--bert-no-binary-head"),
     *("--retro-add-retriever", "--squared-relu", "--apply-residual-connection-post-layernorm"),
 )
+_FP8: Final = ("--fp8-e4m3", "--fp8-hybrid")
 _KV_HEADS: Final = "--num-key-value-heads"
 
 
@@ -71,6 +71,10 @@ def _understood(flags: Flags) -> Flags:
         raise InputError(
             f"--trainer megatron-deepspeed sets the flags of deepspeedai/Megatron-DeepSpeed, and {listed(foreign)} "
             "belongs to BigScience's fork; write a template with fields in --command, without --trainer."
+        )
+    if found := [flag for flag in _FP8 if flag in flags]:
+        raise InputError(
+            f"tuner does not model fp8 for --trainer megatron-deepspeed; leave {listed(found)} out of --command."
         )
     return refuse_unsearched("megatron-deepspeed", flags)
 
@@ -126,7 +130,7 @@ MEGATRON_DEEPSPEED: Final = TrainerKind(
     environment=lambda _, topology: connections(topology),
     check=_check,
     model=_model,
-    trained=lambda flags, model: with_unexpressed(flags, model) if describes_model(flags) else model,
+    trained=with_unexpressed,
     expand=_understood,
     sequence=("--seq-length",),
     global_batch=("--global-batch-size",),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from tuner.core.domain import QUANTIZED, Optimizer, Topology, Workload, layout_chunks
+from tuner.core.domain import Optimizer, Topology, Workload, layout_chunks
 from tuner.core.errors import InputError
 from tuner.core.frameworks import context_exchange
 from tuner.core.megatron_stack import CORE_OPTIMIZERS
@@ -18,8 +18,7 @@ from tuner.core.model import Model, Norm, Positions
 from tuner.core.offload import OFFLOADED_SHARE
 from tuner.core.recompute import modules_of
 from tuner.core.stack import ContextExchange
-from tuner.core.text import listed, shown
-from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, is_on, number, refuse_unset
+from tuner.launch.trainers.kind import Flags, TrainerKind, check_sizes, number, refuse_unset
 from tuner.launch.trainers.megatron_arguments import (
     check_described,
     check_parts,
@@ -34,6 +33,7 @@ from tuner.launch.trainers.megatron_arguments import (
 from tuner.launch.trainers.megatron_limits import CONDITIONAL, OFF, conditional, of_optimizer, refuse_unsearched
 from tuner.launch.trainers.megatron_parts import check_special_parts, with_training
 from tuner.launch.trainers.megatron_positions import check_scaling, scaled_positions
+from tuner.launch.trainers.megatron_precision import core_precision, core_scaling
 
 _OVERLAP: Final = "--overlap-moe-expert-parallel-comm"
 _OFFLOAD: Final = "--optimizer-cpu-offload"
@@ -267,35 +267,6 @@ def _described(flags: Flags) -> dict[str, Any]:
     return described(flags, positions={**_POSITIONS, "yarn": "rotary"}.get(positions, positions), norm=norm)
 
 
-_RECIPES: Final = ("delayed", "tensorwise", "blockwise", "mxfp8")
-"""Values of `--fp8-recipe`."""
-
-
-def half_precision(flags: Flags) -> str:
-    """Return the precision set by `--bf16` and `--fp16`."""
-    return next((name for name in ("bf16", "fp16") if is_on(flags, f"--{name}")), "fp32")
-
-
-def _precision(flags: Flags) -> str:
-    if flags.get("--fp4-format"):
-        return "fp4"
-    return "fp8" if flags.get("--fp8-format") or flags.get("--fp8") else half_precision(flags)
-
-
-def _scaling(flags: Flags) -> dict[str, str | bool | None]:
-    """Return the recipe of the flags, whether weights are stored in fp8, and the layers in bf16."""
-    if (precision := _precision(flags)) not in QUANTIZED:
-        return {}
-    kept = [flags.get(f"--num-layers-at-{end}-in-bf16", "1") for end in ("start", "end")]
-    layers = {"bf16_layers": ",".join(kept) if is_on(flags, "--first-last-layers-bf16") else None}
-    if precision != "fp8":
-        return {**layers}
-    recipe = flags.get("--fp8-recipe", "delayed")
-    if recipe not in _RECIPES:
-        raise InputError(f"--fp8-recipe {shown(recipe)} in --command is not modeled, only {listed(_RECIPES)}.")
-    return {"precision_recipe": recipe, "fp8_weights": "--fp8-param-gather" in flags, **layers}
-
-
 def _optimizer(flags: Flags) -> Optimizer:
     """Return the optimizer of the flags; those that tuner does not know have the states of Adam."""
     found = CORE_OPTIMIZERS.get(flags.get("--optimizer", "adam"), "adam")
@@ -375,8 +346,8 @@ MEGATRON_LM: Final = TrainerKind(
         *([_DELAY] * (_DELAY in flags and topology.moe_overlap)),
         *conditional(flags, topology),
     ),
-    precision=_precision,
-    scaling=_scaling,
+    precision=core_precision,
+    scaling=core_scaling,
     optimizer=_optimizer,
     stack=lambda flags, workload: core_stack({**dict.fromkeys(OFF, "false"), **flags}, workload),
     pinned=_pinned,

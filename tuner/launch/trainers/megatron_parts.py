@@ -103,7 +103,7 @@ def agrees(flags: Flags, flag: str, own: Value) -> bool:
 def with_training(flags: Flags, model: Model) -> Model:
     """Return the model with the settings of training of the arguments, and the flags that no field of it expresses."""
     if not describes_model(flags):
-        return model
+        return with_unexpressed(flags, model, optimizers=CORE_OPTIMIZERS)
     if experts := model.experts:
         changes: dict[str, Any] = {
             "aux_loss": _balance(flags)[1],

@@ -157,13 +157,17 @@ Megatron-Bridge at 067f987d, src/megatron/bridge/training/mixed_precision.py; NV
 llm/recipes/precision/mixed_precision.py)."""
 
 
+def _recipe(flags: Flags) -> str | None:
+    """Return the recipe that the name means; None if it means none."""
+    return next((found for word, found in _RECIPES.items() if word in _named(flags)), None)
+
+
 def _scaling(flags: Flags) -> dict[str, str | bool | None]:
     """Return the recipe that the name means, whether it stores weights in fp8, and its layers in bf16, unless fields
     override that."""
     name = _named(flags)
     layers = {"bf16_layers": _kept(flags)} if _precision(flags) in QUANTIZED else {}
-    recipe = next((found for word, found in _RECIPES.items() if word in name), None)
-    if recipe is None:
+    if (recipe := _recipe(flags)) is None:
         return {**layers}
     stored = recipe in STORED_IN_FP8["nemo" if _is_nemo2(flags) else "megatron-bridge"] or "nanov2" in name
     given = _field(flags, "fp8_param_gather", _field(flags, "fp8_param", str(stored)))
@@ -216,7 +220,7 @@ NEMO: Final = TrainerKind(
     length={"train.train_iters": "steps", "train.train_samples": "sequences", "trainer.max_steps": "steps"},
     environment=lambda _, topology: connections(topology),
     check=check_overrides,
-    trained=with_overrides,
+    trained=lambda flags, model: with_overrides(flags, model, _recipe(flags)),
     expand=lambda flags: refuse_unsearched("nemo", flags),
     has_overrides=True,
 )

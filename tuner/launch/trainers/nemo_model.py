@@ -29,6 +29,7 @@ from tuner.launch.trainers.megatron_parts import (
     whose_value,
 )
 from tuner.launch.trainers.megatron_positions import SCALES, YARN, YARN_FACTORS, Value, growth, is_llama3
+from tuner.launch.trainers.megatron_precision import DELAYED_SCALING, EXPORTED_VALUES, RECIPE_FORMATS
 
 _SECTIONS: Final = ("model.config.", "model.")
 _RENAMED: Final[Mapping[str, str]] = {
@@ -69,7 +70,7 @@ _SAME_MODEL: Final = frozenset(
         *("use_fused_weighted_squared_relu", "use_te_activation_func", "use_te_rng_tracker"),
         *("activation_func_fp8_input_store", "use_transformer_engine_full_layer_spec", "distribute_saved_activations"),
         *("use_transformer_engine_op_fuser", "moe_grouped_gemm", "moe_use_legacy_grouped_gemm", "moe_permute_fusion"),
-        *("moe_router_fusion", "moe_router_dtype", "moe_shared_expert_overlap", "moe_layer_recompute"),
+        *("moe_router_fusion", "moe_shared_expert_overlap", "moe_layer_recompute"),
         *("moe_enable_deepep", "moe_per_layer_logging", "moe_router_padding_for_fp8", "moe_extended_tp"),
         *("moe_router_padding_for_quantization", "moe_mlp_glu_interleave_size", "enable_cuda_graph"),
         *("external_cuda_graph", "async_tensor_model_parallel_allreduce", "delay_wgrad_compute"),
@@ -86,9 +87,30 @@ _SAME_MODEL: Final = frozenset(
 )
 """Fields of the topology, the sequence, kernels, overlap, memory and precision, which train the same model."""
 _SAME_MODEL_PREFIXES: Final = (
-    *("tp_comm_", "cuda_graph_", "fp8", "fp4", "recompute_", "cpu_offloading", "moe_token_dispatcher_type"),
+    *("tp_comm_", "cuda_graph_", "recompute_", "cpu_offloading", "moe_token_dispatcher_type"),
     *("moe_flex_dispatcher_", "moe_deepep_", "moe_hybridep_", "moe_paged_stash"),
 )
+_PRECISION: Final = ("mixed_precision.", "trainer.plugins.", *_SECTIONS, "ddp.", "trainer.strategy.ddp.")
+"""Sections of the fields of precision."""
+_READ_PRECISION: Final = (
+    *("fp8_param_gather", "fp8_param", "first_last_layers_bf16", "num_layers_at_start_in_bf16"),
+    *("num_layers_at_end_in_bf16", "reuse_grad_buf_for_mxfp8_param_ag"),
+)
+_EXPORTED_PRECISION: Final[Mapping[str, str]] = {
+    **{flag.removeprefix("--").replace("-", "_"): value for flag, value in EXPORTED_VALUES.items()},
+    **{name: str(value) for name, value in DELAYED_SCALING.items()},
+    "fp8_wgrad": "true",
+    "fp8_dot_product_attention": "false",
+    "fp8_multi_head_attention": "false",
+    "grad_reduce_in_fp32": "true",
+    "grad_reduce_in_bf16": "false",
+    "fp4": "e2m1",
+    "fp4_recipe": "nvfp4",
+    "fp4_param_gather": "false",
+    "fp4_param": "false",
+    "loss_scale": "null",
+}
+"""Values of fields of precision with which an export trains."""
 _UNUSED: Final = (
     *("--ffn-hidden-size", "--kv-channels", "--add-qkv-bias"),
     *("--rotary-base", "--rotary-percent", "--rotary-interleaved"),
@@ -119,8 +141,11 @@ def check_overrides(flags: Flags, model: Model) -> None:
         raise contradiction(names[flag], flags[names[flag]], reason)
 
 
-def with_overrides(flags: Flags, model: Model) -> Model:
-    """Return the model with the coefficients of the overrides, and the overrides that are not compared with it."""
+def with_overrides(flags: Flags, model: Model, recipe: str | None = None) -> Model:
+    """Return the model with the coefficients of the overrides, and the overrides with which no export trains it.
+
+    The recipe is how the command scales fp8 tensors, if that is known.
+    """
     given, names = _as_flags(flags, model)
     if experts := model.experts:
         changes: dict[str, Any] = {field: real(given, flag) for flag, field in _COEFFICIENTS.items() if flag in given}
@@ -129,8 +154,27 @@ def with_overrides(flags: Flags, model: Model) -> Model:
         model = replace(model, mtp_loss=real(given, "--mtp-loss-scaling-factor"))
     compared = _compared(given, model)
     found = [name for flag, name in names.items() if flag not in compared and not _is_same_model(name, given[flag])]
+    found += [name for name in other_precision(flags, recipe) if name not in found]
     new = [name for name in found if name not in model.not_understood]
     return replace(model, not_understood=(*model.not_understood, *new)) if new else model
+
+
+def other_precision(flags: Flags, recipe: str | None) -> list[str]:
+    """Return the overrides of precision with which no export trains, by the recipe of fp8, if it is known."""
+    exported = {**_EXPORTED_PRECISION, "fp8": RECIPE_FORMATS.get(recipe or "delayed", "")}
+    exported |= {"fp8_recipe": recipe} if recipe else {}
+    found = []
+    for name, value in flags.items():
+        section = next((one for one in _PRECISION if name.startswith(one)), "")
+        field, given = name.removeprefix(section), value.strip("\"'").lower()
+        is_precision = section in _PRECISION[:2] or field in exported or field.startswith(("fp8", "fp4"))
+        is_off = field in ("fp8", "fp4") and given in _OFF
+        if field == "fp8" and section in _PRECISION[:2] and recipe is None and not is_off:
+            found.append(name)  # adds fp8 to a recipe that has none
+            continue
+        if section and is_precision and field not in _READ_PRECISION and given != exported.get(field) and not is_off:
+            found.append(name)
+    return found
 
 
 def _as_flags(flags: Flags, model: Model) -> tuple[dict[str, str], dict[str, str]]:
@@ -267,5 +311,7 @@ def _is_same_model(name: str, value: str) -> bool:
     """Return whether an override that is not compared trains the same model."""
     field = next(name.removeprefix(section) for section in _SECTIONS if name.startswith(section))
     flag = f"--{field.replace('_', '-')}"
+    if field in _EXPORTED_PRECISION or field.startswith(("fp8", "fp4")):
+        return True  # other_precision compares it
     is_off = flag in (*OTHER_LAYERS, *OTHER_TRAINING) and value.lower() in _OFF
     return is_off or field in _SAME_MODEL or field.startswith(_SAME_MODEL_PREFIXES)

@@ -282,6 +282,28 @@ def _scaling(flags: Flags) -> dict[str, str | bool | None]:
     return {} if (recipe := _recipe(flags)) is None else {"precision_recipe": recipe}
 
 
+_EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
+    "--training.dtype": ("float32",),
+    "--training.mixed_precision_reduce": ("float32",),
+}
+"""Values with which an export trains."""
+_SAME_NUMERICS: Final = ("recipe_name", "enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp")
+"""Settings of a converter that are read, or affect only what FSDP gathers."""
+
+
+def _trained(flags: Flags, model: Model) -> Model:
+    """Return the model with the settings of its precision that no export has."""
+    found = [f"{flag} {flags[flag]}" for flag, values in _EXPORTED.items() if flags.get(flag, values[0]) not in values]
+    found += [
+        flag
+        for flag in flags
+        if flag.startswith(("--quantize.", "--float8.", "--mx.")) and flag.rpartition(".")[2] not in _SAME_NUMERICS
+    ]
+    converters = re.findall(r"[\w.]+", flags.get("--model.converters", ""))
+    found += [f"--model.converters {name}" for name in converters if name.split(".")[-1] not in ("float8", "mx")]
+    return replace(model, not_understood=(*model.not_understood, *found)) if found else model
+
+
 def _stack(flags: Flags, _: Workload) -> dict[str, Any]:
     """Return what is compiled and overlaps; before release 0.3, the loss is not computed in chunks."""
     usual = _COMPILED_CONFIGS.get(_config(flags), ())
@@ -327,6 +349,7 @@ TORCHTITAN: Final = TrainerKind(
     length={"--training.steps": "steps"},
     check=_check,
     model=_model,
+    trained=_trained,
     expand=_with_toml,
     config_flags=(_CONFIG_FILE,),
     is_hyphen_underscore=True,
