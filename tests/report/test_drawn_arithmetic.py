@@ -20,6 +20,7 @@ from tuner.core.shape import Shape
 from tuner.report import batch_plots, maps, plot_data
 from tuner.report.batch_plots import Curve, Panel
 from tuner.report.style import GREY, ORANGE
+from tuner.report.summary import days_label
 from tuner.sizing.max_batch import MaxBatchResult
 
 CURVE = Curve(
@@ -312,3 +313,16 @@ def test_an_axis_of_the_model_is_drawn_if_it_was_searched(
     leader.ranked = None
     for rows in ([], [leader]):
         assert plot_data.model_axes(SimpleNamespace(searched=searched), rows) == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "label"),
+    [
+        ([None, None], "hours to train on 1 trillion tokens"),
+        ([None, [8192, 40]], "hours, with the compute of 1 trillion tokens"),
+    ],
+)
+def test_several_models_are_compared_at_equal_compute(shapes: list[Any], label: str) -> None:
+    launched = [SimpleNamespace(proposal=SimpleNamespace(topology={"tp": 1, "shape": shape})) for shape in shapes]
+    study: Any = SimpleNamespace(workload=SimpleNamespace(training_tokens=1e12), launched=launched)
+    assert days_label(study, "hours") == label

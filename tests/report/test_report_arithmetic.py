@@ -396,16 +396,3 @@ def test_the_fastest_topology_is_named_with_its_nodes_and_model() -> None:
     assert "t0 is predicted to be the fastest topology: " in summary._fastest(
         finished(ranked_trial(0, 10.0, extrapolated=True)), row
     )
-
-
-@pytest.mark.parametrize(
-    ("shapes", "label"),
-    [
-        ([None, None], "hours to train on 1 trillion tokens"),
-        ([None, [8192, 40]], "hours, with the compute of 1 trillion tokens"),
-    ],
-)
-def test_several_models_are_compared_at_equal_compute(shapes: list[Any], label: str) -> None:
-    launched = [SimpleNamespace(proposal=SimpleNamespace(topology={"tp": 1, "shape": shape})) for shape in shapes]
-    study: Any = SimpleNamespace(workload=SimpleNamespace(training_tokens=1e12), launched=launched)
-    assert summary.days_label(study, "hours") == label
