@@ -169,6 +169,7 @@ def test_the_table_of_an_answer_has_the_first_five_topologies(capsys: pytest.Cap
     table = [line.split() for line in printed if line.startswith("t") and "%" in line and "finishes" not in line]
     assert [row[0] for row in table if "soonest" not in row] == ["t4", "t5", "t6", "t7"]
     assert table[-1][-2:] == ["25%", "7"]
+    assert "2 more: report s" in printed
     assert "Jobs: 2 measured, 1 OOM, 1 running." in printed
     assert "Slower. The table shows times at the present speed." in printed
     assert printed[-2:] == ["Saved to runs/s. Rerun with a larger --budget to continue.", "Next: report s or export s"]

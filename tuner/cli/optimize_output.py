@@ -46,6 +46,8 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     lines = [(*row, ",".join(map(str, own.trials))) for row, own in zip(rows, study.ranking, strict=False)]
     print()
     print_table((*headers, "Trials"), lines, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
+    if more := len(study.ranking) - len(lines):
+        print(f"{more} more: {study_command('report', study.name)}")
     print()
     print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
     for note in filter(None, (_unread(study), _replayed_again(study))):
