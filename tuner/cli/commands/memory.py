@@ -138,10 +138,12 @@ def _shortage(made: MemoryPlan, scale: float, word: str) -> str:
     """Return by how much the budget that comes closest to one sample exceeds its target."""
     least = min(made.budgets, key=_missing)
     need, room = (least.fixed + least.sample) / scale, least.card * least.target / scale
+    frozen = f", of which the frozen models take {least.components['frozen'] / scale:,.1f}" * bool(made.request.frozen)
     gpus = f"each of {least.ranks} {least.gpu}" if least.ranks > 1 else least.gpu
+    what = "a batch of 1 needs" if least.sample else "the models need"
     return (
-        f"no batch fits: {'one sample needs' if least.sample else 'the models need'} {need:,.1f} {word} on {gpus}, "
-        f"{_missing(least) / scale:,.1f} {word} more than the {room:,.1f} {word} that --target {least.target:g} allows."
+        f"no batch fits: {what} {need:,.1f} {word} on {gpus}{frozen}; that is {_missing(least) / scale:,.1f} {word} "
+        f"more than the {room:,.1f} {word} that --target {least.target:g} allows."
     )
 
 
@@ -202,13 +204,14 @@ def _print_json(made: MemoryPlan, written: list[str]) -> None:
 
 def _print_text(made: MemoryPlan, written: list[str], *, unit: tuple[float, str]) -> None:
     from tuner.cli.output import print_table
+    from tuner.core.quantity import format_count
     from tuner.sizing.memory_budget import COMPONENTS
 
     plan, (scale, word) = made.request, unit
     first = [budget for budget in made.budgets if budget.ranks == 1]
     what = {
         "frozen": " + ".join(part.name for part in plan.frozen) or "none",
-        "trainable": f"{plan.trainable / 1e6:,.4g}M parameters, {plan.precision}",
+        "trainable": f"{format_count(plan.trainable, digits=4)} parameters, {plan.precision}",
         "gradients": plan.precision,
         "optimizer": plan.optimizer,
         "overhead": f"{100 * plan.overhead:.0f}% of GPU memory",
