@@ -316,7 +316,7 @@ BAD_INPUT = [
     (("audit", "corpus/bloom-a100.csv", "--fix"), "--fix and -o FILE require each other."),
     (("audit", "corpus/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE require each other."),
     (("audit", "corpus/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
-    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "LICENSE/x"), "x cannot be written: LICENSE is no folder."),
+    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "LICENSE/x"), "x cannot be written: LICENSE is not a folder."),
 ]
 
 

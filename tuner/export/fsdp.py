@@ -200,5 +200,5 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
         files["ds_config.json"] = as_json(ds_config(workload, topology))
         several = len(comparison.models) > 1
         target = Path(folder) / f"{best.model.name}-h{best.model.heads}" if several else Path(folder)
-        written += write_files(target, files)
+        written += write_files(target, files, option="--export")
     return written

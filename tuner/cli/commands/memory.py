@@ -161,8 +161,10 @@ def _export(path: str, made: MemoryPlan) -> list[str]:
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:
             raise InputError(f"--export {path} is one file, but --gpu names {len(fragments)} GPUs; give a folder.")
-        return [str(file) for file in write_files(chosen.parent, {chosen.name: next(iter(fragments.values()))})]
-    return [str(file) for file in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
+        folder, files = chosen.parent, {chosen.name: next(iter(fragments.values()))}
+    else:
+        folder, files = chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()}
+    return [str(file) for file in write_files(folder, files, option="--export")]
 
 
 def _print_json(made: MemoryPlan, written: list[str]) -> None:
