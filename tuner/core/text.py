@@ -132,12 +132,14 @@ def _is_formula(text: str) -> bool:
 
 _LONGEST: Final = 80
 """Characters of the longest value that a message shows whole."""
+_LARGEST: Final = 10**40
+"""Integers from this one on are not shown."""
 
 
 def shown(value: object) -> str:
     """Return any value as one short line for an error message."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
+        return f"{value:,}" if abs(value) < _LARGEST else "a number of more than 40 digits"
     if isinstance(value, list | tuple | dict):
         return f"a {type(value).__name__} of {len(value)}"
     text = repr(value)
