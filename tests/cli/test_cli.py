@@ -240,7 +240,7 @@ def test_names_are_printable_and_escaped_for_an_ascii_terminal(tmp_path: Path, r
 
 def test_rules_and_catalog_are_listed(run: Run) -> None:
     names = {rule["name"] for rule in json.loads(run("rules", "--json").out)["rules"]}
-    assert {"fill-nodes", "fused-softmax", "wave-quantisation"} <= names
+    assert {"fill-nodes", "fused-softmax", "wave-quantization"} <= names
     gpus = json.loads(run("catalog", "gpus", "--json").out)["gpus"]
     assert {"name": "A100-80GB-SXM", "sms": 108, "memory_gib": 80.0}.items() <= gpus[3].items()
     assert "enoki-48" in run("catalog", "models").out
