@@ -108,7 +108,15 @@ def trial(seconds: float | None = None, *, kind: Any = "search", evidence: str =
     return Trial(number=7, proposal=made, result=result)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(2.2, "10.0% above the estimate"), (1.9, "5.0% below the estimate")])
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (2.2, "10.0% above the estimate"),
+        (1.9, "5.0% below the estimate"),
+        (3.98, "99.0% above the estimate"),
+        (35.68, "17.8 times the estimate"),
+    ],
+)
 def test_a_result_line_has_the_error_of_the_estimate(seconds: float, words: str) -> None:
     assert result_text(trial(seconds, estimate_sec=2.0)).endswith(f", {words}")
     assert result_text(trial(seconds, estimate_sec=2.0, kind="final")).endswith(f", {words} (final)")

@@ -254,9 +254,20 @@ def token_count(tokens: float) -> str:
     return f"{tokens:,.0f}"
 
 
+TIMES_FROM: Final = 2.0
+"""Ratios from this one on read `2.5 times`; smaller ones are percentages."""
+
+
 def seconds(value: float) -> str:
     """Return the seconds of an iteration with significant digits: `69.28`, `0.1874`."""
     return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+
+
+def off_by(ratio: float) -> str:
+    """Return how far a figure is from another one: `4.1% above`, `3.0% below`, `17.8 times`."""
+    if ratio >= TIMES_FROM:
+        return f"{ratio:,.1f} times"
+    return f"{abs(ratio - 1):.1%} {'above' if ratio > 1 else 'below'}"
 
 
 def column(days: Sequence[float]) -> tuple[str, float]:
