@@ -258,9 +258,9 @@ TIMES_FROM: Final = 2.0
 """Ratios from this one on read `2.5 times`; smaller ones are percentages."""
 
 
-def seconds(value: float) -> str:
-    """Return the seconds of an iteration with significant digits: `69.28`, `0.1874`."""
-    return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+def seconds(value: float, *, least: float | None = None) -> str:
+    """Return the seconds of an iteration with significant digits, `69.28`, `0.1874`: as many as `least` of a column."""
+    return f"{value:.2f}" if (value if least is None else least) >= 1 else f"{value:.4f}"
 
 
 def off_by(ratio: float) -> str:

@@ -98,7 +98,7 @@ def accelerator(machine: Machine) -> CheckResult:
     return CheckResult(
         "accelerator",
         "warning",
-        f"none; {machine.cores} cores and {machine.memory / GIB:.0f} GiB",
+        f"none; {machine.cores} cores and {machine.memory / GIB:,.0f} GiB",
         "CPU only: fine for a trial run, not for benchmarks; check nvidia-smi",
     )
 

@@ -62,7 +62,7 @@ class Plan(Tabular):
                 f"{row.days * per_day:,.1f}",
                 f"{row.flops / 1e12:,.1f}",
                 f"{row.mfu:.1%}",
-                f"{row.memory / GIB:.1f}",
+                f"{row.memory / GIB:,.1f}",
                 f"{row.out_of_memory:.0%}",
                 ", ".join(row.advice),
             )

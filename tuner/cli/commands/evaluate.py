@@ -153,8 +153,8 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
         four_digits(guess.seconds),
         interval(guess.low, guess.high),
         off,
-        f"{row.memory / GIB:.1f}" if row.memory else "",
-        f"{guess.memory / GIB:.1f}",
+        f"{row.memory / GIB:,.1f}" if row.memory else "",
+        f"{guess.memory / GIB:,.1f}",
         f"{100 * guess.out_of_memory:.0f}%",
         "calibration" if row.index in made.calibrated_on else outcome,
     )

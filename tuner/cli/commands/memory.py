@@ -220,11 +220,11 @@ def _print_text(made: MemoryPlan, written: list[str], *, unit: tuple[float, str]
     }
     alone = " on one GPU alone" if plan.zero and len(made.budgets) > len(first) else ""
     rows: list[tuple[object, ...]] = [
-        (name, *(f"{budget.components[name] / scale:.1f}" for budget in first), what[name]) for name in COMPONENTS
+        (name, *(f"{budget.components[name] / scale:,.1f}" for budget in first), what[name]) for name in COMPONENTS
     ]
     rows += [
-        ("left", *(f"{budget.left / scale:.1f}" for budget in first), f"for activations{alone}"),
-        ("card", *(f"{budget.card / scale:.1f}" for budget in first), word),
+        ("left", *(f"{budget.left / scale:,.1f}" for budget in first), f"for activations{alone}"),
+        ("card", *(f"{budget.card / scale:,.1f}" for budget in first), word),
     ]
     print_table((word, *(budget.gpu for budget in first), "What"), rows, left=(word, "What"))
     print()
@@ -253,7 +253,7 @@ def _print_batches(made: Sequence[MemoryBudget], scale: float, word: str) -> Non
                 budget.ranks,
                 budget.gpu,
                 *(_batches(budget) if budget.recommended else ("none", *[""] * 4)),
-                f"{budget.sample / scale:.3f}",
+                f"{budget.sample / scale:,.3f}",
             )
             for budget in made
         ],
