@@ -21,7 +21,7 @@ from tuner.core import keys
 from tuner.core.columns import Columns
 from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
-from tuner.core.errors import NothingUsable
+from tuner.core.errors import BadKey, NothingUsable
 from tuner.core.outcomes import outcome_word
 from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, counted, csv_cells, listed, node_time
@@ -175,6 +175,8 @@ class StudyResult(Tabular):
 
     def ranked(self, key: str) -> RankedTrial:
         """Return the measured topology of that key."""
+        if not key.strip():
+            raise BadKey(f"invalid topology key {key!r}; {keys.LOOKS_LIKE}.")
         for ranked in self.ranking:
             if ranked.key == key:
                 return ranked
