@@ -17,6 +17,7 @@ import re
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -27,6 +28,7 @@ from benchmarks.accuracy_plot import plot_accuracy
 from benchmarks.blind import print_mixture_errors, print_source_errors
 from benchmarks.recorded_accuracy import RECORD, SOURCES, measure, read_record, worse, write_record
 from tuner.audit import audit, fixed
+from tuner.core.errors import NothingUsable
 from tuner.costmodel.estimate import CostModel
 from tuner.costmodel.evaluation import Evaluation, evaluate
 from tuner.space.build import space_for
@@ -118,8 +120,8 @@ def _other(name: str, table: Table) -> None:
         print(
             f"| {name}: Kendall's tau within groups | {summary.kendall_tau:.2f} | {'at least 0.80' if judged else ''} |"
         )
-    runs = [evaluate(table, calibrate_rows=ROWS, seed=seed) for seed in SEEDS]
-    if runs[0].summary.timed_rows:
+    with suppress(NothingUsable):  # where the drawn rows are all timed ones
+        runs = [evaluate(table, calibrate_rows=ROWS, seed=seed) for seed in SEEDS]
         _line(
             f"{name}: median error, {ROWS} rows of each group, {runs[0].summary.timed_rows} scored",
             _mean(runs, "sec_median_ape"),
@@ -151,7 +153,7 @@ def _intervals(tables: dict[str, Table]) -> None:
     inside: dict[int, list[bool]] = {0: [], ROWS: []}
     for table in tables.values():
         for rows, held in inside.items():
-            if any(row.timed for row in table.rows):
+            with suppress(NothingUsable):
                 made = evaluate(_cleaned(table), calibrate_rows=rows)
                 fresh = [guess for index, guess in made.guesses.items() if index not in made.calibrated_on]
                 held += [guess.low <= guess.row.seconds <= guess.high for guess in fresh if guess.row.seconds]

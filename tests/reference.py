@@ -216,14 +216,14 @@ def ignored_advice(topology: Topology, space: Space) -> set[str]:
         if head_size % multiple:
             found.add(f"head-size-by-{multiple}")
     if model.hidden % 128 or Fraction(model.ffn, tp) % 128:
-        found.add("tile-quantisation")
+        found.add("tile-quantization")
 
     tokens = max(1, topology.micro_batch * model.seq // topology.cp)
     columns = (2 if model.gated_mlp else 1) * Fraction(model.ffn, tp)
     tiles = ceil(Fraction(tokens, 256)) * ceil(columns / 128)
     waves = ceil(Fraction(tiles, gpu.sms))
     if Fraction(tiles, waves * gpu.sms) < Fraction(9, 10):
-        found.add("wave-quantisation")
+        found.add("wave-quantization")
 
     if pp > 1:
         attention = model.hidden * head_size * ((2 + model.attention_gate) * model.heads + 2 * model.kv_heads)

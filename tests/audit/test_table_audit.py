@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import math
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -80,6 +81,7 @@ def test_one_row_by_the_older_formula_is_named_and_recomputed() -> None:
 def test_whole_groups_by_the_older_formula_are_told_once() -> None:
     (finding,) = [finding for finding in FOUND if finding.check == "older-unit"]
     assert (finding.row, finding.severity, len(finding.rows), len(finding.repairs)) == (None, "warning", 39, 39)
+    assert re.search(r"39 rows \([^,;]+(; [^,;]+){3}; 4 more\) follow", finding.message)
 
 
 @pytest.mark.parametrize("line", ["329", "330", "331"])

@@ -17,7 +17,6 @@ from tuner.cli.live import EventLines, LiveView
 from tuner.cli.optimize_output import (
     _answer,
     _gain,
-    _model,
     _outcomes,
     _ranked_document,
     _removed,
@@ -105,6 +104,31 @@ def test_the_answer_is_the_best_topology_of_the_specified_model() -> None:
     assert alone[-1].endswith("8.0 days (7.2 to 9.6).")
 
 
+@pytest.mark.parametrize(
+    ("heads", "layers", "own", "other"),
+    [
+        (16, 24, "8 heads", "16 heads"),
+        (8, 24, "shape (hidden 1024, 30 layers)", "hidden 1024 and 24 layers"),
+        (16, 24, "8 heads and shape (hidden 1024, 30 layers)", "16 heads, hidden 1024 and 24 layers"),
+    ],
+)
+def test_another_model_is_named_by_what_it_changes(heads: int, layers: int, own: str, other: str) -> None:
+    """Its heads, its shape or both; the specified model, in contrast, by the same ones."""
+    trained = SimpleNamespace(heads=heads, hidden=1024, layers=layers)
+    specified = SimpleNamespace(heads=8, hidden=1024, layers=30 if "shape" in own else 24)
+
+    def setting(one: RankedTrial) -> Any:
+        return SimpleNamespace(as_in=lambda _: SimpleNamespace(model=trained if one.candidate == 2 else specified)), 0
+
+    workload = SimpleNamespace(model=specified, training_tokens=2e12, tokens=2e12)
+    alone = _answer(study(ranked(2, 8.0), setting=setting, workload=workload))
+    assert alone[0] == f"No topology with the model's own {own} was measured."
+    assert f", with {other}, takes " in alone[-1]
+    both = _answer(study(ranked(2, 8.0), ranked(0, 10.0), setting=setting, workload=workload))
+    words = own.replace("shape (", "").rstrip(")")
+    assert both[0].startswith(f"t0 finishes soonest with {words}: ")
+
+
 def test_the_gain_is_relative_to_the_first_measured_topology_if_the_first_choice_failed() -> None:
     own, other = ranked(0, 10.0), ranked(1, 8.0)
     failed = ended(Outcome.OOM, candidate=5)
@@ -124,13 +148,6 @@ def test_what_was_not_measured_is_predicted() -> None:
     both = _answer(study(other, own))
     assert both[0].startswith("t0 is predicted to finish soonest with 8 heads: ")
     assert both[-1].startswith("As another model: t2, with 16 heads, is predicted to take 2.00 s per iteration")
-
-
-def test_another_shape_is_named_after_the_heads() -> None:
-    made = study(ranked(2, 8.0))
-    assert _model(made, made.best) == "16 heads"
-    made.workload.model.layers = 30
-    assert _model(made, made.best) == "16 heads, hidden 1024 and 24 layers"
 
 
 def test_jobs_are_counted_by_outcome_and_size() -> None:
@@ -169,6 +186,7 @@ def test_the_table_of_an_answer_has_the_first_five_topologies(capsys: pytest.Cap
     table = [line.split() for line in printed if line.startswith("t") and "%" in line and "finishes" not in line]
     assert [row[0] for row in table if "soonest" not in row] == ["t4", "t5", "t6", "t7"]
     assert table[-1][-2:] == ["25%", "7"]
+    assert "2 more: report s" in printed
     assert "Jobs: 2 measured, 1 OOM, 1 running." in printed
     assert "Slower. The table shows times at the present speed." in printed
     assert printed[-2:] == ["Saved to runs/s. Rerun with a larger --budget to continue.", "Next: report s or export s"]

@@ -240,7 +240,7 @@ def test_names_are_printable_and_escaped_for_an_ascii_terminal(tmp_path: Path, r
 
 def test_rules_and_catalog_are_listed(run: Run) -> None:
     names = {rule["name"] for rule in json.loads(run("rules", "--json").out)["rules"]}
-    assert {"fill-nodes", "fused-softmax", "wave-quantisation"} <= names
+    assert {"fill-nodes", "fused-softmax", "wave-quantization"} <= names
     gpus = json.loads(run("catalog", "gpus", "--json").out)["gpus"]
     assert {"name": "A100-80GB-SXM", "sms": 108, "memory_gib": 80.0}.items() <= gpus[3].items()
     assert "enoki-48" in run("catalog", "models").out
@@ -248,19 +248,18 @@ def test_rules_and_catalog_are_listed(run: Run) -> None:
 
 
 BAD_INPUT = [
-    (("plan", "--nodes", "0"), "cluster field nodes must be between 1 and 16,384, not 0."),
-    (("plan", "--nodes", "-4"), "cluster field nodes must be between 1 and 16,384, not -4."),
-    (
-        ("plan", "--nodes", "1" + "0" * 40),
-        "cluster field nodes must be between 1 and 16,384, not a number of 133 bits.",
-    ),
+    (("plan", "--nodes", "0"), "tuner: --nodes must be between 1 and 16,384, not 0."),
+    (("plan", "--nodes", "-4"), "--nodes must be between 1 and 16,384, not -4."),
+    (("plan", "--nodes", "1" + "0" * 40), "--nodes must be between 1 and 16,384, not a number of more than 40 digits."),
+    (("plan", "--nodes", "9" * 20), "--nodes must be between 1 and 16,384, not 99,999,999,999,999,999,999."),
     (("plan", "--nodes", "many"), "'many' is not a whole number."),
     (("plan", "--top", "nan"), "invalid value for '--top': 'nan' is not a whole number."),
     (("memory", "--target", "most"), "'most' is not a number."),
-    (("plan", "--gpus-per-node", "0"), "gpus_per_node must be between 1 and 128, not 0."),
-    (("plan", "--global-batch", "0"), "workload field global_batch must be between 1 and 100,000,000, not 0."),
-    (("plan", "--seq", "-1"), "model field seq must be between 1 and 100,000,000, not -1."),
+    (("plan", "--gpus-per-node", "0"), "tuner: --gpus-per-node must be between 1 and 128, not 0."),
+    (("plan", "--global-batch", "0"), "tuner: --global-batch must be between 1 and 100,000,000, not 0."),
+    (("plan", "--seq", "-1"), "tuner: --seq must be between 1 and 100,000,000, not -1."),
     (("plan", "--gpu", "A100-80GB"), "there is no GPU called 'A100-80GB'; did you mean A100-80GB-PCIe, A100-80GB-SXM"),
+    (("optimize", "--track", "foo"), "there is no tracker called 'foo'; choose from mlflow and wandb."),
     (("plan", "--gpu", ""), "there is no GPU called ''"),
     (("plan", "--model", "lama-7b"), "there is no model called 'lama-7b'; did you mean llama-7b"),
     (("plan", "--cluster", "blom"), "there is no cluster called 'blom'; did you mean bloom-48"),
@@ -316,7 +315,7 @@ BAD_INPUT = [
     (("audit", "corpus/bloom-a100.csv", "--fix"), "--fix and -o FILE require each other."),
     (("audit", "corpus/bloom-a100.csv", "-o", "x.csv"), "--fix and -o FILE require each other."),
     (("audit", "corpus/bloom-a100.csv", "--default", "gpu"), "--default 'gpu' is not COLUMN=VALUE"),
-    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "LICENSE/x"), "x cannot be written: LICENSE is no folder."),
+    (("audit", "corpus/bloom-a100.csv", "--fix", "-o", "LICENSE/x"), "x cannot be written: LICENSE is not a folder."),
 ]
 
 

@@ -286,11 +286,20 @@ def test_calibrate_skips_times_above_the_peak_of_the_gpu(run: Run, tmp_path: Pat
     assert (said.code, ": sec_per_iter is 0.0001" in said.err) == (1, True)
 
 
-def test_evaluate_says_why_no_row_is_scored(run: Run, tmp_path: Path) -> None:
+def test_a_calibration_that_leaves_no_row_to_score_is_an_error(run: Run, tmp_path: Path) -> None:
+    """A row that ran out of memory is not enough where others have a time."""
     file = tmp_path / "t.csv"
-    file.write_text("group,layers,hidden,heads,tp,mbs,sec_per_iter\na,24,2048,16,1,4,1\nb,24,2048,16,2,4,1\n")
-    said = run("evaluate", str(file), "--calibrate-rows", "1").out
-    assert said.splitlines()[-1] == "no row is left to score: --calibrate-rows takes all rows of every group"
+    header = "group,layers,hidden,heads,tp,mbs,sec_per_iter,status"
+    rows = ["a,24,2048,16,1,4,1,OK", "b,24,2048,16,2,4,1,OK", "b,24,2048,16,1,8,,OOM"]
+    takes_all = "tuner: no timed row of t.csv is left to score: --calibrate-rows {} takes all {}; {}.\n"
+    for more, number, remedy in (
+        ([], 1, "no group has two; use --calibration FILE"),
+        (["b,24,2048,16,2,8,1,OK"], 5000, "use at most 1"),
+    ):
+        file.write_text("\n".join([header, *rows, *more]))
+        said = run("evaluate", str(file), "--calibrate-rows", str(number))
+        assert (said.code, said.out, said.err) == (1, "", takes_all.format(number, 2 + len(more), remedy))
+    assert run("evaluate", str(file), "--calibrate-rows", "1").code == 0
 
 
 def test_simulated_measurements_are_labelled_in_everything_derived_from_them(run: Run, tmp_path: Path) -> None:

@@ -88,3 +88,11 @@ def test_tflops_of_1000_and_more_have_a_thousands_separator(run: Run) -> None:
     explained = run("explain", row.split()[0], *options).out
     assert re.search(r"[2-9],[0-9]{3}\.[0-9] TFLOPs per GPU", explained)
     assert " 2,250.0 " in run("catalog", "gpus").out
+
+
+def test_memory_of_thousands_of_gib_has_separators(run: Run) -> None:
+    out = run("explain", "tp1-pp1-dp8-mbs1-z0", "--model", "llama-3-70b", "--nodes", "1", "--gpu", "H100-80GB-SXM").out
+    figures = re.findall(r"([0-9.,]+)(?= of [0-9.]+ GiB usable| GiB$)", out, re.MULTILINE)
+    assert len(figures) > 1
+    assert all(re.fullmatch(r"[0-9]{1,3}(,[0-9]{3})*\.[0-9]", figure) for figure in figures)
+    assert any("," in figure for figure in figures)

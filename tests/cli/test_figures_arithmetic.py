@@ -69,7 +69,7 @@ def test_a_framework_is_named_with_its_fp8_recipe(given: dict[str, Any], words: 
 @pytest.mark.parametrize(
     ("seq", "positions", "words"),
     [
-        (8192, 131072, " (the model allows 131,072; set with --seq)"),
+        (8192, 131072, " (the model allows 131072; set with --seq)"),
         (8192, 8192, ""),
         (4096, 131072, ""),
     ],
@@ -237,7 +237,7 @@ def test_two_topologies_are_compared_by_their_terms(capsys: pytest.CaptureFixtur
     for pair in ((slow, fast), (fast, slow)):
         explain._print_comparison(*pair)
         printed = lines(capsys)
-        assert printed[1] == "fast takes 20.0% less time than slow: bubble -3 s; partly offset by sends +1 s"
+        assert printed[1] == "fast takes 20.0% less time than slow: bubble -3.00 s; partly offset by sends +1.00 s"
         assert printed[2].split() == ["Term", "fast", "slow", "Difference"]
         assert printed[4].split() == ["bubble", "2.00", "s", "5.00", "s", "-3.00", "s"]
         assert printed[-1].split() == ["total", "8.00", "s", "10.00", "s", "-2.00", "s"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -87,9 +88,32 @@ def test_a_file_above_the_limit_of_its_size_has_a_remedy(tmp_path: Path) -> None
 
 def test_a_folder_that_cannot_be_written_to_is_bad_input(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match=r"cannot be written: Not a directory; choose a folder"):
+    with pytest.raises(InputError, match=r"cannot be written: Not a directory; choose a folder with -o DIR\.$"):
         write_files(tmp_path / "file" / "folder", {"report.md": "new"})
     assert DiskFull.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (("memory", "--frozen", "7b"), "--export"),
+        (("compare", "--model", "gpt-1.3b", "--gpu", "H100-80GB-SXM", "--framework", "fsdp2"), "--export"),
+        (("export", "bloom-48"), "-o"),
+        (("report", "bloom-48"), "-o"),
+    ],
+)
+def test_a_file_in_place_of_a_folder_is_named_with_the_option_of_the_command(
+    arguments: tuple[str, ...], option: str, tmp_path: Path, run: Run
+) -> None:
+    """Nothing else is printed, such as the table of flags of an export."""
+    file = tmp_path / "file"
+    file.touch()
+    runs = ("--runs", str(study_in(tmp_path / "runs"))) * (option == "-o")
+    said = run(*arguments, *runs, option, str(file))
+    assert (said.code, said.out) == (2, "")
+    assert re.fullmatch(
+        rf"tuner: \S+ cannot be written: {file} is not a folder; choose a folder with {option} DIR\.\n", said.err
+    )
 
 
 @pytest.mark.parametrize(("command", "name"), [("export", "README.md"), ("report", "measurements.csv")])

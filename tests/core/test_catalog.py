@@ -166,7 +166,7 @@ def test_the_environment_adds_files_to_the_catalog(
     ("file", "text", "complaint"),
     [
         ("m.toml", "layers = 12\nhidden = 768\nheads = 12\nseq = 1024\n", "lacks its field vocab."),
-        ("m.toml", MODEL_TOML + "hiden = 3\n", "did you mean hidden"),
+        ("m.toml", MODEL_TOML + "hiden = 3\n", "m.toml: model 'mine' has no field 'hiden'; did you mean hidden"),
         (
             "m.toml",
             MODEL_TOML.replace("768", '"768"'),

@@ -166,7 +166,11 @@ def test_chinchilla_is_the_length_of_a_training_where_none_is_given() -> None:
     [
         ("layers", 0, "model field layers must be between 1 and 10,000, not 0."),
         ("layers", -3, "model field layers must be between 1 and 10,000, not -3."),
-        ("hidden", 10**30, "model field hidden must be between 1 and 1,000,000, not a number of 100 bits."),
+        (
+            "hidden",
+            10**30,
+            "model field hidden must be between 1 and 1,000,000, not 1,000,000,000,000,000,000,000,000,000,000.",
+        ),
         ("heads", "64", "model field heads must be a whole number, not '64'."),
         ("heads", 1.5, "model field heads must be a whole number, not 1.5."),
         ("seq", True, "model field seq must be a whole number, not True."),

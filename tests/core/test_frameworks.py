@@ -216,6 +216,8 @@ def test_plan_names_the_frameworks_that_could_run_what_was_removed(run: Run) -> 
     out = run("plan", "--model", "llama-3-8b", "--gpu", "H100-80GB-SXM", "--nodes", "2", "--framework", "fsdp2").out
     assert "2 nodes of 8 H100-80GB-SXM, " in out
     assert "; supported by megatron-core, megatron-deepspeed, deepspeed and torchtitan)" in out
+    dense = run("plan", "--nodes", "8", "--set", "ep=2").err
+    assert re.search(r"framework-ep \([0-9,]+; bloom-14336x72 has no experts\), ", dense)
     document = json.loads(run("plan", "--nodes", "8", "--json").out)
     assert document["workload"]["framework"] == "megatron-deepspeed"
     assert document["possible_with"]["framework-vpp"] == ["megatron-core"]

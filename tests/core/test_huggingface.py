@@ -313,8 +313,8 @@ def test_a_gemma_3_without_sizes_has_those_of_the_library() -> None:
 @pytest.mark.parametrize(
     ("name", "seq", "header"),
     [
-        ("llama-3.1-8b", 8192, "sequence 8192 (the model allows 131,072; set with --seq), "),
-        ("llama-3.2-1b", 8192, "sequence 8192 (the model allows 131,072; set with --seq), "),
+        ("llama-3.1-8b", 8192, "sequence 8192 (the model allows 131072; set with --seq), "),
+        ("llama-3.2-1b", 8192, "sequence 8192 (the model allows 131072; set with --seq), "),
         ("llama-3-8b", 8192, "sequence 8192, "),
         ("opt-125m", 2048, "sequence 2048, "),
     ],
@@ -333,7 +333,7 @@ def test_a_sequence_longer_than_the_learned_positions_is_refused() -> None:
 
 def test_a_sequence_longer_than_the_rotary_positions_is_named(run: Run) -> None:
     longer = ("plan", "--top", "1", "--model", str(FOLDER / "llama-2-70b.json"), "--seq", "16384")
-    assert "sequence 16384 (longer than the 4,096 that the model allows), " in run(*longer).out
+    assert "sequence 16384 (longer than the 4096 that the model allows), " in run(*longer).out
 
 
 def test_scaled_rotary_embeddings_reach_longer_sequences() -> None:

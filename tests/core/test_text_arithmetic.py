@@ -108,8 +108,9 @@ def test_lists_are_joined_and_cut_off() -> None:
 @pytest.mark.parametrize(
     ("value", "text"),
     [
-        (10**18 - 1, f"{10**18 - 1:,}"),
-        (10**18, "a number of 60 bits"),
+        (10**40 - 1, f"{10**40 - 1:,}"),
+        (10**40, "a number of more than 40 digits"),
+        (-(10**60), "a number of more than 40 digits"),
         ([1, 2], "a list of 2"),
         ("x" * 78, repr("x" * 78)),
         ("x" * 79, "'" + "x" * 76 + "..."),

@@ -329,7 +329,7 @@ def test_a_site_is_written_whole_or_not_at_all(learnt: Calibration, tmp_path: Pa
     """If a site file cannot be written, neither a partial nor a temporary file is left."""
     write_site(tmp_path / "site.toml", learnt, source="x")
     assert [path.name for path in tmp_path.iterdir()] == ["site.toml"]
-    with pytest.raises(InputError, match=r"site\.toml is no folder\.$"):
+    with pytest.raises(InputError, match=r"site\.toml is not a folder\.$"):
         write_site(tmp_path / "site.toml" / "other.toml", learnt, source="x")
     write_site(tmp_path / "new" / "site.toml", learnt, source="x")
     (tmp_path / "folder").mkdir()

@@ -334,6 +334,7 @@ def test_export_writes_the_winner_or_the_named_topology(run: Run, tmp_path: Path
     ("arguments", "code", "sentence"),
     [
         (("bloom-48", "tp1-pp1-dp1-mbs1-z1"), 1, "has not measured tp1-pp1-dp1-mbs1-z1; it has measured tp"),
+        (("bloom-48", "nokey"), 2, "invalid topology key 'nokey': unknown part 'nokey'; expected a key like tp8"),
         (("bloom-48", "--format", "slurmm"), 2, "there is no format called 'slurmm'; did you mean slurm"),
     ],
 )

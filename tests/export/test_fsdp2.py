@@ -82,7 +82,7 @@ REFUSED: dict[str, tuple[str, str, dict[str, Any], str]] = {
         "torchtitan",
         "tp1-pp1-dp32-mbs1-z3",
         {"model": "gpt-1.3b"},
-        r"tuner's recipe for torchtitan does not .* \(tuner exports Llama 3",
+        r"tuner's recipe for torchtitan does not .* \(tuner exports only Llama 3",
     ),
 }
 

@@ -110,10 +110,10 @@ def trial(seconds: float | None = None, *, kind: Any = "search", evidence: str =
     return Trial(number=7, proposal=made, result=result)
 
 
-@pytest.mark.parametrize(("seconds", "words"), [(2.2, "10.0% above the estimate"), (1.9, "5.0% below the estimate")])
-def test_a_result_line_has_the_error_of_the_estimate(seconds: float, words: str) -> None:
-    assert result_text(trial(seconds, estimate_sec=2.0)).endswith(f", {words}")
-    assert result_text(trial(seconds, estimate_sec=2.0, kind="final")).endswith(f", {words} (final)")
+@pytest.mark.parametrize(("seconds", "error"), [(3.98, "99.0% above"), (1.9, "5.0% below"), (35.68, "17.8 times")])
+def test_a_result_line_has_the_error_of_the_estimate(seconds: float, error: str) -> None:
+    assert result_text(trial(seconds, estimate_sec=2.0)).endswith(f", {error} the estimate")
+    assert result_text(trial(seconds, estimate_sec=2.0, kind="final")).endswith(f", {error} the estimate (final)")
     assert result_text(trial(seconds)).startswith(f"{seconds:.2f} s per iteration, ")
 
 

@@ -136,6 +136,8 @@ def test_checkpointing_and_shorter_samples_make_room() -> None:
 
 
 BAD = [
+    ((), "nothing to budget: pass --frozen MODEL, such as llama-3-8b or 7b, or --trainable SIZE."),
+    (("--trainable", "0"), "nothing to budget"),
     (("--frozen", "lama-3-8b"), "there is no model called 'lama-3-8b'"),
     (("--trainable", "lots"), "'lots' is not a number of parameters such as 100M"),
     (("--sample", "4 apples"), "'4 apples' is not a size such as 0.4GB"),
@@ -161,6 +163,11 @@ def test_without_a_shape_nobody_knows_what_a_sample_takes(run: Run) -> None:
     assert "Pass --sample SIZE" in said.out
 
 
+@pytest.mark.parametrize(("size", "shown"), [("1B", "1B"), ("100M", "100M"), ("1234M", "1.234B"), ("2500", "2.5K")])
+def test_the_size_of_the_trained_part_has_its_own_unit(size: str, shown: str, run: Run) -> None:
+    assert f" {shown} parameters, bf16\n" in run("memory", "--frozen", "7b", "--trainable", size).out
+
+
 def test_what_fits_no_batch_is_an_error_with_the_memory_that_is_missing(run: Run, tmp_path: Path) -> None:
     """The figures are those of the budget closest to one sample; no file is written, and claims are still checked."""
     own = ("memory", "--frozen", "200B", "--sample", "1GiB", "--export", str(tmp_path / "own.yaml"))
@@ -169,13 +176,15 @@ def test_what_fits_no_batch_is_an_error_with_the_memory_that_is_missing(run: Run
         said = run(*own, "--zero", "3", "--gpus", str(gpus), "--claim", "frozen=400")
         assert said.code == 1
         need = frozen / gpus + 6.4 + 1
-        assert f"one sample needs {need:.1f} GiB on {where}, {need - 64:.1f} GiB more than the 64.0 GiB" in said.err
+        taken = f"a batch of 1 needs {need:.1f} GiB on {where}, of which the frozen models take {frozen / gpus:.1f}"
+        assert f"{taken}; that is {need - 64:.1f} GiB more than the 64.0 GiB" in said.err
         assert said.out.startswith(". frozen ")
     assert not list(tmp_path.iterdir())
     assert run(*own[:3]).code == run(*own[:3], "--json").code == 1
     said = run("memory", "--trainable", "100B")
     assert said.code == 1
     assert "the models need" in said.err
+    assert "of which" not in said.err
 
 
 def test_only_the_numbers_of_gpus_that_fit_a_batch_have_one(run: Run, tmp_path: Path) -> None:

@@ -111,8 +111,8 @@ MESSAGES = {
     "hidden-per-tp-by-64": "hidden / tp = 14400 / 8 = 1800 is not a multiple of 64",
     "head-size-by-8": "head size 14 is not a multiple of 8",
     "head-size-by-64": "head size 224 is not a multiple of 64",
-    "tile-quantisation": "hidden 14400 and ffn / tp = 57600 / 8 = 7200 make 112.5 and 56.25 tiles of 128",
-    "wave-quantisation": "at micro_batch=1 the MLP's first GEMM keeps 83% of 108 SMs busy",
+    "tile-quantization": "hidden 14400 and ffn / tp = 57600 / 8 = 7200 make 112.5 and 56.25 tiles of 128",
+    "wave-quantization": "at micro_batch=1 the MLP's first GEMM keeps 83% of 108 SMs busy",
     "uneven-stages": "the output layer is as much work as 1.42 layers, so the last of pp=12 stages has 21% more work "
     "than the average",
     "interleaving-needs-megatron-lm": "vpp=2 needs Megatron-LM as the trainer",

@@ -214,8 +214,8 @@ BREAKS = {
     "hidden-per-tp-by-64": ("tp8-pp10-mbs1-z1-14400x80", {}),
     "head-size-by-8": ("tp8-pp12-mbs1-z1-h1024-14336x72", {"model": "bloom-13824x78"}),
     "head-size-by-64": ("tp8-pp12-mbs1-z1", {}),
-    "tile-quantisation": ("tp8-pp10-mbs1-z1-14400x80", {}),
-    "wave-quantisation": ("tp8-pp12-mbs1-z1", {}),
+    "tile-quantization": ("tp8-pp10-mbs1-z1-14400x80", {}),
+    "wave-quantization": ("tp8-pp12-mbs1-z1", {}),
     "uneven-stages": ("tp8-pp12-mbs1-z1", {}),
     "interleaving-needs-megatron-lm": ("tp8-pp12-mbs1-z1-vpp2", {"framework": "any"}),
 }
@@ -319,7 +319,7 @@ CARDS = [("A100-80GB-SXM", 108, 5), ("H100-80GB-SXM", 132, 4), ("L40S-48GB", 142
 
 
 @pytest.mark.parametrize(("gpu", "sms", "waves"), CARDS)
-def test_wave_quantisation_uses_the_sms_of_the_gpu(gpu: str, sms: int, waves: int) -> None:
+def test_wave_quantization_uses_the_sms_of_the_gpu(gpu: str, sms: int, waves: int) -> None:
     """2048 tokens by 57344 / 8 columns are 8 x 56 tiles of 256 x 128, as in NVIDIA's guide."""
     space = space_for(gpu=gpu)
     columns = Columns.of([plain()], space.workload, space.cluster)

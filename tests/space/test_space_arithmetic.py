@@ -15,6 +15,7 @@ from tuner.core.catalog import cluster, gpu
 from tuner.core.columns import Columns
 from tuner.core.delta_net import DeltaNet
 from tuner.core.errors import InputError
+from tuner.core.experts import Experts
 from tuner.core.frameworks import RECORDS
 from tuner.core.recompute import RECOMPUTE
 from tuner.core.shape import Shape
@@ -294,8 +295,13 @@ def test_torchtitan_refuses_a_pipeline_of_tied_embeddings() -> None:
     ],
 )
 def test_a_law_names_frameworks_that_support_more(own: Any, other: Any, features: str) -> None:
-    """For a switch, a framework supports more if it has the feature; for a set, if it has more values."""
-    workload = replace(WORKLOAD, framework=own, model=replace(WORKLOAD.model, tied_embeddings=False))
+    """For a switch, a framework supports more if it has the feature; for a set, if it has more values.
+
+    No framework supports more of the axes of experts for a model without experts.
+    """
+    experts = Experts(count=8, top_k=2, ffn=64) if "ep" in features.split() else None
+    model = replace(WORKLOAD.model, tied_embeddings=False, experts=experts)
+    workload = replace(WORKLOAD, framework=own, model=model)
     found = {law.name for law in FRAMEWORK_LAWS if other in frameworks_with_more(law.name, workload)}
     assert found == {f"framework-{feature}" for feature in features.split()}
 
@@ -345,7 +351,7 @@ def test_up_to_a_tenth_of_idle_sms_is_tolerated() -> None:
     for tiles, broken in ((9, False), (8, True)):
         workload = replace(WORKLOAD, model=tiny(seq=256, ffn=128 * tiles))
         rows = Columns.of([replace(ONE, micro_batch=1)], workload, small)
-        assert BY_NAME["wave-quantisation"].broken_rows(rows).tolist() == [broken]
+        assert BY_NAME["wave-quantization"].broken_rows(rows).tolist() == [broken]
 
 
 def test_the_first_12_legal_values_are_compared() -> None:

@@ -117,7 +117,7 @@ def test_if_nothing_can_fit_no_job_is_launched(run: Run, tmp_path: Path) -> None
 
 
 def test_an_unreachable_storage_is_reported_in_the_drivers_words(wrong: Run) -> None:
-    """An unreachable server, a file that is no database and a missing folder are reported in the driver's words."""
+    """An unreachable server and a file that is no database are reported in the driver's words."""
     pytest.importorskip("psycopg")
     for url in ("postgresql://localhost:1/x", "postgresql://me:secret@localhost:1/x"):
         said = wrong("--storage", url)
@@ -126,7 +126,7 @@ def test_an_unreachable_storage_is_reported_in_the_drivers_words(wrong: Run) -> 
         assert "secret" not in said.err
     Path("hello.db").write_text("hello, this is no database, and it is long enough to see\n" * 20)
     assert "not a database" in wrong("--storage", "sqlite:///hello.db").err
-    assert "unable to open" in wrong("--storage", "sqlite:///nowhere/x.db").err
+    assert "there is no folder nowhere" in wrong("--storage", "sqlite:///nowhere/x.db").err
 
 
 def test_a_missing_driver_is_named(wrong: Run) -> None:

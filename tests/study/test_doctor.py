@@ -54,6 +54,10 @@ def test_a_failed_probe_is_reported_and_not_raised(monkeypatch: pytest.MonkeyPat
 def test_a_full_disk_and_an_unwritable_folder_are_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tuner.launch.preflight.shutil.disk_usage", lambda _path: type("Usage", (), {"free": 1e9})())
     assert checks.disk(tmp_path / "runs").verdict == "warning"
+    (tmp_path / "file").touch()
+    for path in ("file", "file/runs"):
+        found = checks.disk(tmp_path / path)
+        assert (found.verdict, found.evidence) == ("missing", f"{tmp_path / 'file'} is not a folder")
     monkeypatch.setattr("tuner.launch.preflight.os.access", lambda _path, _mode: False)
     assert checks.disk(tmp_path).verdict == "missing"
 

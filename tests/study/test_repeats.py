@@ -139,6 +139,18 @@ def test_only_a_repeat_must_fit_into_the_node_hours(used: float, ran: bool, laun
     )
 
 
+@pytest.mark.parametrize(("launched", "ended"), [(8, "no further repeat is worth its cost; 2 of"), (7, "stopped")])
+def test_a_study_at_reduced_sizes_ends_because_no_repeat_is_worth_its_cost(launched: int, ended: str) -> None:
+    """Unless its search had stopped before its share of the budget was used."""
+    decider = Decider(Limits(budget=10), ranking=[ranked()], launched=launched)
+    decider.scheduler._plan = SimpleNamespace(next_full=lambda: None, reserve=0.0)
+    stopping, _ = decider.checked()
+    assert stopping == ("8 of 10 jobs are used; the other 2 are reserved for repeats" if launched == 8 else None)
+    decider.scheduler.stopping = stopping or "stopped"
+    assert decider.scheduler._final() is None
+    assert decider.scheduler.finished.startswith(ended)
+
+
 @pytest.mark.parametrize(("suspected", "kind"), [(True, "reference"), (False, "final")])
 def test_a_suspicion_is_examined_before_the_final_round(suspected: bool, kind: str) -> None:
     """Where the search has stopped, a suspected change of speed is examined first: it concerns all earlier runs."""

@@ -58,6 +58,16 @@ def test_a_reduced_run_calibrates_as_its_largest_batch() -> None:
     assert (found.nodes, found.dp, found.global_batch) == (2, 2, 5 * 2 * ONE.micro_batch)
 
 
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "nothing"), (2, "t0 and t1"), (5, "t0, t1, t2, t3 and t4"), (7, "t0, t1, t2, t3, t4 and 2 more")],
+)
+def test_a_topology_that_was_not_measured_is_refused_with_the_ones_that_were(count: int, words: str) -> None:
+    stand_in: Any = SimpleNamespace(name="s", ranking=[ranked(number) for number in range(count)])
+    with pytest.raises(NothingUsable, match=f"^study s has not measured tp1; it has measured {words}\\.$"):
+        result.StudyResult.ranked(stand_in, "tp1")
+
+
 def test_incidents_are_failed_nodes_and_retried_jobs() -> None:
     trials = [ended(number=3, retried="n1 failed"), ended(number=4), ended(Outcome.OOM, number=5, retried="requeued")]
     assert incidents({}, trials[1:2]) == ""

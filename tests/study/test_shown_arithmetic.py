@@ -72,6 +72,8 @@ def test_rows_of_a_ranking_are_in_the_unit_of_the_leader_which_alone_has_no_chan
         ("t1", "1.00", "18.0", "17.8 to 18.2", "2", "30%"),
         ("t2", "1.00", "120.0", "118.8 to 121.2", "1", "0%"),
     ]
+    quicker = [replace(ranked(), seconds=1.01), replace(ranked(1), seconds=0.981), replace(ranked(2), seconds=0.5)]
+    assert [row[1] for row in ranking_table(quicker, 2)[1]] == ["1.0100", "0.9810"]
 
 
 def test_extrapolated_times_are_marked_in_every_table() -> None:

@@ -127,4 +127,7 @@ def test_reading_creates_no_database(command: list[str], run: Run, tmp_path: Pat
     said = run(*command, "--storage", f"sqlite:///{tmp_path}/typo.db")
     assert said.code == 2, said.err
     assert f"there is no database {tmp_path}/typo.db; check the path in --storage." in said.err
+    said = run("optimize", "--model", "gpt-1.3b", "--nodes", "1", "--storage", f"sqlite:///{tmp_path}/no/x.db")
+    missing = f"tuner: there is no folder {tmp_path}/no for the database; create it, or correct --storage.\n"
+    assert (said.code, said.err) == (2, missing)
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,7 @@ from tuner.audit.evidence import Evidence, Unit, about, short
 from tuner.audit.flop_conventions import CONVENTIONS, NEWEST, OLDER, WELL_KNOWN
 from tuner.audit.printed_row import PrintedRow, text_of
 from tuner.audit.repair import Finding, Repair
-from tuner.core.text import counted, either, listed
+from tuner.core.text import counted, either
 
 _EXACT_TOLERANCE: Final = 0.0015
 """Error beyond rounding at which a mistake still explains a row."""
@@ -28,6 +28,7 @@ _BATCH: Final = "c batch"
 _MIN_EXPLAINED: Final = 0.015
 """Smaller errors are ignored: two swapped digits would explain any of them."""
 _MIN_ROWS_BY_OLDER: Final = 3
+_NAMED_GROUPS: Final = 4
 _SMALL_ODD_PARTS: Final = (1, 3, 5, 7)
 
 
@@ -261,7 +262,8 @@ def older(evidence: Evidence) -> Iterator[Finding]:
     cases = [evidence.cases[index] for index in indices]
     repairs = tuple(Repair(row=case.row.index, cells={"tflops": _tflops_of(case, newest)}) for case in cases)
     ratio = math.exp(sorted(newest.error(case) for case in cases)[len(cases) // 2])
-    groups = listed(dict.fromkeys(case.row.group for case in cases), limit=4)
+    names = list(dict.fromkeys(case.row.group for case in cases))  # which may contain commas
+    groups = "; ".join([*names[:_NAMED_GROUPS], *[f"{len(names) - _NAMED_GROUPS} more"] * (len(names) > _NAMED_GROUPS)])
     yield Finding(
         row=None,
         line=cases[0].row.line,

@@ -176,7 +176,7 @@ def event_line(event: StudyEvent) -> str:
 def result_text(trial: Trial) -> str:
     """Return how a job ended, and how far the estimate was off."""
     from tuner.core.outcomes import Outcome
-    from tuner.core.text import seconds, span
+    from tuner.core.text import off_by, seconds, span
 
     result, proposal = trial.result, trial.proposal
     if result is None:
@@ -190,8 +190,7 @@ def result_text(trial: Trial) -> str:
     if proposal.fidelity is not None:
         text = f"{seconds(result.seconds)} s per iteration ({proposal.fidelity})"
     if proposal.estimate_sec:
-        error = result.seconds / proposal.estimate_sec - 1
-        text += f", {abs(error):.1%} {'above' if error > 0 else 'below'} the estimate"
+        text += f", {off_by(result.seconds / proposal.estimate_sec)} the estimate"
     for remark in filter(None, (result.note, result.reason)):
         text += f"; {remark}"
     if result.retried:

@@ -98,7 +98,7 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
                 number,
                 attempt.micro_batch,
                 attempt.outcome,
-                f"{attempt.peak_memory / GIB:.2f}" if fits and attempt.peak_memory else "",
+                f"{attempt.peak_memory / GIB:,.2f}" if fits and attempt.peak_memory else "",
                 four_digits(attempt.seconds) if fits and attempt.seconds else "",
                 value.acc_steps if value and fits else "",
                 f"{value.tokens_per_second:,.0f}" if value and fits and value.tokens_per_second else "",
@@ -122,8 +122,8 @@ def print_answer(made: MaxBatchResult, *, claim: float | None = None) -> None:
     if made.peak:
         left = made.card - made.peak
         print(
-            f"headroom {left / GIB:.2f} GiB of {made.card / GIB:.1f} ({100 * left / made.card:.1f}%); "
-            f"a process can use {made.usable / GIB:.1f}"
+            f"headroom {left / GIB:,.2f} GiB of {made.card / GIB:,.1f} ({100 * left / made.card:.1f}%); "
+            f"a process can use {made.usable / GIB:,.1f}"
         )
     if made.fit:
         _print_fit(made, claim)
@@ -150,9 +150,9 @@ def _print_fit(made: MaxBatchResult, claim: float | None) -> None:
 
     line = made.fit
     assert line is not None  # noqa: S101 - the caller has checked
-    error = f" +- {line.stderr / GIB:.5f}" if line.stderr is not None else ""
+    error = f" +- {line.stderr / GIB:,.5f}" if line.stderr is not None else ""
     print(
-        f"memory: {line.per_sample / GIB:.4f}{error} GiB per sample plus {line.at_zero / GIB:.2f} GiB at batch 0 "
+        f"memory: {line.per_sample / GIB:,.4f}{error} GiB per sample plus {line.at_zero / GIB:,.2f} GiB at batch 0 "
         f"({line.points} points)"
     )
     if claim is None:

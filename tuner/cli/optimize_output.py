@@ -8,6 +8,7 @@ from tuner.cli.arguments import study_command
 from tuner.core.quantity import GIB
 
 if TYPE_CHECKING:
+    from tuner.core.model import Model
     from tuner.study.loop import StudyLoop
     from tuner.study.ranking import RankedTrial
     from tuner.study.result import StudyResult
@@ -48,6 +49,8 @@ def print_answer(study: StudyResult, loop: StudyLoop) -> None:
     print_table((*headers, "Trials"), lines, left=("Topology",), spare=("Trials", "Runs", "80% interval"))
     if any(ranked.extrapolated for ranked in study.ranking[:SHOWN_RANKS]):
         print(MARK_MEANING)
+    if more := len(study.ranking) - len(lines):
+        print(f"{more} more: {study_command('report', study.name)}")
     print()
     print(f"{label}Jobs: {_outcomes(study)}.{_removed(loop)}")
     for note in filter(None, (_unread(study), _replayed_again(study))):
@@ -119,9 +122,11 @@ def _answer(study: StudyResult) -> list[str]:
     assert best is not None  # noqa: S101 - the caller has asked
     tokens = f"{format_count(study.workload.training_tokens)} tokens{tokens_origin(study.workload)}"
     if own is None:
-        lines = [f"No topology with the model's own {study.workload.model.heads} heads was measured."]
+        lacking = _own_model(study, "shape (hidden {hidden}, {layers} layers)")
+        lines = [f"No topology with the model's own {lacking} was measured."]
     else:
-        which = f" with {_model(study, own)}" if study.trains_other_models else ""
+        model = _own_model(study, "hidden {hidden}, {layers} layers")
+        which = f" with {model}" if study.trains_other_models else ""
         finishes = "is predicted to finish" if own.extrapolated else "finishes"
         lines = [
             f"{own.key} {finishes} soonest{which}: {seconds(own.seconds)} s per iteration, "
@@ -164,11 +169,28 @@ def _gain(study: StudyResult, own: RankedTrial) -> list[str]:
 
 
 def _model(study: StudyResult, ranked: RankedTrial) -> str:
-    """Return what distinguishes the model of a topology: its heads, and its shape where that differs."""
-    model = study.setting(ranked)[0].as_in(study.topology(ranked)).model
-    own = study.workload.model
-    same_shape = (model.hidden, model.layers) == (own.hidden, own.layers)
-    return f"{model.heads} heads" + ("" if same_shape else f", hidden {model.hidden} and {model.layers} layers")
+    """Return what distinguishes the model of a topology: its heads and its shape, each where it differs."""
+    model, own = _trained(study, ranked), study.workload.model
+    shape = f"hidden {model.hidden} and {model.layers} layers"
+    return ", ".join([f"{model.heads} heads"] * (model.heads != own.heads) + [shape] * _reshaped(model, own))
+
+
+def _own_model(study: StudyResult, shape: str) -> str:
+    """Return the heads and the shape of the specified model, each where a measured topology changes it."""
+    own, models = study.workload.model, [_trained(study, ranked) for ranked in study.ranking]
+    heads = any(model.heads != own.heads for model in models)
+    other_shapes = any(_reshaped(model, own) for model in models)
+    return " and ".join(
+        [f"{own.heads} heads"] * heads + [shape.format(hidden=own.hidden, layers=own.layers)] * other_shapes
+    )
+
+
+def _trained(study: StudyResult, ranked: RankedTrial) -> Model:
+    return study.setting(ranked)[0].as_in(study.topology(ranked)).model
+
+
+def _reshaped(model: Model, own: Model) -> bool:
+    return (model.hidden, model.layers) != (own.hidden, own.layers)
 
 
 def _outcomes(study: StudyResult) -> str:

@@ -234,10 +234,10 @@ def _seq_origin(model: Model) -> str:
     from tuner.core.huggingface import LONGEST_DEFAULT_SEQ
 
     if model.seq > model.longest_seq:
-        return f" (longer than the {model.longest_seq:,} that the model allows)"
+        return f" (longer than the {model.longest_seq} that the model allows)"
     if model.seq != LONGEST_DEFAULT_SEQ or model.longest_seq <= model.seq:
         return ""
-    return f" (the model allows {model.longest_seq:,}; set with --seq)"
+    return f" (the model allows {model.longest_seq}; set with --seq)"
 
 
 def changes_the_model(space: Space) -> bool:

@@ -46,10 +46,11 @@ def write_output(path: Path, content: str | bytes) -> None:
         raise unwritten(path, error) from None
 
 
-def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
-    """Write all files into a folder, creating it, or none of them; make scripts executable.
+def write_files(folder: Path, files: Mapping[str, str | bytes], *, option: str = "-o") -> list[Path]:
+    """Write all files into a folder that the user names with `option`, creating it, or none of them.
 
-    Raise `InputError` for a folder that cannot be written to, and `DiskFull` where the disk has no room for all.
+    Scripts become executable. Raise `InputError` for a folder that cannot be written to, and `DiskFull` where the disk
+    has no room for all.
     """
     staged = []
     path = folder
@@ -65,7 +66,7 @@ def write_files(folder: Path, files: Mapping[str, str | bytes]) -> list[Path]:
                     temporary.replace(path)
             failed.pop_all()
     except OSError as error:
-        raise unwritten(path, error, remedy="choose a folder with -o DIR") from None
+        raise unwritten(path, error, remedy=f"choose a folder with {option} DIR") from None
     return [folder / name for name in files]
 
 
@@ -80,7 +81,7 @@ def unwritten(path: Path, error: OSError, *, remedy: str = "") -> TunerError:
     """Return the error of a file that cannot be written."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedies = ["make room there"] * full + [RAISE_LIMIT] * (error.errno == errno.EFBIG) + [remedy] * bool(remedy)
-    reason = f"{error.filename} is no folder" if isinstance(error, FileExistsError) else error.strerror or error
+    reason = f"{error.filename} is not a folder" if isinstance(error, FileExistsError) else error.strerror or error
     text = f"{path} cannot be written: {reason}" + (f"; {' or '.join(remedies)}." if remedies else ".")
     return DiskFull(text) if full else InputError(text)
 

@@ -100,4 +100,4 @@ def only_known(table: Table, known: set[str], where: str) -> None:
     """Raise `UnknownName` for a field that an entry cannot have."""
     unknown = [key for key in table if key not in known | _NOT_FIELDS]
     if unknown:
-        raise UnknownName(f"field in {where}", unknown[0], known)
+        raise UnknownName("field", unknown[0], known, owner=where)

@@ -18,9 +18,12 @@ from __future__ import annotations
 import copyreg
 import difflib
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from tuner.core.text import either, listed
+
+_LEAST_ALIKE: Final = 0.55
+"""Similarity from which a name is suggested; `foo` and `mlflow` have 0.44, `nope` and `nemo` 0.5."""
 
 
 class TunerError(Exception):
@@ -38,14 +41,15 @@ class InputError(TunerError):
 class UnknownName(InputError):
     """A name is not in the catalog; suggests the names that start with it, then the closest ones."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], *, remedy: str = "") -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], *, owner: str = "", remedy: str = "") -> None:
         names = sorted(known)
         by_folded = {known_name.casefold(): known_name for known_name in names}
         begun = [folded for folded in by_folded if name and folded.startswith(name.casefold())]
-        close = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=0.4)
+        close = difflib.get_close_matches(name.casefold(), by_folded, n=3, cutoff=_LEAST_ALIKE)
         near = [by_folded[match] for match in dict.fromkeys([*begun, *close])][:3]
         advice = f"did you mean {either(near)}?" if near else f"choose from {listed(names, limit=12)}."
-        super().__init__(f"there is no {kind} called {name!r}; {advice}{' ' + remedy if remedy else ''}")
+        problem = f"{owner} has no {kind} {name!r}" if owner else f"there is no {kind} called {name!r}"
+        super().__init__(f"{problem}; {advice}{' ' + remedy if remedy else ''}")
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how another process rebuilds it: from its message."""

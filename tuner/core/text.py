@@ -132,12 +132,14 @@ def _is_formula(text: str) -> bool:
 
 _LONGEST: Final = 80
 """Characters of the longest value that a message shows whole."""
+_LARGEST: Final = 10**40
+"""Integers from this one on are not shown."""
 
 
 def shown(value: object) -> str:
     """Return any value as one short line for an error message."""
     if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}" if abs(value) < 10**18 else f"a number of {value.bit_length()} bits"
+        return f"{value:,}" if abs(value) < _LARGEST else "a number of more than 40 digits"
     if isinstance(value, list | tuple | dict):
         return f"a {type(value).__name__} of {len(value)}"
     text = repr(value)
@@ -252,9 +254,20 @@ def token_count(tokens: float) -> str:
     return f"{tokens:,.0f}"
 
 
-def seconds(value: float) -> str:
-    """Return the seconds of an iteration with significant digits: `69.28`, `0.1874`."""
-    return f"{value:.2f}" if value >= 1 else f"{value:.4f}"
+TIMES_FROM: Final = 2.0
+"""Ratios from this one on read `2.5 times`; smaller ones are percentages."""
+
+
+def seconds(value: float, *, least: float | None = None) -> str:
+    """Return the seconds of an iteration with significant digits, `69.28`, `0.1874`: as many as `least` of a column."""
+    return f"{value:.2f}" if (value if least is None else least) >= 1 else f"{value:.4f}"
+
+
+def off_by(ratio: float) -> str:
+    """Return how far a figure is from another one: `4.1% above`, `3.0% below`, `17.8 times`."""
+    if ratio >= TIMES_FROM:
+        return f"{ratio:,.1f} times"
+    return f"{abs(ratio - 1):.1%} {'above' if ratio > 1 else 'below'}"
 
 
 def column(days: Sequence[float]) -> tuple[str, float]:

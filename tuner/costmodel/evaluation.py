@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -112,6 +113,7 @@ def evaluate(
         reason = table.first_skipped() or "it has no rows"
         raise NothingUsable(f"no row of {table.name} can be {'scored' if described else 'estimated'}: {reason}")
     drawn = _drawn(usable, calibrate_rows, seed)
+    _check_left(table.name, usable, drawn, calibrate_rows)
     if drawn:
         calibration = calibrate_on([row for row in usable if row.index in drawn])
     known = calibration or Calibration()
@@ -362,6 +364,19 @@ def _measured(guess: RowEstimate) -> float:
 
 def _mean(values: Any) -> float | None:
     return float(np.mean(values)) if len(values) else None
+
+
+def _check_left(name: str, usable: Sequence[Row], drawn: set[int], number: int) -> None:
+    """Raise `NothingUsable` if the calibration takes all timed rows, or all rows where none is timed."""
+    timed = [row for row in usable if row.timed]
+    rows, word = (timed, "timed row") if timed else (usable, "row")
+    if not drawn.issuperset(row.index for row in rows):
+        return
+    largest = max(Counter(row.group for row in rows).values())
+    remedy = f"use at most {largest - 1:,}" if largest > 1 else "no group has two; use --calibration FILE"
+    raise NothingUsable(
+        f"no {word} of {name} is left to score: --calibrate-rows {number} takes all {len(rows):,}; {remedy}."
+    )
 
 
 def _drawn(rows: Sequence[Row], number: int, seed: int) -> set[int]:

@@ -174,8 +174,8 @@ def _check_memory(workload: Workload, topology: Topology, cluster: Cluster, mode
     term, size = max(scores.estimate(0).memory.terms.items(), key=lambda part: part[1])
     raise InputError(
         f"{topology.key} is estimated to run out of memory with accelerate{whole}: it needs "
-        f"{scores.memory[0] / GIB:.1f} of {usable_bytes(cluster) / GIB:.1f} usable GiB, {size / GIB:.1f} of them for "
-        f"{term}; use --framework fsdp2 to compare options as accelerate runs them."
+        f"{scores.memory[0] / GIB:,.1f} of {usable_bytes(cluster) / GIB:,.1f} usable GiB, {size / GIB:,.1f} of them "
+        f"for {term}; use --framework fsdp2 to compare options as accelerate runs them."
     )
 
 
@@ -200,5 +200,5 @@ def write_comparison(comparison: Comparison, folder: str | Path) -> list[Path]:
         files["ds_config.json"] = as_json(ds_config(workload, topology))
         several = len(comparison.models) > 1
         target = Path(folder) / f"{best.model.name}-h{best.model.heads}" if several else Path(folder)
-        written += write_files(target, files)
+        written += write_files(target, files, option="--export")
     return written

@@ -22,14 +22,16 @@ def export_note(workload: Workload, cluster: Cluster, *, command: str | None = N
     if framework is None or not (refusals := _fewest_refusals(framework, workload, cluster, command)):
         return ""
     able = [name for name in RECORDS if name != framework and _trains(name, workload, cluster, command)]
+    remedy = f"; --framework {either(able)} can" if able else ""
+    if sizes := next((reason for name, _, reason in refusals if name == "layers"), ""):
+        return f"for {framework}, {sizes}, not this model{remedy}."
     rest = len(refusals) - MAX_NAMED
-    reasons = [reason for _, reason in refusals]
+    reasons = [reason for _, _, reason in refusals]
     labels = [
         f"{label} ({reason})" if reason and reason not in reasons[:index] else label
-        for index, (label, reason) in enumerate(refusals[:MAX_NAMED])
+        for index, (_, label, reason) in enumerate(refusals[:MAX_NAMED])
     ]
     named = listed([*labels, *([f"{rest} more"] if rest > 0 else [])])
-    remedy = f"; --framework {either(able)} can" if able else ""
     return f"tuner export cannot write this model for {framework}: no format expresses {named}{remedy}."
 
 
@@ -45,8 +47,9 @@ def _trains(framework: Framework, workload: Workload, cluster: Cluster, command:
 
 def _fewest_refusals(
     framework: Framework, workload: Workload, cluster: Cluster, command: str | None
-) -> list[tuple[str, str]]:
-    """Return the properties of the model that the framework's best format refuses on one GPU, and why it does."""
+) -> list[tuple[str, str, str]]:
+    """Return the properties of the model that the framework's best format refuses on one GPU, each with its label and
+    the reason."""
     topology = Topology(nodes=1, tp=1, pp=1, dp=1, micro_batch=1)
     expected = ExpectedPerformance(
         sec_per_iter=1.0, low=1.0, high=1.0, memory=None, usable=0.0, days=1.0, tflops=0.0, source="estimated"
@@ -57,4 +60,4 @@ def _fewest_refusals(
     refused = [[name for name in one.refused(run, options) if name in MODEL_PROPERTIES] for one in formats]
     fewest = min(refused, key=len)
     best = formats[refused.index(fewest)]
-    return [(PROPERTIES[name].labelled(run), best.reason(name, run, options)) for name in fewest]
+    return [(name, PROPERTIES[name].labelled(run), best.reason(name, run, options)) for name in fewest]

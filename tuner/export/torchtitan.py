@@ -276,7 +276,7 @@ _TREATMENTS: Final[Mapping[str, Treatment]] = {
     **WITHOUT_EXPERTS,
     **dict.fromkeys(
         _SIZES,
-        expressed("model_registry", only=_EXPORTED, accepts=_registered, because=f"tuner exports {_EXPORTED}"),
+        expressed("model_registry", only=_EXPORTED, accepts=_registered, because=f"tuner exports only {_EXPORTED}"),
     ),
     "activation": trains_only(
         "SwiGLU", lambda run: run.workload.model.gated_mlp and run.workload.model.mlp_activation == "silu"

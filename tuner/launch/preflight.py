@@ -98,7 +98,7 @@ def accelerator(machine: Machine) -> CheckResult:
     return CheckResult(
         "accelerator",
         "warning",
-        f"none; {machine.cores} cores and {machine.memory / GIB:.0f} GiB",
+        f"none; {machine.cores} cores and {machine.memory / GIB:,.0f} GiB",
         "CPU only: fine for a trial run, not for benchmarks; check nvidia-smi",
     )
 
@@ -140,6 +140,8 @@ def ports() -> CheckResult:
 def disk(folder: Path) -> CheckResult:
     """Check the disk that stores the studies."""
     existing = next(path for path in (folder.absolute(), *folder.absolute().parents) if path.exists())
+    if not existing.is_dir():
+        return CheckResult("disk", "missing", f"{existing} is not a folder", "choose another folder with --runs")
     if not os.access(existing, os.W_OK):
         return CheckResult("disk", "missing", f"{existing} is not writable", "choose another folder with --runs")
     free = shutil.disk_usage(existing).free / 1e9

@@ -66,7 +66,7 @@ def cells(row: FrameworkPlan) -> tuple[str, ...]:
     if row.best is None or row.workload is None:
         return (row.framework, "0", "0", "none", "", "", "", "", "")
     best = row.best
-    figures = (four_digits(best.seconds), f"{best.days:,.1f}", f"{best.memory / GIB:.1f}")
+    figures = (four_digits(best.seconds), f"{best.days:,.1f}", f"{best.memory / GIB:,.1f}")
     key = best.topology.key if best.fits else f"{best.topology.key} (unlikely to fit)"
     counts = (f"{row.legal:,}", f"{row.fitting:,}")
     return (row.framework, *counts, key, *figures, row.workload.precision, row.workload.attention)

@@ -21,7 +21,7 @@ from tuner.planning.cost import TopologyCost, costs, impossible
 from tuner.planning.memory_remedies import memory_remedy
 from tuner.planning.offload_hint import OffloadHint
 from tuner.space.relaxations import openings
-from tuner.space.rules import BY_NAME, frameworks_with_more
+from tuner.space.rules import BY_NAME, OF_EXPERTS, frameworks_with_more
 from tuner.space.space import Space, Tally
 
 ORDER: Final = "estimated training time divided by the probability of fitting in memory"
@@ -62,7 +62,7 @@ class Plan(Tabular):
                 f"{row.days * per_day:,.1f}",
                 f"{row.flops / 1e12:,.1f}",
                 f"{row.mfu:.1%}",
-                f"{row.memory / GIB:.1f}",
+                f"{row.memory / GIB:,.1f}",
                 f"{row.out_of_memory:.0%}",
                 ", ".join(row.advice),
             )
@@ -165,6 +165,8 @@ def _overlap_hint(space: Space, first: TopologyCost) -> str:
 
 def removal(rule: str, count: int, workload: Workload) -> str:
     """Return a rule with the number of topologies that it removes, and the frameworks that could run some of them."""
+    if rule in OF_EXPERTS and workload.model.experts is None:
+        return f"{rule} ({count:,}; {workload.model.name} has no experts)"
     others = frameworks_with_more(rule, workload)
     return f"{rule} ({count:,}" + (f"; supported by {listed(others)})" if others else ")")
 

@@ -92,7 +92,7 @@ def trial_note(trial: Trial) -> str:
     measured = trial.measured or trial.measured_reduced
     label = "SIMULATED" if result.simulated else "Measured" if measured else "Outcome"
     if trial.measured:
-        memory = f", {result.peak_memory / GIB:.1f} GiB" if result.peak_memory else ""
+        memory = f", {result.peak_memory / GIB:,.1f} GiB" if result.peak_memory else ""
         training = f"training takes {span(result.objective or 0.0)}"
         note = f" ({markdown_text(result.note)})" if result.note else ""
         paragraphs.append(f"{label}: {seconds(trial.seconds)} s per iteration{note}{memory}; {training}.")

@@ -7,7 +7,7 @@ from typing import Final
 
 from tuner.core.outcomes import Outcome, outcome_word
 from tuner.core.quantity import format_count
-from tuner.core.text import counted, ends, listed, node_time, seconds, span, token_count
+from tuner.core.text import TIMES_FROM, counted, ends, listed, node_time, seconds, span, token_count
 from tuner.planning.cost import TopologyCost, cost_of, difference
 from tuner.study.leaderboard import LeaderboardRow
 from tuner.study.ranking import TIE_THRESHOLD
@@ -15,9 +15,6 @@ from tuner.study.result import StudyResult
 
 MAX_NAMED: Final = 3
 """Terms or tied topologies that a sentence names."""
-
-TIMES_FROM: Final = 2.0
-"""Ratios from this one on read `2.5 times`; smaller ones are percentages."""
 
 SMALLEST_SHARE: Final = 1e-4
 """Smaller shares are printed as less than this one."""

@@ -33,7 +33,8 @@ def headers(rows: Sequence[LeaderboardRow]) -> list[str]:
 def table(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[list[str]]:
     """Return the cells of the leaderboard, one line for each row."""
     _, units_per_day = _unit(rows)
-    return [_line(study, row, units_per_day) for row in rows]
+    least = min((ranked.seconds for row in rows if (ranked := row.ranked or row.extrapolated)), default=None)
+    return [_line(study, row, units_per_day, least) for row in rows]
 
 
 def pipe_lines(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[str]:
@@ -58,18 +59,19 @@ def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
     return column([row.ranked.days for row in rows if row.ranked])
 
 
-def _shown(row: LeaderboardRow, units_per_day: float) -> tuple[str, str, str]:
+def _shown(row: LeaderboardRow, units_per_day: float, least: float | None = None) -> tuple[str, str, str]:
     """Return seconds, time to train and its interval."""
     ranked = row.ranked or row.extrapolated
     if ranked is None:
         return "", "", ""
     bounds = interval(ranked.low * units_per_day, ranked.high * units_per_day, decimals=1)
-    return f"{ranked.mark}{seconds(ranked.seconds)}", f"{ranked.mark}{ranked.days * units_per_day:,.1f}", bounds
+    days = f"{ranked.mark}{ranked.days * units_per_day:,.1f}"
+    return f"{ranked.mark}{seconds(ranked.seconds, least=least)}", days, bounds
 
 
-def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float) -> list[str]:
+def _line(study: StudyResult, row: LeaderboardRow, units_per_day: float, least: float | None = None) -> list[str]:
     topology, ranked = row.topology, row.ranked
-    per_iteration, days, bounds = _shown(row, units_per_day)
+    per_iteration, days, bounds = _shown(row, units_per_day, least)
     outcome = outcome_word(row.outcome)
     if ranked and study.simulated and not ranked.extrapolated:
         outcome = "simulated"

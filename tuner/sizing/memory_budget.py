@@ -201,7 +201,10 @@ def memory(
         for name in gpu.split(",")
         for ranks in range(1, gpus + 1)
     )
-    return MemoryPlan(request=request, budgets=budgets, claims=tuple(judged(claimed(claims), request, budgets[0])))
+    made = MemoryPlan(request=request, budgets=budgets, claims=tuple(judged(claimed(claims), request, budgets[0])))
+    if not request.frozen and not request.trainable:
+        raise InputError("nothing to budget: pass --frozen MODEL, such as llama-3-8b or 7b, or --trainable SIZE.")
+    return made
 
 
 def _check(
@@ -313,11 +316,7 @@ def sample_bytes(request: MemoryRequest, gpu: Gpu) -> float:
 def _activations(model: Model, request: MemoryRequest, gpu: Gpu) -> float:
     attention = "eager" if request.precision == "fp32" else gpu.attention
     workload = Workload(
-        model=model,
-        global_batch=1,
-        precision=request.precision,
-        attention=attention,
-        parallel_loss=False,
+        model=model, global_batch=1, precision=request.precision, attention=attention, parallel_loss=False
     )
     one = Topology(
         nodes=1, tp=1, pp=1, dp=1, micro_batch=1, zero=0, recompute="full" if request.checkpointing else "none"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final, TypedDict, get_args
 
@@ -113,20 +114,21 @@ def space_for(
     check_precision(precision or defaults["precision"], machines.gpu, precision_recipe)
     kept = parse_bf16_layers(bf16_layers) if bf16_layers is not None else (0, 0)
     stack = Stack(quantized_weights=fp8_weights or None, bf16_layers=kept if any(kept) else None)
-    workload = Workload(
-        model=described,
-        global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
-        precision=precision or defaults["precision"],
-        attention=attention or defaults["attention"],
-        tokens=tokens or 0.0,
-        framework=runs_on,
-        parallel_loss=runs_on != "fsdp2",
-        precision_recipe=precision_recipe,
-        optimizer=optimizer or "adam",
-        routing=routing or "balanced",
-        ramp=None if ramp is None else parse_ramp(ramp),
-        stack=None if stack == Stack() else stack,
-    )
+    with _naming_options(global_batch=global_batch, tokens=tokens):
+        workload = Workload(
+            model=described,
+            global_batch=DEFAULT_GLOBAL_BATCH if global_batch is None else global_batch,
+            precision=precision or defaults["precision"],
+            attention=attention or defaults["attention"],
+            tokens=tokens or 0.0,
+            framework=runs_on,
+            parallel_loss=runs_on != "fsdp2",
+            precision_recipe=precision_recipe,
+            optimizer=optimizer or "adam",
+            routing=routing or "balanced",
+            ramp=None if ramp is None else parse_ramp(ramp),
+            stack=None if stack == Stack() else stack,
+        )
     if fp8_weights:
         check_fp8_weights(workload)
     if any(kept):
@@ -238,17 +240,30 @@ def _cluster(
     usual_node = known.gpus_per_node if stays else card.gpus_per_node or known.gpus_per_node
     per_node = usual_node if gpus_per_node is None else gpus_per_node
     usual = known.nvlink_domain if stays else catalog.usual_domain(card, per_node)
-    return catalog.make_cluster(
-        name=known.name if stays else card.name,
-        nodes=known.nodes if nodes is None else nodes,
-        gpus_per_node=per_node,
-        gpu=card,
-        intra=known.intra_node.bandwidth if own_fabric and stays else 0.0,
-        inter=known.inter_node.bandwidth if own_network and stays else 0.0,
-        host=known.host_memory if stays else 0.0,
-        nvlink_domain=usual if nvlink_domain is None else nvlink_domain,
-        fabric=known.fabric if stays else None,
-    )
+    with _naming_options(nodes=nodes, gpus_per_node=gpus_per_node, nvlink_domain=nvlink_domain):
+        return catalog.make_cluster(
+            name=known.name if stays else card.name,
+            nodes=known.nodes if nodes is None else nodes,
+            gpus_per_node=per_node,
+            gpu=card,
+            intra=known.intra_node.bandwidth if own_fabric and stays else 0.0,
+            inter=known.inter_node.bandwidth if own_network and stays else 0.0,
+            host=known.host_memory if stays else 0.0,
+            nvlink_domain=usual if nvlink_domain is None else nvlink_domain,
+            fabric=known.fabric if stays else None,
+        )
+
+
+@contextmanager
+def _naming_options(**given: object) -> Iterator[None]:
+    """Name the option, instead of the field, in the error of a value that one of the arguments states."""
+    try:
+        yield
+    except InputError as error:
+        found = re.match(r"(?:cluster|model|workload) field (\w+) (?=must )", str(error))
+        if found is None or given.get(found[1]) is None:
+            raise
+        raise InputError(f"--{found[1].replace('_', '-')} {str(error)[found.end() :]}") from None
 
 
 def model_of(source: str | Model | None, seq: int | None) -> Model:
@@ -262,7 +277,8 @@ def model_of(source: str | Model | None, seq: int | None) -> Model:
         raise InputError(
             f"{model.name} has {model.max_positions:,} learned positions; --seq must be at most that, not {seq:,}."
         )
-    return replace(model, seq=seq, max_positions=0 if follows else model.max_positions)
+    with _naming_options(seq=seq):
+        return replace(model, seq=seq, max_positions=0 if follows else model.max_positions)
 
 
 def _framework(

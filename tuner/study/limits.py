@@ -18,6 +18,10 @@ FINAL_SHARE: Final = 0.15
 MIN_LEADER_RUNS: Final = 2
 """Measured runs that the leader has before the study ends."""
 
+SEARCH_OVER: Final = "{0.search} of {0.budget} jobs are used; the other {0.final} are reserved for repeats"
+NO_REPEAT: Final = "no further repeat is worth its cost; {0.final} of the {0.budget} jobs were reserved for repeats"
+"""Why the search ends when its share of the budget is used, and why the study then ends without using the rest."""
+
 LEADER_RAN_ONCE: Final = "repeated because the leader has run only once"
 """Why a leader with fewer runs is repeated, as stored with the trial."""
 

@@ -169,10 +169,11 @@ def rivals(ranking: Sequence[RankedTrial]) -> list[RankedTrial]:
 def ranking_table(ranking: Sequence[RankedTrial], limit: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the headers and the first rows of the table of a ranking; durations are in the unit of the leader's."""
     unit, per_day = column([ranked.days for ranked in ranking])
+    least = min((ranked.seconds for ranked in ranking[:limit]), default=None)
     rows: list[tuple[str, ...]] = [
         (
             ranked.key,
-            f"{ranked.mark}{seconds(ranked.seconds)}",
+            f"{ranked.mark}{seconds(ranked.seconds, least=least)}",
             f"{ranked.mark}{ranked.days * per_day:,.1f}",
             interval(ranked.low * per_day, ranked.high * per_day, decimals=1),
             str(ranked.runs),

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from tuner.core import keys
 from tuner.core.columns import Columns
 from tuner.core.documents import topology_of
 from tuner.core.domain import Cluster, Topology, Workload
 from tuner.core.errors import BadKey, NothingUsable
-from tuner.core.keys import LOOKS_LIKE
 from tuner.core.outcomes import outcome_word
 from tuner.core.quantity import GIB
 from tuner.core.text import ResultTable, Tabular, counted, csv_cells, listed, node_time
@@ -185,11 +185,12 @@ class StudyResult(Tabular):
     def ranked(self, key: str) -> RankedTrial:
         """Return the measured topology of that key."""
         if not key.strip():
-            raise BadKey(f"invalid topology key {key!r}; {LOOKS_LIKE}.")
+            raise BadKey(f"invalid topology key {key!r}; {keys.LOOKS_LIKE}.")
         for ranked in self.ranking:
             if ranked.key == key:
                 return ranked
-        measured = ", ".join(ranked.key for ranked in self.ranking[:5]) or "nothing"
+        keys.parts_of(key)
+        measured = listed([ranked.key for ranked in self.ranking], limit=5) or "nothing"
         raise NothingUsable(f"study {self.name} has not measured {key}; it has measured {measured}.")
 
     def trials_dataframe(self) -> pandas.DataFrame:

@@ -17,7 +17,7 @@ from tuner.search.observations import Surprise
 from tuner.study.drift import STORED_AS, SpeedPeriod, periods_of
 from tuner.study.fidelity_plan import Choice, FidelityPlan, Size
 from tuner.study.job_costs import JobCosts, running_node_hours, shown_hours
-from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, Limits
+from tuner.study.limits import LEADER_RAN_ONCE, MIN_LEADER_RUNS, NO_REPEAT, SEARCH_OVER, Limits
 from tuner.study.ranking import best_repeat, gain_of_repeat, rivals
 from tuner.study.state import StudyState
 from tuner.study.store.owner import this_worker
@@ -144,7 +144,7 @@ class Scheduler:
             self.stopping = _RESERVED.format(shown_hours(reserve))
         elif limits.final and self._state.ranking and launched >= limits.search:
             self._by_estimate = False
-            self.stopping = f"{limits.search} of {limits.budget} jobs used; the others are reserved for repeats"
+            self.stopping = SEARCH_OVER.format(limits)
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
             self._by_estimate = False
             self.stopping = f"no improvement in {counted(limits.patience, 'consecutive job')}"
@@ -281,8 +281,8 @@ class Scheduler:
             ran = {trial.proposal.candidate for trial in self._state.trials if trial.measured}
             if wanted and (wanted[0] not in ran or self._state.node_hours + self._cost(wanted[0]) <= limit):
                 return self._proposal(wanted[0], kind="final", why=wanted[1])
-            beyond = f"{self._used(limit)}, and a repeat needs more than the rest"
-            self.finished = beyond if wanted else self.stopping
+            over = f"{self._used(limit)}, and a repeat needs more than the rest" if wanted else self.stopping
+            self.finished = NO_REPEAT.format(self._limits) if over == SEARCH_OVER.format(self._limits) else over
             return None
         ranking = self._state.ranking
         repeats = self._final_repeats()

@@ -111,8 +111,8 @@ def _row(option: Option) -> tuple[object, ...]:
         f"{1e3 * seen.seconds:.0f}" if seen.seconds else "",
         f"{best.tokens_per_second / 1e3:.1f}" if best.tokens_per_second else "",
         f"{best.days:,.1f}" if best.days else "",
-        f"{peak / GIB:.2f}" if peak else "",
-        f"{line.per_sample / option.topology.dp / GIB:.3f}" if line else "",
+        f"{peak / GIB:,.2f}" if peak else "",
+        f"{line.per_sample / option.topology.dp / GIB:,.3f}" if line else "",
         f"{more} by the fit" if more else "",
     )
 

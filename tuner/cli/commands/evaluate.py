@@ -128,10 +128,6 @@ def _print_text(made: Evaluation, rows: bool) -> None:
     if assumed := assumptions(made.table):
         print(assumed)
     print()
-    if made.calibrated_on and len(made.calibrated_on) == len(made.table.rows) - len(skipped):
-        print("no row is left to score: --calibrate-rows takes all rows of every group")
-        print_skipped(made.table)
-        return
     summaries = {"all": made.summary, **(made.groups if len(made.groups) > 1 else {})}
     time = ("Timed", "Median err", "Mean err", "Tau", "Regret", "Pairs", "In 80%")
     print_table(
@@ -157,8 +153,8 @@ def _cells(row: Row, made: Evaluation) -> tuple[str, ...]:
         four_digits(guess.seconds),
         interval(guess.low, guess.high),
         off,
-        f"{row.memory / GIB:.1f}" if row.memory else "",
-        f"{guess.memory / GIB:.1f}",
+        f"{row.memory / GIB:,.1f}" if row.memory else "",
+        f"{guess.memory / GIB:,.1f}",
         f"{100 * guess.out_of_memory:.0f}%",
         "calibration" if row.index in made.calibrated_on else outcome,
     )

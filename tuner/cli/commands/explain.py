@@ -58,7 +58,7 @@ def explain(key: str, space: Space, model: CostModel, against: str | None, all_r
     _print_rules(explanation, all_rules=all_rules)
     print(f"\nTime per iteration: {four_digits(own.seconds)} s")
     _print_waterfall(own.estimate.time.terms, unit="s", scale=1.0)
-    print(f"\nMemory per GPU on stage {own.stage}: {own.memory / GIB:.1f} GiB")
+    print(f"\nMemory per GPU on stage {own.stage}: {own.memory / GIB:,.1f} GiB")
     _print_waterfall(own.estimate.memory.terms, unit="GiB", scale=GIB)
     if other:
         _print_comparison(own, other)
@@ -146,7 +146,7 @@ def _print_verdict(
         f"{cost.flops / 1e12:,.1f} TFLOPs per GPU, {span(cost.days)}{' at equal compute' * other_model}"
     )
     print(
-        f"memory: {cost.memory / GIB:.1f} of {cost.limit / GIB:.1f} GiB usable, on stage {cost.stage}: "
+        f"memory: {cost.memory / GIB:,.1f} of {cost.limit / GIB:,.1f} GiB usable, on stage {cost.stage}: "
         f"{'fits' if cost.fits else 'does not fit'} (risk of running out of memory {100 * cost.out_of_memory:.0f}%)"
     )
     if doubt := impossible([cost]):
@@ -156,7 +156,7 @@ def _print_verdict(
     if missing := unmeasured(space.workload, space.cluster):
         print(missing)
     for near in fitting:
-        needs = f"{near.memory / GIB:.1f} GiB, {four_digits(near.seconds)} s per iteration"
+        needs = f"{near.memory / GIB:,.1f} GiB, {four_digits(near.seconds)} s per iteration"
         print(f"fits instead: {near.topology.key}, {needs}")
     for nearest in explanation.nearest:
         pairs = changes(topology, nearest, space).items()
@@ -214,8 +214,9 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     equal = abs(own.seconds - other.seconds) <= _ROUNDING * own.seconds
     faster, slower = (own, other) if equal or own.seconds < other.seconds else (other, own)
     changes = difference(faster, slower)
-    gains = [f"{name} {-change:+.3g} s" for name, change in changes if change > 0][:3]
-    losses = [f"{name} {-change:+.3g} s" for name, change in changes if change < 0][:2]
+    decimals = decimals_of_terms(slower.seconds)
+    gains = [f"{name} {-change:+,.{decimals}f} s" for name, change in changes if change > 0][:3]
+    losses = [f"{name} {-change:+,.{decimals}f} s" for name, change in changes if change < 0][:2]
     share = 100 * (1 - faster.seconds / slower.seconds)
     if equal:
         print(f"\n{own.topology.key} and {other.topology.key} take the same time")
@@ -226,7 +227,6 @@ def _print_comparison(own: TopologyCost, other: TopologyCost) -> None:
     rows = [(name, ahead.get(name, 0.0), behind.get(name, 0.0)) for name, _ in changes] + [
         ("total", faster.seconds, slower.seconds)
     ]
-    decimals = decimals_of_terms(slower.seconds)
     cells = [  # adding 0.0 turns -0.0 into 0.0
         (
             name,

@@ -79,12 +79,11 @@ def export(study: StudyResult, output: str | None, as_json: bool, **given: Any) 
 
     folder = Path(output) if output else study.folder / "production"
     made = prepare_export(study, **given)
-    if not as_json:
-        _print_differences(made)
     files, removed = write_bundle(folder, made.files)
     if as_json:
         _print_json(made, files, removed)
     else:
+        _print_differences(made)
         _print_text(study, made, folder, files, removed)
 
 

@@ -106,5 +106,5 @@ def max_batch(as_json: bool, plot: str | None, claim: float | None, **given: Any
 
 def _show(seen: BatchResult) -> None:
     """Print one line on stderr when a job has ended."""
-    memory = f", {seen.peak_memory / GIB:.3f} GiB" if seen.peak_memory else ""
+    memory = f", {seen.peak_memory / GIB:,.3f} GiB" if seen.peak_memory else ""
     print(f"micro-batch size {seen.micro_batch}: {seen.outcome}{memory}", file=sys.stderr)

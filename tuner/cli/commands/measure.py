@@ -238,7 +238,7 @@ def _print_text(log: str, made: LogMeasurement) -> None:
         rate = made.flops / 1e12 if made.flops else measurement.tflops
         by = "" if made.flops or not rate else " (as logged)"
         parts = [f"{measurement.seconds:.6g} s", f"{rate:,.2f} TFLOPs per GPU{by}" if rate else ""]
-        parts += [f"{measurement.peak_memory / GIB:.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
+        parts += [f"{measurement.peak_memory / GIB:,.2f} GiB {made.memory_kind}" if measurement.peak_memory else ""]
         print(f"\nmeasured, {which}: {', '.join(filter(None, parts))}")
     if difference:
         reason = difference.reason or UNEXPLAINED_TFLOPS

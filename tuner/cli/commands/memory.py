@@ -138,10 +138,12 @@ def _shortage(made: MemoryPlan, scale: float, word: str) -> str:
     """Return by how much the budget that comes closest to one sample exceeds its target."""
     least = min(made.budgets, key=_missing)
     need, room = (least.fixed + least.sample) / scale, least.card * least.target / scale
+    frozen = f", of which the frozen models take {least.components['frozen'] / scale:,.1f}" * bool(made.request.frozen)
     gpus = f"each of {least.ranks} {least.gpu}" if least.ranks > 1 else least.gpu
+    what = "a batch of 1 needs" if least.sample else "the models need"
     return (
-        f"no batch fits: {'one sample needs' if least.sample else 'the models need'} {need:,.1f} {word} on {gpus}, "
-        f"{_missing(least) / scale:,.1f} {word} more than the {room:,.1f} {word} that --target {least.target:g} allows."
+        f"no batch fits: {what} {need:,.1f} {word} on {gpus}{frozen}; that is {_missing(least) / scale:,.1f} {word} "
+        f"more than the {room:,.1f} {word} that --target {least.target:g} allows."
     )
 
 
@@ -159,8 +161,10 @@ def _export(path: str, made: MemoryPlan) -> list[str]:
     if chosen.suffix in (".yaml", ".yml"):
         if len(fragments) > 1:
             raise InputError(f"--export {path} is one file, but --gpu names {len(fragments)} GPUs; give a folder.")
-        return [str(file) for file in write_files(chosen.parent, {chosen.name: next(iter(fragments.values()))})]
-    return [str(file) for file in write_files(chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()})]
+        folder, files = chosen.parent, {chosen.name: next(iter(fragments.values()))}
+    else:
+        folder, files = chosen, {f"{gpu}.yaml": text for gpu, text in fragments.items()}
+    return [str(file) for file in write_files(folder, files, option="--export")]
 
 
 def _print_json(made: MemoryPlan, written: list[str]) -> None:
@@ -202,24 +206,25 @@ def _print_json(made: MemoryPlan, written: list[str]) -> None:
 
 def _print_text(made: MemoryPlan, written: list[str], *, unit: tuple[float, str]) -> None:
     from tuner.cli.output import print_table
+    from tuner.core.quantity import format_count
     from tuner.sizing.memory_budget import COMPONENTS
 
     plan, (scale, word) = made.request, unit
     first = [budget for budget in made.budgets if budget.ranks == 1]
     what = {
         "frozen": " + ".join(part.name for part in plan.frozen) or "none",
-        "trainable": f"{plan.trainable / 1e6:,.4g}M parameters, {plan.precision}",
+        "trainable": f"{format_count(plan.trainable, digits=4)} parameters, {plan.precision}",
         "gradients": plan.precision,
         "optimizer": plan.optimizer,
         "overhead": f"{100 * plan.overhead:.0f}% of GPU memory",
     }
     alone = " on one GPU alone" if plan.zero and len(made.budgets) > len(first) else ""
     rows: list[tuple[object, ...]] = [
-        (name, *(f"{budget.components[name] / scale:.1f}" for budget in first), what[name]) for name in COMPONENTS
+        (name, *(f"{budget.components[name] / scale:,.1f}" for budget in first), what[name]) for name in COMPONENTS
     ]
     rows += [
-        ("left", *(f"{budget.left / scale:.1f}" for budget in first), f"for activations{alone}"),
-        ("card", *(f"{budget.card / scale:.1f}" for budget in first), word),
+        ("left", *(f"{budget.left / scale:,.1f}" for budget in first), f"for activations{alone}"),
+        ("card", *(f"{budget.card / scale:,.1f}" for budget in first), word),
     ]
     print_table((word, *(budget.gpu for budget in first), "What"), rows, left=(word, "What"))
     print()
@@ -248,7 +253,7 @@ def _print_batches(made: Sequence[MemoryBudget], scale: float, word: str) -> Non
                 budget.ranks,
                 budget.gpu,
                 *(_batches(budget) if budget.recommended else ("none", *[""] * 4)),
-                f"{budget.sample / scale:.3f}",
+                f"{budget.sample / scale:,.3f}",
             )
             for budget in made
         ],

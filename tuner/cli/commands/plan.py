@@ -243,7 +243,7 @@ def _print_rows(rows: list[TopologyCost], unit: tuple[str, float]) -> None:
             f"{row.days * per_day:,.1f}",
             f"{row.flops / 1e12:,.1f}",
             f"{100 * row.mfu:.1f}%",
-            f"{row.memory / GIB:.1f}",
+            f"{row.memory / GIB:,.1f}",
             f"{100 * row.out_of_memory:.0f}%",
             row.heads,
             row.microbatches,

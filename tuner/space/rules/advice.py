@@ -42,7 +42,7 @@ ADVICE: Final[tuple[Rule, ...]] = (
     _aligned_heads(8, "which tensor cores need"),
     _aligned_heads(64, "where tensor cores are most efficient"),
     Rule(
-        name="tile-quantisation",
+        name="tile-quantization",
         level="advice",
         sentence="hidden and ffn / tp are multiples of the tile size 128",
         source=_MATMUL_GUIDE + "Tile Quantization",
@@ -55,7 +55,7 @@ ADVICE: Final[tuple[Rule, ...]] = (
         ),
     ),
     Rule(
-        name="wave-quantisation",
+        name="wave-quantization",
         level="advice",
         sentence="the tiles of the MLP's first GEMM leave less than 10% of this GPU's SMs idle",
         source=_MATMUL_GUIDE + "Wave Quantization; tiles of 256 x 128; SMs from the catalog",

@@ -356,6 +356,10 @@ _OWN: Final[dict[str, Callable[[FrameworkRecord, Model], Any]]] = {
     "zero-without-pipeline": lambda record, model: record.sharding_with_pp.value and record.pipelines(model),
 }
 """A framework's values, for a model, of the property that a rule checks."""
+OF_EXPERTS: Final = frozenset(
+    f"framework-{feature}" for feature in ("ep", "etp", "zero-with-ep", "moe-overlap", "dispatcher")
+)
+"""Rules that a model without experts breaks under every framework."""
 
 
 def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:
@@ -364,6 +368,8 @@ def frameworks_with_more(rule: str, workload: Workload) -> list[Framework]:
     if own is None or rule not in _OWN:
         return []
     has, model = _OWN[rule], workload.model
+    if rule in OF_EXPERTS and model.experts is None:
+        return []
 
     def more(record: FrameworkRecord) -> bool:
         value = has(record, model)

@@ -271,8 +271,8 @@ GENERAL_LAWS: Final[tuple[Rule, ...]] = (
         vary=("offload", "nodes"),
         broken=lambda c: (c.cluster.host_memory > 0) & (host_bytes(c) > c.cluster.host_memory),
         numbers=lambda c: (
-            f"offloaded states take {host_bytes(c) / 2**30:.0f} GiB of a node's main memory, which has "
-            f"{c.cluster.host_memory / 2**30:.0f}"
+            f"offloaded states take {host_bytes(c) / 2**30:,.0f} GiB of a node's main memory, which has "
+            f"{c.cluster.host_memory / 2**30:,.0f}"
         ),
     ),
     Rule(

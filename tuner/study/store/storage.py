@@ -211,6 +211,8 @@ def open_storage(url: str, *, create: bool = False) -> Storage:
     file = parsed.database if parsed.get_backend_name() == "sqlite" and "file:" not in (parsed.database or "") else None
     if file and not create and not Path(file).exists():
         raise InputError(f"there is no database {file}; check the path in --storage.")
+    if file and not Path(file).parent.is_dir():
+        raise InputError(f"there is no folder {Path(file).parent} for the database; create it, or correct --storage.")
     read_only = _read_only(parsed)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     arguments: dict[str, Any] = {"pool_pre_ping": True}
