@@ -238,7 +238,7 @@ def test_a_measured_log_is_written_with_its_iterations(capsys: pytest.CaptureFix
         row.iteration.line = 10 + number
     made.rows[1].iteration.loss, made.rows[1].global_batch = float("nan"), None
     made.delivery = SimpleNamespace(
-        expected=SimpleNamespace(key="k", source="STUDY", sec_per_iter=2.0),
+        expected=SimpleNamespace(key="k", source="STUDY", extrapolated=True, sec_per_iter=2.0),
         delivered=0.8,
         mismatch="",
         sec_ratio=1.25,
@@ -271,7 +271,8 @@ def test_a_measured_log_is_written_with_its_iterations(capsys: pytest.CaptureFix
     }
     assert document["difference"] == {"iteration": 2, "tflops_logged": 140.0, "tflops": 150.0, "reason": None}
     expected = document["expected"]
-    assert (expected["source"], expected["delivered"], expected["mismatch"]) == ("study", 0.8, None)
+    assert (expected["source"], expected["extrapolated"]) == ("study", True)
+    assert (expected["delivered"], expected["mismatch"]) == (0.8, None)
     assert (expected["sec_ratio"], expected["memory_ratio"], expected["days"]) == (1.25, 1.5, 7.0)
     assert (document["runs"], document["run"], document["key"], document["failure"]) == (3, 1, None, None)
 

@@ -154,6 +154,7 @@ def test_an_extrapolated_answer_is_labelled_first(tmp_path: Path) -> None:
     first = said.out.splitlines()[0]
     assert first.startswith("SIMULATED: The result is extrapolated from trials at a reduced size")
     assert "is predicted to" in said.out
+    assert "reserved" not in said.out + said.err  # for confirmations, of which there are none
     (folder,) = (tmp_path / "runs").iterdir()
     trials = kept(url_of(tmp_path, folder.name), folder.name)
     assert all(trial.proposal.nodes <= 2 for trial in trials if trial.launched)

@@ -287,6 +287,8 @@ class FidelityPlan:
     @property
     def reserve(self) -> float:
         """Node-hours that the confirmations are expected to take: of the leader, again of it, and of its runner-up."""
+        if self.trial_nodes is not None:
+            return 0.0  # nothing runs at full size
         work, runs = self.state.pool.work, self._runs
         return sum(
             self._node_hours(math.exp(prospect.mean - float(work[prospect.candidate])), prospect.candidate)

@@ -130,7 +130,7 @@ class Scheduler:
         return None if why is None else str(why)
 
     def _check_limits(self, elapsed: float) -> None:
-        limits, launched = self._limits, self._state.launched
+        limits, launched, plan = self._limits, self._state.launched, self._plan
         if launched >= limits.budget:
             self.finished = f"the budget of {counted(limits.budget, 'job')} is used up"
         elif limits.node_hours is not None and self._state.node_hours >= limits.node_hours:
@@ -142,7 +142,7 @@ class Scheduler:
         elif reserve := self._reserved():
             self._by_estimate = False
             self.stopping = _RESERVED.format(shown_hours(reserve))
-        elif limits.final and self._state.ranking and launched >= limits.search:
+        elif limits.final and self._state.ranking and launched >= limits.search and not (plan and plan.trial_nodes):
             self._by_estimate = False
             self.stopping = SEARCH_OVER.format(limits)
         elif limits.patience is not None and self._jobs_since_best() >= limits.patience:
