@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 
+from tests.core.test_huggingface import fixture, read
 from tests.data.huggingface.record import CONFIGS, has_tower
 from tuner.core.errors import InputError
 from tuner.core.huggingface import model_from
@@ -125,3 +126,25 @@ def test_no_key_of_a_published_config_is_ignored(path: Path) -> None:
         ignored = {key for key, others in keys if others and all(found(other) == read for other in others)}
     tower = set(config).intersection(MULTIMODAL[config["model_type"]].keys) if has_tower(path) else set()
     assert ignored == {key for key, names in UNUSED.items() if path.stem in names} | tower
+
+
+@pytest.mark.parametrize(
+    ("name", "key", "same", "other"),
+    [
+        ("glm-4.7-flash", "head_dim", 64, 128),
+        ("glm-4.7-flash", "num_local_experts", 64, 32),
+        ("deepseek-v3", "head_dim", 64, 128),
+        ("deepseek-v3", "num_mtp_layers", 1, 2),
+        ("dots.llm1", "num_local_experts", 128, 64),
+        ("olmoe-1b-7b", "num_local_experts", 64, 32),
+        ("ernie-4.5-21b-a3b", "num_experts_per_tok", 6, 2),
+    ],
+)
+def test_a_key_that_a_family_maps_to_another_may_only_repeat_it(name: str, key: str, same: int, other: int) -> None:
+    """transformers' `attribute_map` lets such a key set the other one. DeepSeek-V3 fails with another head_dim."""
+    config = fixture(name)
+    config.pop(key, None)
+    plain = read(config)
+    assert read(config, **{key: same}) == plain
+    noted = set(read(config, **{key: other}).not_understood) - set(plain.not_understood)
+    assert len(noted) == 1

@@ -361,6 +361,36 @@ def test_each_kind_of_rotary_scaling_has_its_own_figures(table: dict[str, Any], 
     assert read({"model_type": "llama", **BARE}, rope_scaling=table).rotary_scaling == expected
 
 
+@pytest.mark.parametrize("place", ["rope_scaling", "rope_parameters"])
+@pytest.mark.parametrize(
+    ("family", "key", "value", "other"),
+    [
+        ("llama", "original_max_position_embeddings", 512, 256),
+        ("llama", "rope_theta", 5e5, 1e6),
+        ("nemotron", "partial_rotary_factor", 0.25, 0.75),
+    ],
+)
+def test_a_rotary_key_beside_its_table_may_only_repeat_it(
+    place: str, family: str, key: str, value: float, other: float
+) -> None:
+    """Which of two values counts depends on the key and on the release of transformers; one alone counts anywhere."""
+    bare, table = bare_config(family), {"rope_type": "llama3", "factor": 8.0}
+    found = read(bare, **{place: {**table, key: value}})
+    assert found == read(bare, **{place: table, key: value}) == read(bare, **{place: {**table, key: value}, key: value})
+    assert found.not_understood == ()
+    assert found != read(bare, **{place: table})
+    assert read(bare, **{place: {**table, key: value}, key: other}).not_understood == (f"{key}={other}",)
+
+
+@pytest.mark.parametrize("family", ["gemma3_text", "olmo3"])
+def test_a_rotary_table_of_each_kind_of_layer_has_its_own_length_and_base(family: str) -> None:
+    """transformers reads no length outside of such a table."""
+    bare, table = bare_config(family), {"rope_type": "yarn", "factor": 8.0, "rope_theta": 5e5}
+    for key, given in (("original_max_position_embeddings", 256), ("rope_theta", 1e4)):
+        found = read(bare, rope_parameters={"full_attention": table}, **{key: given})
+        assert [name.partition("=")[0] for name in found.not_understood] == [key]
+
+
 def test_an_error_keeps_its_type_when_it_is_given_the_name_of_its_entry() -> None:
     with pytest.raises(UnknownName, match=r"^a\.json: there is no trainer called 'x'"), naming("a.json"):
         raise UnknownName("trainer", "x", ["y"])

@@ -181,6 +181,14 @@ def test_text_models_have_their_own_defaults() -> None:
     assert (glm.qkv_bias, glm.mtp_layers, glm.max_positions, glm.rotary_fraction) == (True, 0, 65_536, 0.5)
 
 
+@pytest.mark.parametrize("family", ["qwen3_vl_text", "qwen3_vl_moe_text"])
+def test_a_base_in_a_rotary_table_replaces_the_default(family: str) -> None:
+    for key in ("rope_scaling", "rope_parameters"):
+        found = read({**BARE, "model_type": family, key: {"rope_type": "default", "rope_theta": 5e6}})
+        assert (found.rotary_base, found.not_understood) == (5e6, ())
+    assert read({**BARE, "model_type": family, "rope_scaling": {"rope_type": "default"}}).rotary_base == 5e5
+
+
 def test_the_text_model_of_qwen3_vl_is_a_qwen3() -> None:
     """Text has the same position on all three axes of its rotary embedding."""
     axes = {"mrope_interleaved": True, "mrope_section": [24, 20, 20], "rope_type": "default"}

@@ -157,12 +157,20 @@ def test_a_recipe_has_the_topology_and_the_batch(key: str) -> None:
     assert ("FullAC" in text, "SelectiveAC" in text) == (chosen.recompute == "full", chosen.recompute == "selective")
 
 
-@pytest.mark.parametrize(("recipe", "converter"), [(None, "Float8Linear"), ("mxfp8", "MXFP8Linear")])
-def test_a_recipe_in_fp8_converts_the_linears(recipe: str | None, converter: str) -> None:
+@pytest.mark.parametrize(
+    ("recipe", "converter", "layers"),
+    [
+        (None, "Float8Linear", "filter_fqns=['lm_head']"),
+        ("rowwise", "Float8Linear", "filter_fqns=['lm_head']"),
+        ("mxfp8", "MXFP8Linear", "fqns=['layers.']"),
+    ],
+)
+def test_a_recipe_in_fp8_converts_the_layers_alone(recipe: str | None, converter: str, layers: str) -> None:
+    """By default, both converters also convert the output layer, which stays in bf16, as in torchtitan's own 405B."""
     run = bloom("tp1-pp1-dp32-mbs1-z3", **FLASH)
     workload = replace(run.workload, precision="fp8", precision_recipe=recipe)  # type: ignore[arg-type]
     text = exported(replace(run, workload=workload), "torchtitan")["recipe.py"]
-    assert f"{converter}Converter.Config(model_compile_enabled=True)" in text
+    assert f"converters = [{converter}Converter.Config({layers}, model_compile_enabled=True)]" in text
     assert "CompileConfig(enable=True" in text
 
 

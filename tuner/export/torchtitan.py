@@ -1,10 +1,11 @@
 """torchtitan: a Python recipe that returns its configuration, which torchtitan prefers to flags, and a launch script.
 
 Facts are of pytorch/torchtitan at b5bcd76 (August 2026): models/llama3/__init__.py, models/qwen3/__init__.py, models/
-common/moe.py, models/common/decoder.py, config/configs.py, trainer.py and distributed/activation_checkpoint.py. The
-recipe derives from a registered size of Llama 3 or mixture of Qwen3, sets norm epsilon, rotary embedding and Llama's
-initial embeddings (torchtitan's own have a standard deviation of one), and refuses to run if torchtitan's own numbers
-of that size have changed. Tied embeddings exclude a pipeline, and experts multiply in bf16 whatever the precision.
+common/moe.py, models/common/decoder.py, components/quantization/float8.py and mx.py, config/configs.py, trainer.py and
+distributed/activation_checkpoint.py. The recipe derives from a registered size of Llama 3 or mixture of Qwen3, sets
+norm epsilon, rotary embedding and Llama's initial embeddings (torchtitan's own have a standard deviation of one), and
+refuses to run if torchtitan's own numbers of that size have changed. Tied embeddings exclude a pipeline, and experts
+multiply in bf16 whatever the precision.
 """
 
 from __future__ import annotations
@@ -43,6 +44,12 @@ MIXTURES: Final[Mapping[str, Mapping[str, int]]] = {
 }
 """Mixtures of Qwen3 in torchtitan's registry."""
 
+_CONVERTERS: Final[Mapping[str, tuple[str, Mapping[str, list[str]]]]] = {
+    "rowwise": ("Float8LinearConverter", {"filter_fqns": ["lm_head"]}),
+    "mxfp8": ("MXFP8LinearConverter", {"fqns": ["layers."]}),
+}
+"""The converter of each FP8 recipe, and the fields that keep it from the output layer, which it converts by default."""
+
 _BACKENDS: Final = {"alltoall": "standard", "deepep": "deepep", "hybridep": "hybridep"}
 """torchtitan's `moe_comm_backend` for each dispatcher."""
 
@@ -70,9 +77,8 @@ def _values(run: ProductionRun) -> dict[str, Any]:
     settings = parallelism(topology, topology.split_units(model.layers))
     if topology.pp > 1:
         settings["num_pp_microbatches"] = run.microbatches
-    converter = ""
-    if workload.precision == "fp8":
-        converter = "MXFP8LinearConverter" if workload.precision_recipe == "mxfp8" else "Float8LinearConverter"
+    scaling = workload.precision_recipe or "rowwise"
+    converter, converted = _CONVERTERS[scaling] if workload.precision == "fp8" else ("", {})
     registry: dict[str, Any] = {}
     mixture: dict[str, Any] = {}
     if experts := model.experts:
@@ -96,6 +102,7 @@ def _values(run: ProductionRun) -> dict[str, Any]:
         "training": _training(run),
         "checkpointing": {"full": "FullAC", "selective": "SelectiveAC", "none": ""}[topology.recompute],
         "converter": converter,
+        "converted": converted,
         "learning_rate": LEARNING_RATE,
         "warmup_steps": round(WARM_UP_SHARE * run.iterations),
     }

@@ -60,6 +60,8 @@ def deepseek_v3(keys: Keys) -> Fields:
 
 def _predictors(keys: Keys) -> int:
     """Return the multi-token prediction layers, which transformers also calls `num_mtp_layers`."""
+    if keys.get("num_nextn_predict_layers") is not None:
+        keys.repeats("num_mtp_layers", "num_nextn_predict_layers")
     return keys.size("num_nextn_predict_layers", default=keys.size("num_mtp_layers", default=1, null=0), null=0)
 
 
@@ -257,7 +259,8 @@ def _latent(
         value_size=keys.size("v_head_dim", default=value),
     )
     fields = {**common(keys, epsilon=epsilon), **biases(keys, "attention_bias", default=False, mlp=False)}
-    keys.get("head_dim", "qk_head_dim")
+    keys.expects("head_dim", latent.rope_size)  # sets it in GLM-4.7-Flash; DeepSeek-V3 fails if they differ
+    keys.get("qk_head_dim")
     keys.expects("num_key_value_heads", keys.sizes["heads"])
     scaling = keys.table("rope_scaling") or keys.table("rope_parameters")
     scale_all, factor = (

@@ -212,7 +212,12 @@ def _rotary_by_kind(keys: Keys) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     if unusual:
         keys.not_expressed["rope_parameters.sliding_attention"] = None
     keys.expects("rope_parameters", *([nested] if set(nested) <= set(KINDS) else []))
-    return {**everywhere, **keys.table("rope_scaling")}, local
+    everywhere = {**everywhere, **keys.table("rope_scaling")}
+    for outside, table in (("rope_theta", everywhere), ("rope_local_base_freq", local)):
+        if table.get("rope_theta") is not None:
+            keys.expects(outside, table["rope_theta"])
+    # Outside of a table for each kind, the library does not read the length before scaling.
+    return {"original_max_position_embeddings": keys.sizes["max_positions"], **everywhere}, local
 
 
 def olmo(keys: Keys) -> Fields:

@@ -259,7 +259,11 @@ def experts_of(
 
 
 def _present(keys: Keys, *spellings: str) -> str:
-    return next((key for key in spellings if keys.get(key) is not None), spellings[0])
+    """Return the first key that is in the config, or else the first one; the others may only repeat its value."""
+    first = next((key for key in spellings if keys.get(key) is not None), spellings[0])
+    for key in spellings:
+        keys.expects(key, keys.get(first), 0)
+    return first
 
 
 def _layout(keys: Keys, moe: Sequence[bool]) -> Fields:

@@ -186,5 +186,11 @@ def as_known_family(config: Config) -> tuple[Config, list[str]]:
         for key, value in variant.fixed.items()
         if config.get(key) is not None and config[key] != value
     ]
-    defaults = {key: value for key, value in variant.defaults.items() if _SAVED_AS.get(key) not in config}
+    rope = config.get("rope_scaling") or config.get("rope_parameters")
+    table = rope if isinstance(rope, dict) else {}
+    defaults = {
+        key: value
+        for key, value in variant.defaults.items()
+        if _SAVED_AS.get(key) not in config and table.get(key) is None
+    }
     return {**defaults, **config, **variant.fixed, "model_type": variant.family}, notes

@@ -77,12 +77,13 @@ def rotary(
     """
     old, new = keys.table("rope_scaling"), keys.table("rope_parameters")
     table = old or new
-    base = number_of(_given(table, "rope_theta", keys.number(spellings[0], default=theta)), f"{keys.name}: rope_theta")
+    outside = keys.number(spellings[0], default=theta)
+    base = number_of(_inside(keys, table, "rope_theta", spellings[0], outside), f"{keys.name}: rope_theta")
     if base <= 0:
         raise InputError(f"{keys.name}: rope_theta must be positive, not {base:g}.")
     label = f"{keys.name}: {spellings[1]}"
     usual = 1.0 if fraction is None or keys.has(spellings[1]) else fraction
-    share = number_of(_given(table, "partial_rotary_factor", keys.get(spellings[1], default=usual)), label)
+    share = number_of(_inside(keys, table, "partial_rotary_factor", spellings[1], usual), label)
     if fraction is None and share != 1:
         keys.not_expressed[f"partial_rotary_factor={share:g}"] = None
         share = 1.0
@@ -102,7 +103,7 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
         if ignored or not known:
             keys.not_expressed[shown_name(f"rope_scaling.{key}")] = None
     longest = keys.sizes["max_positions"]
-    original = _given(table, "original_max_position_embeddings", keys.get("original_max_position_embeddings"))
+    keys.get("original_max_position_embeddings")
     if kind == "default":
         return None
     if kind not in ("linear", "dynamic", "llama3", "yarn", "longrope", "su"):
@@ -112,7 +113,10 @@ def rotary_scaling(keys: Keys, table: Mapping[str, Any]) -> RotaryScaling | None
     def number(key: str, default: float) -> float:
         return number_of(_given(table, key, default), f"{keys.name}: rope_scaling.{key}")
 
-    length = whole(longest if original is None else original, f"{keys.name}: original_max_position_embeddings")
+    length = longest
+    if kind not in ("linear", "dynamic"):
+        key = "original_max_position_embeddings"
+        length = whole(_inside(keys, table, key, key, longest), f"{keys.name}: {key}")
     ratio = longest / length if kind in ("longrope", "su", "yarn") and length else 1.0
     if kind in ("linear", "dynamic", "llama3") and table.get("factor") is None:
         raise InputError(f"{keys.name}: rope_scaling of type {kind} lacks its factor.")
@@ -158,6 +162,17 @@ def _factors(keys: Keys, table: Mapping[str, Any], key: str) -> tuple[float, ...
     if not isinstance(values, list):
         values = [values]
     return tuple(number_of(value, f"{keys.name}: rope_scaling.{key}") for value in values)
+
+
+def _inside(keys: Keys, table: Mapping[str, Any], key: str, outside: str, default: Any) -> Any:
+    """Return the value of a key inside a table, or that of the key `outside` it.
+
+    If both are given and differ, note the latter: which of them counts depends on the release of transformers.
+    """
+    inner = table.get(key)
+    if inner is not None:
+        keys.expects(outside, inner)
+    return keys.get(outside, default=default) if inner is None else inner
 
 
 def _given(table: Mapping[str, Any], key: str, default: Any) -> Any:
