@@ -205,15 +205,23 @@ def test_a_registered_size_scales_the_rotary_embedding(toml: str) -> None:
     assert found["model"].rotary_scaling == RotaryScaling(kind="llama3", factor=8.0, original_seq=8192)
 
 
+FILTER = "--quantize.linear.float8.filter_fqns"
+
+
 @pytest.mark.parametrize(
     ("more", "named"),
     [
         ("--training.dtype bfloat16", "--training.dtype bfloat16"),
         ("--training.dtype float32", ""),
         ("--training.mixed_precision_reduce bfloat16", "--training.mixed_precision_reduce bfloat16"),
-        ("--model.converters float8 --quantize.linear.float8.enable_fsdp_float8_all_gather", ""),
+        ("--model.converters float8", "the output layer in fp8 (no filter_fqns)"),
+        (
+            f"--model.converters float8 {FILTER} output --quantize.linear.float8.emulate",
+            "--quantize.linear.float8.emulate",
+        ),
+        (f"--model.converters float8 {FILTER} output", ""),
+        (f"--model.converters float8 {FILTER} output,wq", "float8.filter_fqns output,wq"),
         ("--model.converters mx,lora", "--model.converters lora"),
-        ("--quantize.linear.float8.filter-fqns output", "--quantize.linear.float8.filter_fqns"),
     ],
 )
 def test_a_precision_with_which_no_export_trains_is_named(more: str, named: str, toml: str) -> None:

@@ -287,8 +287,15 @@ _EXPORTED: Final[Mapping[str, tuple[str, ...]]] = {
     "--training.mixed_precision_reduce": ("float32",),
 }
 """Values with which an export trains."""
-_SAME_NUMERICS: Final = ("recipe_name", "enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp")
+_SAME_NUMERICS: Final = (
+    *("recipe_name", "enable_fsdp_float8_all_gather", "precompute_float8_dynamic_scale_for_fsdp", "filter_fqns"),
+)
 """Settings of a converter that are read, or affect only what FSDP gathers."""
+_FP8_OUTPUT_LAYERS: Final = ("llama3.llama3_8b_mxfp8",)
+"""Registered configs that convert the output layer too."""
+
+_FILTERS: Final[Mapping[str, str]] = {"float8": "", "mx": "output"}
+"""Converters to fp8, and the default names of the layers that each leaves in bf16 (release 0.2.2)."""
 
 
 def _trained(flags: Flags, model: Model) -> Model:
@@ -300,7 +307,13 @@ def _trained(flags: Flags, model: Model) -> Model:
         if flag.startswith(("--quantize.", "--float8.", "--mx.")) and flag.rpartition(".")[2] not in _SAME_NUMERICS
     ]
     converters = re.findall(r"[\w.]+", flags.get("--model.converters", ""))
-    found += [f"--model.converters {name}" for name in converters if name.split(".")[-1] not in ("float8", "mx")]
+    kinds = {name: name.rpartition(".")[2] for name in converters}
+    found += [f"--model.converters {name}" for name, kind in kinds.items() if kind not in _FILTERS]
+    for kind, usual in _FILTERS.items():
+        filters = next((value for flag, value in flags.items() if flag.endswith(f"{kind}.filter_fqns")), usual)
+        if kind in kinds.values() and {*re.findall(r"[\w.]+", filters)} not in ({"output"}, {"lm_head"}):
+            found.append(f"{kind}.filter_fqns {filters}" if filters else "the output layer in fp8 (no filter_fqns)")
+    found += [f"the output layer of {name} in fp8" for name in _FP8_OUTPUT_LAYERS if name == _config(flags)]
     return replace(model, not_understood=(*model.not_understood, *found)) if found else model
 
 
