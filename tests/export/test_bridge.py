@@ -80,6 +80,12 @@ def test_a_llama_has_these_fields() -> None:
     assert mixed_precision(run) == "bf16_mixed"
 
 
+def test_a_ramp_of_the_given_config_does_not_remain() -> None:
+    """`configure` sets the batch of any config, and a ramp-up in it would train with smaller ones first."""
+    run = bloom("tp8-pp4-dp4-mbs2-z1-sp", model="llama-3-70b", nodes=16, global_batch=512, precision="bf16")
+    assert "\n    config.train.rampup_batch_size = None\n" in exported(run, "megatron-bridge")["recipe.py"]
+
+
 @pytest.mark.parametrize(
     ("name", "refused"),
     [("gemma-7b", "embedding multiplier"), ("gpt-neox-20b", "parallel attention"), ("bloom", "ALiBi")],

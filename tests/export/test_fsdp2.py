@@ -343,6 +343,6 @@ def test_torchtitans_own_classes_accept_a_recipe(key: str, tmp_path: Path) -> No
     (tmp_path / "recipe.py").write_text(exported(own, "torchtitan")["recipe.py"])
     sizes = ("qwen3", "2048", "48") if "-ep" in key else ("llama3", "4096", "32")
     command = [sys.executable, "-c", RECIPE, TITAN, str(tmp_path), *sizes]
-    env = {**ENVIRONMENT, "TOKENIZER": "x", "CHECKPOINTS": str(tmp_path / "saved")}
+    env = {**ENVIRONMENT, "TOKENIZER": "x", "CHECKPOINTS": str(tmp_path / "saved"), "DATASET": "c4"}
     said = subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
     assert said.returncode == 0, said.stderr

@@ -22,7 +22,7 @@ ENVIRONMENT = {
     "SLURM_JOB_NODELIST": "n[1-48]",
     "HEAD_NODE": "n1",
     "NODE_RANK": "0",
-    **dict.fromkeys(("MEGATRON", "DATA_PATH", "CHECKPOINTS", "TOKENIZER", "TRAIN_SCRIPT"), "/x"),
+    **dict.fromkeys(("MEGATRON", "DATA_PATH", "DATASET", "CHECKPOINTS", "TOKENIZER", "TRAIN_SCRIPT"), "/x"),
     "BASH_FUNC_module%%": '() { test "$2" != missing; }',
 }
 COMMANDS = {"scontrol": "echo n1", "getent": "true", "srun": 'touch "$STARTED"', "python": 'touch "$STARTED"'}
@@ -41,8 +41,11 @@ def write(made: str, site: SiteProfile, folder: Path) -> str:
     return (folder / "launch").read_text()
 
 
-def run(made: str, site: SiteProfile, tmp_path: Path) -> tuple[int, bool]:
-    """Run a script with commands that do nothing; return its exit code, and whether it started the ranks."""
+def run(made: str, site: SiteProfile, tmp_path: Path, *, without: str = "") -> tuple[int, bool]:
+    """Run a script with commands that do nothing; return its exit code, and whether it started the ranks.
+
+    `without` is a variable that is not set.
+    """
     commands, folder, marker = tmp_path / "bin", tmp_path / "job", tmp_path / "started"
     for path in (commands, folder):
         path.mkdir()
@@ -51,8 +54,15 @@ def run(made: str, site: SiteProfile, tmp_path: Path) -> tuple[int, bool]:
         (commands / name).chmod(0o755)
     write(made, replace(site, python=str(commands / "python")), folder)
     paths = {"PATH": f"{commands}:{os.environ['PATH']}", "STARTED": str(marker), "SLURM_SUBMIT_DIR": str(folder)}
-    done = subprocess.run(["/bin/bash", str(folder / "launch")], env={**ENVIRONMENT, **paths}, check=False)
+    env = {name: value for name, value in {**ENVIRONMENT, **paths}.items() if name != without}
+    done = subprocess.run(["/bin/bash", str(folder / "launch")], env=env, check=False)
     return done.returncode, marker.exists()
+
+
+@pytest.mark.parametrize("name", ["TOKENIZER", "CHECKPOINTS", "DATASET"])
+def test_a_script_of_torchtitan_requires_its_paths_and_data(name: str, tmp_path: Path) -> None:
+    """Without a name, it would train on c4."""
+    assert run("torchtitan", SiteProfile(), tmp_path, without=name) == (1, False)
 
 
 @pytest.mark.parametrize("made", MADE)

@@ -68,6 +68,7 @@ def configure(config):
     config.dataset.seq_length = MODEL["seq_length"]
     config.train.micro_batch_size = 2
     config.train.global_batch_size = 2048
+    config.train.rampup_batch_size = None
     config.train.train_iters = 87262
     config.mixed_precision = get_mixed_precision_config("fp16_mixed")
     config.mixed_precision.initial_loss_scale = 4096.0

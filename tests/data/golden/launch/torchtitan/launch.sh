@@ -6,7 +6,8 @@ folder=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 : "${HEAD_NODE:?set it to the host name or address of one of the nodes}"
 : "${TOKENIZER:?set it to the folder of the tokenizer}"
 : "${CHECKPOINTS:?set it to the folder for checkpoints}"
-export TOKENIZER CHECKPOINTS
+: "${DATASET:?set it to the name of a data set in DATASETS of torchtitan, such as c4}"
+export TOKENIZER CHECKPOINTS DATASET
 export TUNER_FOLDER="$folder"
 export OMP_NUM_THREADS=${OMP_NUM_THREADS:-1}
 

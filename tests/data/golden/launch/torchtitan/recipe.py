@@ -1,7 +1,7 @@
 """tp2-pp4-dp4-mbs1-z2-vpp2-sp on 4 x 8 GPUs, by tuner export.
 
 For pytorch/torchtitan at b5bcd76: `--module recipe --config run`. Set TOKENIZER to the folder of the tokenizer,
-CHECKPOINTS to that of the checkpoints, and DATASET to the name of a dataset of torchtitan.
+CHECKPOINTS to that of the checkpoints, and DATASET to the name of a data set in torchtitan's DATASETS.
 """
 
 import os
@@ -45,7 +45,7 @@ def run() -> Trainer.Config:
         loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=decoder_vocab_size(spec))),
         hf_assets_path=os.environ["TOKENIZER"],
         dataloader=GrainDataLoader.Config(
-            dataset=ConcatThenSplitPackingConfig(dataset=DATASETS[os.environ.get("DATASET", "c4")])
+            dataset=ConcatThenSplitPackingConfig(dataset=DATASETS[os.environ["DATASET"]])
         ),
         checkpoint=CheckpointManager.Config(
             enable=True, folder=os.path.abspath(os.environ["CHECKPOINTS"]), interval=103
