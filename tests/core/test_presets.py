@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.conftest import ROOT, Run
 from tuner.core import catalog
 from tuner.core.errors import InputError
 
@@ -60,9 +60,18 @@ CONFIGS: Final = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None:
     preset, config = catalog.model(name), catalog.model(str(HUGGING_FACE / f"{CONFIGS[name]}.json"))
-    assert replace(config, name=name, seq=preset.seq, max_positions=preset.max_positions) == preset
-    if preset.rotary_scaling:
-        assert preset.longest_seq == config.longest_seq == config.max_positions
+    assert replace(config, name=name, seq=preset.seq) == preset
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("llama-7b", 2048), ("llama-3-8b", 8192), ("qwen3-8b", 40960), ("deepseek-v3", 163840)]
+)
+def test_a_sequence_beyond_a_presets_positions_is_pointed_out(name: str, most: int, run: Run) -> None:
+    """The first length that the published config does not allow, and the last that it does."""
+    words = f"(longer than the {most:,} that the model allows)"
+    explain = ("explain", "tp8-pp8-mbs1-z1", "--model", name, "--gpu", "H100-80GB-SXM", "--nodes", "32", "--seq")
+    assert words in run(*explain, str(most + 1)).out
+    assert "that the model allows" not in run(*explain, str(most)).out
 
 
 @pytest.mark.parametrize("name", ["qwen3-14b", "qwen3-32b"])

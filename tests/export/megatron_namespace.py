@@ -322,7 +322,7 @@ def asked(run: ProductionRun) -> dict[str, Any]:
         "dropouts": (model.attention_dropout, model.hidden_dropout),
         "tied": model.tied_embeddings,
         "vocab": (model.vocab, model.padded_vocab(topology.tp)),
-        "max_positions": max(model.max_positions, model.seq),
+        "max_positions": max(4096 if model.latent and model.rotary_scaling else model.max_positions, model.seq),
         "init_std": model.init_std,
         "seq": model.seq,
         "tp": topology.tp,

@@ -23,6 +23,7 @@ from tests.stages import CLUSTER, TOPOLOGIES, WORKLOAD, job_in
 from tuner.core.columns import Columns, FloatArray
 from tuner.core.domain import Topology
 from tuner.core.errors import InputError, LaunchError
+from tuner.core.model import Positions
 from tuner.core.outcomes import Outcome
 from tuner.costmodel.estimate import CostModel
 from tuner.launch import Job, JobResult, JobState
@@ -107,6 +108,18 @@ def test_runs_of_one_topology_differ_by_the_noise(tmp_path: Path) -> None:
     truth = cluster.truth.seconds(Columns.of([GOOD], WORKLOAD, CLUSTER))[0]
     assert np.std(logs) == pytest.approx(NOISE.deviation, rel=0.2)
     assert np.mean(logs) == pytest.approx(math.log(truth), abs=0.003)
+
+
+def test_the_longest_sequence_that_a_model_allows_does_not_change_its_noise(tmp_path: Path) -> None:
+    """Learned positions have weights, and change it."""
+    cases: list[tuple[Positions, bool]] = [("rotary", True), ("learned", False)]
+    for positions, alike in cases:
+        times = set()
+        for most in (2048, 4096):
+            model = replace(WORKLOAD.model, positions=positions, max_positions=most)
+            asked = replace(job(tmp_path / positions / str(most), 0), workload=replace(WORKLOAD, model=model))
+            times.add(run(SimulatedLauncher(CLUSTER.nodes, faults=NO_FAULTS), asked).seconds)
+        assert (len(times) == 1) == alike
 
 
 def test_hangs_and_crashes_are_rare_and_the_next_run_succeeds(tmp_path: Path) -> None:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tuner
+from tuner.core import catalog
 from tuner.core.errors import OtherStudy
 from tuner.launch.virtual.simulated import SpeedChange
+from tuner.study.api import study_settings
+from tuner.study.settings import StudySettings
+from tuner.study.setup import open_loop
 from tuner.study.store.settings_difference import as_options, difference_of
 from tuner.tables import read_table
 
@@ -76,3 +81,18 @@ def test_a_boolean_is_not_written_in_python() -> None:
 
 def test_another_group_of_a_table_is_named_by_its_option() -> None:
     assert as_options(difference_of({"group": "a"}, {"group": "b"})) == "--group a, not b"
+
+
+def test_a_study_continues_with_a_preset_that_states_its_positions(tmp_path: Path) -> None:
+    """Presets stated none before; learned positions have weights, so that another number of them is another model."""
+
+    def settings(**fields: Any) -> StudySettings:
+        model = replace(catalog.model("qwen3-8b"), **fields)
+        return study_settings(model=model, nodes=1, gpu="H100-80GB-SXM", budget=1, study="s", runs=tmp_path)
+
+    with open_loop(settings(max_positions=4096)):
+        pass
+    with open_loop(settings()) as loop:
+        assert loop.settings.space.workload.model.max_positions == 40960
+    begun, asked = ({"workload": {"model": {"positions": "learned", "max_positions": most}}} for most in (4096, 40960))
+    assert difference_of(begun, asked) == "workload.model.max_positions 4096, not 40960"

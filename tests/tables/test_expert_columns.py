@@ -66,7 +66,7 @@ def test_a_row_without_experts_is_dense() -> None:
 def test_the_catalogs_model_of_that_name_and_size_adds_what_has_no_column() -> None:
     _, workload = described(QWEN, "Qwen3-235B,94,4096,64,4,12288,1,16384,151936,128,8,1536")
     known = catalog_model("qwen3-235b-a22b")
-    assert workload.model == replace(known, seq=16384, max_positions=16384)
+    assert workload.model == replace(known, seq=16384)
     _, other = described(QWEN, "qwen3-235b,94,4096,64,4,12288,1,4096,151936,64,8,1536")
     assert other.model.experts == Experts(count=64, top_k=8, ffn=1536), "another number of experts is another model"
     assert not other.model.qk_norm

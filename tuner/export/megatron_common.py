@@ -146,8 +146,11 @@ def _one_rotary_embedding(run: ProductionRun) -> bool:
 
 
 def _positions(run: ProductionRun) -> Settings:
-    model = run.workload.model
-    return [("--max-position-embeddings", str(max(model.max_positions, model.seq)))]
+    model, scaling = run.workload.model, run.workload.model.rotary_scaling
+    # Earlier releases of Megatron-Core scale latent attention from this length, later ones from 4096 positions.
+    scaled = model.latent is not None and scaling is not None and scaling.kind == "yarn"
+    most = scaling.original_seq if scaling and scaled else model.max_positions
+    return [("--max-position-embeddings", str(max(most, model.seq)))]
 
 
 def usual_scale(run: ProductionRun) -> bool:

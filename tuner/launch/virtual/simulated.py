@@ -191,6 +191,8 @@ class _Sizes:
         names = [known.name for known in fields(self.value) if known.name not in (*IDENTITY, *_WITHOUT_COST)]
         known = {name: getattr(self.value, name) for name in names}
         known = {name: value for name, value in known.items() if value or name not in _LATER}
+        if isinstance(self.value, Model) and self.value.positions != "learned":
+            known["max_positions"] = self.value.seq  # what the model allows costs nothing
         parts = [f"{name}={_Sizes(value) if isinstance(value, Model) else value!r}" for name, value in known.items()]
         return f"{type(self.value).__name__}({', '.join(parts)})"
 

@@ -177,6 +177,8 @@ def _recorded(asked: Mapping[str, Any], begun: Mapping[str, Any]) -> Mapping[str
     for name in ("cluster", "gpu"):
         if isinstance(was := begun.get(name), Mapping) and isinstance(now := asked.get(name), Mapping):
             known[name] = _recorded(now, was)
+    if "max_positions" in begun and asked.get("positions") != "learned":
+        known["max_positions"] = begun["max_positions"]  # which limits no training; presets formerly stated none
     if "fabric" in known and "fabric" not in begun and known["fabric"] == fabric_of(str(begun.get("name"))):
         del known["fabric"]
     if isinstance(was := begun.get("peak_flops"), Mapping) and isinstance(now := asked.get("peak_flops"), Mapping):
