@@ -11,9 +11,9 @@ from typing import Any, Final
 import pytest
 
 from tests.core.test_huggingface import fixture, read
-from tests.data.huggingface.record import CONFIGS, has_tower
+from tests.data.huggingface.record import CONFIGS, bare_config, has_tower
 from tuner.core.errors import InputError
-from tuner.core.huggingface import model_from
+from tuner.core.huggingface import _MIXTURES, model_from
 from tuner.core.huggingface.keys import has_effect
 from tuner.core.huggingface.multimodal import MULTIMODAL
 
@@ -148,3 +148,18 @@ def test_a_key_that_a_family_maps_to_another_may_only_repeat_it(name: str, key: 
     assert read(config, **{key: same}) == plain
     noted = set(read(config, **{key: other}).not_understood) - set(plain.not_understood)
     assert len(noted) == 1
+
+
+@pytest.mark.parametrize("family", _MIXTURES)
+def test_a_number_of_experts_under_a_key_of_another_family_is_not_understood(family: str) -> None:
+    """transformers ignores it and takes its default for the family's own key."""
+    own = read(bare_config(family))
+    keys = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
+    counts = {key: read(bare_config(family), **{key: 24}) for key in keys}
+    understood = [key for key, found in counts.items() if found.not_understood == own.not_understood]
+    assert own.experts is not None
+    assert 1 <= len(understood) <= 2
+    for key, found in counts.items():
+        assert found.experts is not None
+        assert found.experts.count == (24 if key in understood else own.experts.count)
+    assert ("moe_k" in read(bare_config(family), moe_k=3).not_understood) == (family != "ernie4_5_moe")

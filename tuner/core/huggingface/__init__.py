@@ -230,7 +230,8 @@ def name_of(path: Path) -> str:
 def _is_redundant(key: str, value: Any, model: Model) -> bool:
     """Return whether a key that the family does not read says what its models have anyway."""
     if key in _EXPERTS:
-        return bool(value == 0)
+        count = model.experts.count if model.experts and key != "moe_intermediate_size" else 0
+        return bool(value in (0, count))
     if key == "shared_expert_intermediate_size":
         return bool(value == (model.experts.shared_ffn if model.experts else 0))
     if key == "layer_types":

@@ -34,6 +34,7 @@ def deepseek_v2(keys: Keys) -> Fields:
             _after_dense(keys, 0),
             count=64,
             top_k=6,
+            counted_by=("n_routed_experts", "num_experts"),
             width=keys.size("moe_intermediate_size", default=1407),
             shared_ffn=keys.size("n_shared_experts", default=2, null=0)
             * keys.size("moe_intermediate_size", default=1407),
@@ -163,7 +164,9 @@ def exaone_moe(keys: Keys) -> Fields:
     return {
         **skipping_windows(keys),
         "mtp_layers": keys.size("num_nextn_predict_layers"),
-        **_grouped_experts(keys, moe, count=64, width=1024, scale=2.5, shared="num_shared_experts"),
+        **_grouped_experts(
+            keys, moe, count=64, width=1024, scale=2.5, shared="num_shared_experts", counted_by=("num_experts",)
+        ),
     }
 
 
@@ -189,6 +192,7 @@ def afmoe(keys: Keys) -> Fields:
         [layer >= dense for layer in range(layers)],
         count=64,
         top_k=6,
+        counted_by=("num_experts",),
         width=width,
         shared_ffn=keys.size("num_shared_experts", default=2, null=0) * width,
         router="sigmoid",
@@ -222,6 +226,7 @@ def _grouped_experts(
     groups: int = 1,
     top_k: int = 8,
     shared: str = "n_shared_experts",
+    counted_by: Sequence[str] = ("n_routed_experts", "num_local_experts"),
     normalized: bool = True,
 ) -> Fields:
     """Return DeepSeek-V3's experts in the layers of `moe`.
@@ -234,6 +239,7 @@ def _grouped_experts(
         moe,
         count=count,
         top_k=top_k,
+        counted_by=counted_by,
         width=width,
         shared_ffn=keys.size(shared, default=1, null=0) * width,
         router="sigmoid",

@@ -55,7 +55,16 @@ def _experts(keys: Keys, *, count: int, top_k: int) -> Fields:
     """Return Qwen's experts with a shared one behind a gate; the numbers are the family's defaults."""
     shared = keys.size("shared_expert_intermediate_size", default=512)
     gate = bool(shared)
-    return qwen_experts(keys, count=count, top_k=top_k, width=512, normalized=True, shared_ffn=shared, shared_gate=gate)
+    return qwen_experts(
+        keys,
+        count=count,
+        top_k=top_k,
+        width=512,
+        normalized=True,
+        shared_ffn=shared,
+        shared_gate=gate,
+        counted_by=("num_experts",),
+    )
 
 
 def _delta_net(keys: Keys) -> DeltaNet | None:

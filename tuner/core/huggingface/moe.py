@@ -33,7 +33,9 @@ def qwen2_moe(keys: Keys) -> Fields:
         **common(keys, kv_heads=16),
         "qkv_bias": keys.flag("qkv_bias", default=True),
         **switched_window(keys, [layer % 2 == 0 and layer < late for layer in range(keys.sizes["layers"])]),
-        **qwen_experts(keys, count=60, top_k=4, width=1408, shared_ffn=shared, shared_gate=True),
+        **qwen_experts(
+            keys, count=60, top_k=4, width=1408, shared_ffn=shared, shared_gate=True, counted_by=("num_experts",)
+        ),
     }
 
 
@@ -83,7 +85,15 @@ def phimoe(keys: Keys) -> Fields:
         "norm": "layernorm",
         "head_bias": keys.flag("lm_head_bias", default=False),
         **window(keys, size if size < keys.sizes["max_positions"] else 0, [True] * keys.sizes["layers"]),
-        **experts_of(keys, [True] * keys.sizes["layers"], count=16, top_k=2, normalized=False, aux_loss=0.001),
+        **experts_of(
+            keys,
+            [True] * keys.sizes["layers"],
+            count=16,
+            top_k=2,
+            normalized=False,
+            aux_loss=0.001,
+            counted_by=("num_local_experts",),
+        ),
     }
 
 
@@ -92,7 +102,9 @@ def granitemoe(keys: Keys) -> Fields:
     return {
         **granite(keys),
         "mlp_bias": False,
-        **experts_of(keys, [True] * keys.sizes["layers"], count=8, top_k=2, aux_loss=0.001),
+        **experts_of(
+            keys, [True] * keys.sizes["layers"], count=8, top_k=2, aux_loss=0.001, counted_by=("num_local_experts",)
+        ),
     }
 
 
@@ -107,7 +119,17 @@ def ernie4_5_moe(keys: Keys) -> Fields:
     shared = keys.size("moe_num_shared_experts", default=2) * width
     moe = [(index + 1) % step == 0 and start <= index <= end for index in range(layers)]
     plain = biases(keys, "use_bias", default=False)
-    experts = experts_of(keys, moe, count=64, top_k=6, width=width, shared_ffn=shared, router_bias=True, aux_loss=0.001)
+    experts = experts_of(
+        keys,
+        moe,
+        count=64,
+        top_k=keys.size(_present(keys, "num_experts_per_tok", "moe_k"), default=6),
+        counted_by=("moe_num_experts", "num_experts"),
+        width=width,
+        shared_ffn=shared,
+        router_bias=True,
+        aux_loss=0.001,
+    )
     return {
         **common(keys, tied=True, epsilon=1e-5, kv_heads=4, theta=500_000.0),
         **plain,
@@ -208,6 +230,7 @@ def llama4(keys: Keys) -> Fields:
             [index in given for index in range(layers)],
             count=16,
             top_k=1,
+            counted_by=("num_local_experts",),
             width=width,
             dense=dense,
             shared_ffn=width,
@@ -226,6 +249,7 @@ def experts_of(
     count: int,
     top_k: int,
     aux_loss: float,
+    counted_by: Sequence[str] = ("num_local_experts", "num_experts"),
     balanced: bool = True,
     width: int = 0,
     dense: int = 0,
@@ -234,6 +258,7 @@ def experts_of(
     """Return the fields `experts` and `ffn`; `moe` lists the layers with experts.
 
     `count`, `top_k` and `aux_loss` are the library's for missing keys; if not `balanced`, there is no such loss.
+    `counted_by` are the keys that the library reads the number of experts from; those of other families are ignored.
     `width` is that of an expert and `dense` that of an MLP; 0: the config's `intermediate_size`.
     """
     keys.expects("router_jitter_noise", 0, 0.0)
@@ -244,10 +269,8 @@ def experts_of(
     width = width or keys.sizes["ffn"]
     aux_loss = keys.number("router_aux_loss_coef", "aux_loss_alpha", default=aux_loss)
     experts = Experts(
-        count=keys.size(
-            _present(keys, "num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts"), default=count
-        ),
-        top_k=keys.size(_present(keys, "num_experts_per_tok", "moe_k"), default=top_k),
+        count=keys.size(_present(keys, *counted_by), default=count),
+        top_k=keys.size("num_experts_per_tok", default=top_k),
         ffn=width,
         **_layout(keys, moe),
         aux_loss=aux_loss if balanced else 0.0,
