@@ -68,7 +68,7 @@ def test_a_preset_and_its_published_config_are_the_same_model(name: str) -> None
 )
 def test_a_sequence_beyond_a_presets_positions_is_pointed_out(name: str, most: int, run: Run) -> None:
     """The first length that the published config does not allow, and the last that it does."""
-    words = f"(longer than the {most:,} that the model allows)"
+    words = f"(longer than the {most} that the model allows)"
     explain = ("explain", "tp8-pp8-mbs1-z1", "--model", name, "--gpu", "H100-80GB-SXM", "--nodes", "32", "--seq")
     assert words in run(*explain, str(most + 1)).out
     assert "that the model allows" not in run(*explain, str(most)).out

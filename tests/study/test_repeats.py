@@ -143,12 +143,18 @@ def test_only_a_repeat_must_fit_into_the_node_hours(used: float, ran: bool, laun
 def test_a_study_at_reduced_sizes_ends_because_no_repeat_is_worth_its_cost(launched: int, ended: str) -> None:
     """Unless its search had stopped before its share of the budget was used."""
     decider = Decider(Limits(budget=10), ranking=[ranked()], launched=launched)
-    decider.scheduler._plan = SimpleNamespace(next_full=lambda: None, reserve=0.0)
+    decider.scheduler._plan = SimpleNamespace(next_full=lambda: None, reserve=0.0, trial_nodes=None)
     stopping, _ = decider.checked()
     assert stopping == ("8 of 10 jobs are used; the other 2 are reserved for repeats" if launched == 8 else None)
     decider.scheduler.stopping = stopping or "stopped"
     assert decider.scheduler._final() is None
     assert decider.scheduler.finished.startswith(ended)
+
+
+def test_no_jobs_are_reserved_where_nothing_runs_at_full_size() -> None:
+    decider = Decider(Limits(budget=10), ranking=[ranked()], launched=8)
+    decider.scheduler._plan = SimpleNamespace(next_full=lambda: None, reserve=0.0, trial_nodes=2)
+    assert decider.checked() == (None, None)
 
 
 @pytest.mark.parametrize(("suspected", "kind"), [(True, "reference"), (False, "final")])
