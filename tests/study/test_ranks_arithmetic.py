@@ -242,6 +242,7 @@ class Tried:
         self.trials = self._known = list(trials)
         self._timed = [trial for trial in trials if trial.measured or trial.measured_reduced]
         self.open = np.ones(3, dtype=np.bool_)
+        self._tried = set[int]()
         self.pool = SimpleNamespace(work=np.log([1e6, 2e6, 4e6]))
         self.surrogate = surrogate_of(
             joint=lambda jobs: (np.log([30.0, 20.0, 10.0])[[one for one, _ in jobs]], alike([one for one, _ in jobs])),
@@ -283,12 +284,16 @@ def test_a_topology_is_closed_by_a_result_or_two_failures(trials: list[Trial], c
     assert Tried(*trials).closed() == closed
 
 
-@pytest.mark.parametrize("ending", [ended(Outcome.OOM, fidelity=SMALL), ended(Outcome.CANCELLED)])
+@pytest.mark.parametrize(
+    "ending", [ended(Outcome.OOM, fidelity=SMALL), ended(Outcome.CANCELLED), ended(Outcome.REJECTED)]
+)
 def test_a_topology_is_closed_while_its_job_runs(ending: Trial) -> None:
     tried = Tried(Trial(number=0, proposal=ending.proposal))
     assert tried.closed() == [0]
     tried.trials = [ending]
     assert tried.closed() == []
+    tried.open[0] = False  # by a launch that failed
+    assert tried.closed() == ([] if ending.launched else [0])
 
 
 def test_prospects_are_measured_topologies_that_did_not_fail_at_full_size() -> None:

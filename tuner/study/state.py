@@ -82,6 +82,8 @@ class StudyState:
         self.drift_suspected = False
         """Whether the last repeat of a topology differed by more than noise, but not enough to be sure."""
         self.open = np.ones(len(pool), dtype=np.bool_)
+        self._tried = set[int]()
+        """Candidates with a trial that counts."""
         """Which candidates may be proposed."""
         self._read = set[int]()
         """Trials whose results are known."""
@@ -250,13 +252,16 @@ class StudyState:
         return 0 <= trial.proposal.candidate < len(self.pool)
 
     def _close_tried(self) -> None:
-        """Close the candidates that were tried, unless their jobs were inconclusive.
+        """Close the candidates that were tried, unless their jobs were inconclusive or never started.
 
         One whose job ran out of memory at a reduced size may still fit at a larger one.
         """
         full, reduced = self._attempts(reduced=False), self._attempts(reduced=True)
-        for candidate in full.keys() | reduced.keys():
+        tried = full.keys() | reduced.keys()
+        self.open[[*(self._tried - tried)]] = True  # their trials have been withdrawn
+        for candidate in tried:
             self.open[candidate] = full[candidate] + reduced[candidate] < MAX_ATTEMPTS
+        self._tried = tried
 
     def _attempts(self, *, reduced: bool) -> Counter[int]:
         """Return how conclusively each candidate was tried at full, or at a reduced, size."""
