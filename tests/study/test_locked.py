@@ -63,7 +63,7 @@ def interrupted(words: list[str], database: Path, ready: Callable[[], bool]) -> 
 def test_ctrl_c_ends_a_study_whose_database_is_locked(
     behaviour: str, outcome: Outcome, tmp_path: Path, run: Run
 ) -> None:
-    """It ends with code 130 and without a job while the lock is held; the next command stores the lost result."""
+    """It ends with code 130 and without a job while the database is locked; the next command stores the lost result."""
     folder = tmp_path / "locked"
     model = ("--model", "tiny", "--gpus-per-node", "4", "--nodes", "1", "--budget", "1", "--study", "locked")
     words = ["optimize", "--launcher", "local", *model, "--command", command(behaviour), "--runs", str(tmp_path)]

@@ -10,7 +10,7 @@ from tuner.core.quantity import GIB, format_count
 from tuner.core.text import column, interval, markdown_cells, pipe_table, seconds, token_count
 from tuner.report.summary import measured_word
 from tuner.study.leaderboard import LeaderboardRow
-from tuner.study.ranking import MARK_MEANING
+from tuner.study.ranking import MARK_MEANING, RankedTrial
 from tuner.study.result import StudyResult
 from tuner.study.store.trial import Trial
 from tuner.tables import STUDY_COLUMNS, columns_of, run_cells, write_csv
@@ -33,7 +33,7 @@ def headers(rows: Sequence[LeaderboardRow]) -> list[str]:
 def table(study: StudyResult, rows: Sequence[LeaderboardRow]) -> list[list[str]]:
     """Return the cells of the leaderboard, one line for each row."""
     _, units_per_day = _unit(rows)
-    least = min((ranked.seconds for row in rows if (ranked := row.ranked or row.extrapolated)), default=None)
+    least = min((ranked.seconds for ranked in _times(rows)), default=None)
     return [_line(study, row, units_per_day, least) for row in rows]
 
 
@@ -51,8 +51,13 @@ def footnote(study: StudyResult, rows: Sequence[LeaderboardRow]) -> str:
         f"{speed}; measurements.csv lists each run as {measured_word(study)}. {unit}: time to train on "
         f"{token_count(study.workload.training_tokens)} tokens, or with equal compute for a model of another size. "
         "Mem: peak memory of the fullest GPU."
-        f"{f' {MARK_MEANING}' * any(ranked.extrapolated for row in rows if (ranked := row.ranked or row.extrapolated))}"
+        f"{f' {MARK_MEANING}' * any(ranked.extrapolated for ranked in _times(rows))}"
     )
+
+
+def _times(rows: Sequence[LeaderboardRow]) -> list[RankedTrial]:
+    """Return the times of the rows that have any, measured or extrapolated."""
+    return [ranked for row in rows if (ranked := row.ranked or row.extrapolated)]
 
 
 def _unit(rows: Sequence[LeaderboardRow]) -> tuple[str, float]:
